@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.shared_attention import SharedScratch
-from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, _tile, padded
+from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, _merged, _tile, padded
 from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import DecodeTuning, decode_tuning, processor_of
 
@@ -138,20 +138,9 @@ def _decode(  # type: ignore[no-untyped-def]
                 before = tl.atomic_add(arrived + row * KV_HEADS + head, 1, sem="acq_rel")
                 if before == expected - 1:
                     tl.store(arrived + row * KV_HEADS + head, 0)  # for the next layer
-                    best = tl.full((LANES,), float("-inf"), tl.float32)
-                    mass = tl.zeros((LANES,), tl.float32)
-                    sums_of = tl.zeros((LANES, D_PAD), tl.float32)
-                    for each in tl.range(first_split, num_splits, num_stages=STAGES):
-                        lse = sums + (place + each) * GROUP + lanes  # not from a cache: other multiprocessors wrote it
-                        one = tl.load(lse, mask=is_head, other=0.0, cache_modifier=".cg")
-                        parts = partials + ((place + each) * GROUP + lanes[:, None]) * D + dims[None, :]
-                        part = tl.load(parts, mask=within, other=0.0, cache_modifier=".cg")
-                        higher = tl.maximum(best, one)
-                        base = tl.where(higher == float("-inf"), 0.0, higher)
-                        kept, weight = tl.exp2(best - base), tl.exp2(one - base)
-                        sums_of = sums_of * kept[:, None] + weight[:, None] * part
-                        mass = mass * kept + weight
-                        best = higher
+                    best, mass, sums_of = _merged(
+                        partials, sums, place, first_split, num_splits, lanes, dims, is_head, within, GROUP, D, STAGES
+                    )
                     if SINKS:
                         mass += tl.exp2(sink - best)
                     tl.store(to, (sums_of / mass[:, None]).to(out.dtype.element_ty), mask=within)

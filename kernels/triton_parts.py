@@ -48,10 +48,16 @@ def _take_in(  # type: ignore[no-untyped-def]
     queries, k, v, hidden, best, mass, sums, scale, cap,
     MASKED: tl.constexpr, CAPPED: tl.constexpr, LOG2_E: tl.constexpr,
 ):  # fmt: skip
-    """A tile of keys and values more. Queries that see none of it, and saw none before, stay empty."""
+    """A tile of keys and values more."""
     scores = tl.dot(queries, tl.trans(k), input_precision="ieee") * scale
     if CAPPED:
         scores = _capped(scores, cap)
+    return _weigh(scores, v, hidden, best, mass, sums, MASKED, LOG2_E)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weigh(scores, v, hidden, best, mass, sums, MASKED: tl.constexpr, LOG2_E: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A tile of values more. Queries that see none of it, and saw none before, stay empty."""
     scores = scores * LOG2_E
     if MASKED:
         scores = tl.where(hidden, float("-inf"), scores)
@@ -62,6 +68,29 @@ def _take_in(  # type: ignore[no-untyped-def]
     mass = mass * kept + tl.sum(weights, axis=1)
     sums = tl.dot(weights.to(v.dtype), v, sums * kept[:, None], input_precision="ieee")
     return higher, mass, sums
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _merged(  # type: ignore[no-untyped-def]
+    partials, sums, place, first, end, lanes, dims, is_lane, within,
+    GROUP: tl.constexpr, D: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """Parts [first, end) of a row of the batch, in their order: each has GROUP rows of D numbers behind `place`."""
+    best = tl.full(lanes.shape, float("-inf"), tl.float32)
+    mass = tl.zeros(lanes.shape, tl.float32)
+    sums_of = tl.zeros(within.shape, tl.float32)
+    for each in tl.range(first, end, num_stages=STAGES):
+        lse = sums + (place + each) * GROUP + lanes  # not from a cache: other multiprocessors wrote it
+        one = tl.load(lse, mask=is_lane, other=0.0, cache_modifier=".cg")
+        parts = partials + ((place + each) * GROUP + lanes[:, None]) * D + dims[None, :]
+        part = tl.load(parts, mask=within, other=0.0, cache_modifier=".cg")
+        higher = tl.maximum(best, one)
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        kept, weight = tl.exp2(best - base), tl.exp2(one - base)
+        sums_of = sums_of * kept[:, None] + weight[:, None] * part
+        mass = mass * kept + weight
+        best = higher
+    return best, mass, sums_of
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -1,8 +1,8 @@
 """How attention and products of experts are cut on a GPU: tables for each kind of card, nothing is tried at run time.
 
-Decides tile sizes, warps, pipeline stages and how many programs share the work. Hopper's for attention are by
-measurement (bench/gpu/tune.py). The others are the nearest that compile without spilling and of which a multiprocessor
-holds two programs at least, where head sizes are up to 128 (scripts/compile_kernels.py).
+Decides tile sizes, warps, pipeline stages and how many programs share the work. Hopper's for attention to keys and
+values are by measurement (bench/gpu/tune.py). The others are the nearest that compile without spilling and of which a
+multiprocessor holds two programs at least, where head sizes are up to 128 (scripts/compile_kernels.py).
 """
 
 from bisect import bisect_left
@@ -84,6 +84,20 @@ EXTEND = {
     HOPPER: (ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
     BLACKWELL: (ExtendTuning(64, 64, 8, 2), ExtendTuning(64, 64, 4, 2), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
 }
+# of latents: rows that decode, in tiles of 16 and of 32 heads, and rows that extend
+DECODE_LATENTS = {
+    AMPERE: (DecodeTuning(16, 4, 5, 4), DecodeTuning(32, 8, 3, 2)),
+    SMALL: (DecodeTuning(16, 4, 3, 4), DecodeTuning(32, 8, 3, 2)),
+    HOPPER: (DecodeTuning(16, 4, 5, 4), DecodeTuning(32, 8, 5, 2)),
+    BLACKWELL: (DecodeTuning(16, 4, 5, 4), DecodeTuning(32, 8, 5, 2)),
+}
+EXTEND_LATENTS = {
+    AMPERE: ExtendTuning(32, 64, 8, 3),
+    SMALL: ExtendTuning(32, 32, 8, 3),
+    HOPPER: ExtendTuning(32, 64, 8, 3),
+    BLACKWELL: ExtendTuning(32, 64, 8, 3),
+}
+FLOAT32_LATENTS = DecodeTuning(16, 8, 3, 2), ExtendTuning(16, 16, 8, 3)  # the same on every card
 # of experts that get up to 16, up to 64, and more tokens each
 TOKENS_OF_EXPERT = (16, 64)
 GROUPED = {
@@ -132,6 +146,15 @@ def decode_tuning(head_dim: int, processor: Processor = HOPPER, float8: bool = F
 
 def extend_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:
     return EXTEND[processor][bisect_left(HEAD_SIZES, head_dim)]
+
+
+def latent_decode_tuning(lanes: int, itemsize: int, processor: Processor = HOPPER) -> DecodeTuning:
+    """Of tiles of 16 or 32 heads, over a pool of numbers of so many bytes."""
+    return FLOAT32_LATENTS[0] if itemsize == 4 else DECODE_LATENTS[processor][lanes > 16]
+
+
+def latent_extend_tuning(itemsize: int, processor: Processor = HOPPER) -> ExtendTuning:
+    return FLOAT32_LATENTS[1] if itemsize == 4 else EXTEND_LATENTS[processor]
 
 
 def grouped_tuning(tokens: float, processor: Processor = HOPPER) -> GroupedTuning:

@@ -33,6 +33,7 @@ from ramet.kernels import (
     extend_attention,
     gated,
     grouped_linear,
+    latent_attention,
     linear_fp8,
     linear_int4,
     norms,
@@ -56,12 +57,13 @@ TYPES = {
     **dict.fromkeys(("scales", "zeros"), "*fp16"),
     "counts": "*u8",
     "finite": "*i1",
-    **{f"{name}_stride": "i32" for name in ("q", "new", "slot", "table", "x")},
+    **{f"{name}_stride": "i32" for name in ("q", "new", "slot", "table", "x", "turned")},
+    **dict.fromkeys(("q_head", "turned_head"), "i32"),
     **dict.fromkeys(("num", "num_rows", "heads", "kv_heads", "size", "head_dim", "half", "window"), "i32"),
     **dict.fromkeys(("num_tokens", "num_in", "num_out"), "i32"),
     **dict.fromkeys(("scale", "cap", "eps", "alpha", "limit"), "fp32"),
     **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
-    **dict.fromkeys(("block_rows", "block_starts", "relayed", "shifts"), "*i32"),
+    **dict.fromkeys(("block_rows", "block_starts", "tile_rows", "tile_starts", "relayed", "shifts"), "*i32"),
     **dict.fromkeys(("leaders", "members", "shared", "own_chunks"), "*i32"),
     **dict.fromkeys(("ids", "shifted", "new_slots", "experts"), "*i64"),
     **dict.fromkeys(("num_routes", "num_tiles", "num_experts"), "i32"),
@@ -69,11 +71,12 @@ TYPES = {
 }  # the others are *fp32
 OF_THE_MODEL = (
     "logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "q_weight",
-    "k_weight", "gate_up", "bias",
+    "k_weight", "gate_up", "bias", "turned",
 )  # fmt: skip
 HALVES, FP8 = ("bf16", "fp16"), "fp8e4nv"
 LEAST_FP8 = 89  # capability
 ATTENTION = ("_decode", "_extend", "_shared")
+LATENTS = ((16, 512, 64), (20, 512, 64), (128, 512, 64), (40, 256, 32))  # heads, numbers of a latent and of what turns
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
 SEEN = {
     "copies": r"cp\.async\.cg\.shared\.global [^;]*, 0x10",
@@ -136,6 +139,28 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
         yield extend_attention._extend, kind, {
             **heads, **rule, "TOKENS": many.queries // group, "PARTS": 1, "LANES": many.queries, "BLOCK": many.block,
             "STAGES": many.stages, **tuned.launched(many.warps, head_dim),
+        }  # fmt: skip
+
+
+def latents(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
+    """Attention of DeepSeek-V2-Lite and V3; 20 and 40 heads fill no tile. In float32 tiles are others."""
+    for kind, (heads, latent, rotated) in product(FLOATS, LATENTS):
+        itemsize = 4 if kind == "fp32" else 2
+        of = {
+            "HEADS": heads, "L": latent, "L_PAD": triton_parts.padded(latent), "P": rotated,
+            "P_PAD": triton_parts.padded(rotated), "LOG2_E": triton_parts.LOG2_E, "INTERPRETED": False,
+        }  # fmt: skip
+        lanes = latent_attention.latent_lanes(heads, itemsize)
+        few = tuned.latent_decode_tuning(lanes, itemsize, processor)
+        yield latent_attention._decode_latents, kind, {
+            **of, "TILE": latent_attention.heads_of_tile(heads, lanes), "LANES": lanes, "BLOCK": few.block,
+            "STAGES": few.stages, "SPLITS": decode_attention.SPLITS, **tuned.launched(few.warps, latent),
+        }  # fmt: skip
+        many = tuned.latent_extend_tuning(itemsize, processor)
+        yield latent_attention._extend_latents, kind, {
+            **of, "TILE": latent_attention.heads_of_tile(heads, many.queries),
+            "TOKENS": latent_attention.tokens_of_latent_tile(heads, many), "LANES": many.queries, "BLOCK": many.block,
+            "STAGES": many.stages, **tuned.launched(many.warps, latent),
         }  # fmt: skip
 
 
@@ -253,9 +278,8 @@ def main() -> int:
     found = []
     with ThreadPoolExecutor(2) as pool:
         for processor in (each for each in tuned.PROCESSORS if each.capability in options.capability):
-            every = chain(
-                configurations(), attention(processor), small_ops(processor), linears(processor), experts(processor)
-            )
+            kinds = attention, latents, small_ops, linears, experts
+            every = chain(configurations(), *(of(processor) for of in kinds))
             each = islice(every, 0, None, options.every)
             for line in pool.map(lambda one, processor=processor: compiled(processor, *one), each):
                 print(json.dumps(line), flush=True)

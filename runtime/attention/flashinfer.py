@@ -58,6 +58,7 @@ class Planner:
 
 class FlashInferAttention(triton.TritonAttention):
     name = "flashinfer"
+    prepares_prompts = False
 
     def __init__(
         self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int, dtype: torch.dtype

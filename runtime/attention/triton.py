@@ -23,23 +23,15 @@ ALIGNED = 4  # numbers of 16 bytes: so kernels are compiled once
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 
 
-class TritonAttention:
-    name = "triton"
+class TritonRows:
+    """The rows of a step on the device: those that decode, in chunks, and those that extend, in tiles."""
 
-    def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int) -> None:
-        """`max_rows` may decode in one step."""
-        self.pool, self._layers = pool, layers
-        device = pool.keys[0].device
-        self._scratch = DecodeScratch.of(max_rows, heads, pool.shapes[0].heads, pool.shapes[0].key, device)
-        scratches = {of: self._scratch.beside(heads, of.heads, of.key) for of in pool.shapes}
-        shapes = [pool.layers[layer.source(i)] for i, layer in enumerate(layers)]
-        self._scratch_of = [scratches[of] for of in shapes]
-        cuts = {of: (heads, of.heads, extend_tuning(of.key, processor_of(device))) for of in pool.shapes}
-        self.tokens_of_tile = max(tokens_of_tile(*cut) for cut in cuts.values())  # layers with larger heads cut it
-        whole = [of for of, layer in zip(shapes, layers, strict=True) if layer.window is None]
-        self._rows_of_tile = min((rows_of_tile(*cuts[of]) for of in whole), default=0)
-        self._can_share = bool(whole)
-        self._shares = False
+    name = "triton"
+    prepares_prompts = True  # steps with prompts, too, are planned on the device alone
+
+    def __init__(self, scratch: DecodeScratch, tokens_of_tile: int) -> None:
+        self.tokens_of_tile = tokens_of_tile
+        self._scratch = scratch
         self._decoding: tuple[Tensor, Tensor] | None = None  # rows of the table and their lengths
         self._extends: Extends | None = None
 
@@ -56,16 +48,36 @@ class TritonAttention:
             )  # fmt: skip
             self._decoding = (rows, lens) if num else None
             self._extends = Extends(*extends) if num < len(inputs.rows) else None
-        self._shares = self._can_share and num >= LEAST_SHARERS
         if self._decoding is not None:
             plan_decode(*self._decoding, self._scratch)
-            if self._shares:
-                plan_shared(*self._decoding, inputs.table, self._scratch.shared, CUTS, self._rows_of_tile)
 
     def tiles(self, num_new: Ints, seq_lens: Ints) -> tuple[Ints, Ints]:
         """Of rows that extend: which row each tile has, and where in its new tokens it starts."""
         blocks = Blocks.of(num_new, seq_lens, self.tokens_of_tile)
         return blocks.rows, blocks.starts
+
+
+class TritonAttention(TritonRows):
+    def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int) -> None:
+        """`max_rows` may decode in one step."""
+        self.pool, self._layers = pool, layers
+        device = pool.keys[0].device
+        scratch = DecodeScratch.of(max_rows, heads, pool.shapes[0].heads, pool.shapes[0].key, device)
+        scratches = {of: scratch.beside(heads, of.heads, of.key) for of in pool.shapes}
+        shapes = [pool.layers[layer.source(i)] for i, layer in enumerate(layers)]
+        self._scratch_of = [scratches[of] for of in shapes]
+        cuts = {of: (heads, of.heads, extend_tuning(of.key, processor_of(device))) for of in pool.shapes}
+        super().__init__(scratch, max(tokens_of_tile(*cut) for cut in cuts.values()))  # larger heads cut it again
+        whole = [of for of, layer in zip(shapes, layers, strict=True) if layer.window is None]
+        self._rows_of_tile = min((rows_of_tile(*cuts[of]) for of in whole), default=0)
+        self._can_share = bool(whole)
+        self._shares = False
+
+    def plan(self, inputs: ForwardInputs) -> None:
+        super().plan(inputs)
+        self._shares = self._can_share and inputs.num_decode >= LEAST_SHARERS
+        if self._decoding is not None and self._shares:
+            plan_shared(*self._decoding, inputs.table, self._scratch.shared, CUTS, self._rows_of_tile)
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
         return self.pool.of(self._layers[layer].source(layer))

@@ -129,7 +129,7 @@ def choose_attention(
     """
     device = pool.keys[0].device
     if latent is not None:
-        return _choose_latent(name, pool, heads, layers, ops, latent)
+        return _choose_latent(name, pool, heads, layers, ops, latent, max_rows)
     if name == "flashinfer":
         return _choose_flashinfer(pool, heads, layers, max_rows, dtype)
     if name == "triton" or (name == "auto" and device.type == "cuda"):
@@ -155,14 +155,32 @@ def choose_attention(
 
 
 def _choose_latent(
-    name: str, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None, sizes: LatentSizes
+    name: str,
+    pool: KVPool,
+    heads: int,
+    layers: Sequence[LayerAttention],
+    ops: CpuOps | None,
+    sizes: LatentSizes,
+    max_rows: int,
 ) -> AttentionBackend:
     on = pool.keys[0].device.type
-    if name not in ("auto", "reference", *(("cpu",) if on == "cpu" else ())):
+    if name not in ("auto", "reference", "triton" if on == "cuda" else "cpu"):
         raise ConfigError(f"--attention-backend is {name}, which reads no latents on {on}; use auto")
     if ops is not None and name != "reference":
         log.info("attention to latents by our C++ kernel: %s", describe(layers))
         return LatentCpuAttention(pool, heads, layers, sizes, ops)
+    if on == "cuda" and name != "reference":
+        from ramet.runtime.attention import latent_triton  # loads triton
+
+        if latent_triton.fits(sizes):
+            log.info("attention to latents by our Triton kernels: %s", describe(layers))
+            return latent_triton.LatentTritonAttention(pool, heads, layers, sizes, max_rows)
+        if name == "triton":
+            most = f"{latent_triton.MAX_LATENT} and {latent_triton.MAX_ROTATED}"
+            raise ConfigError(
+                f"--attention-backend is triton, which reads latents of {most} numbers at most, and these have "
+                f"{sizes.latent} and {sizes.rotated}; use auto"
+            )
     log.log(
         logging.INFO if on == "cpu" else logging.WARNING, "attention to latents in plain torch: %s", describe(layers)
     )

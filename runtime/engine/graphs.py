@@ -17,7 +17,7 @@ from torch import Tensor
 from ramet.kernels.epilogue_rows import EpilogueRows
 from ramet.kernels.step_rows import take_in
 from ramet.runtime.attention.base import AttentionBackend
-from ramet.runtime.attention.triton import TritonAttention
+from ramet.runtime.attention.triton import TritonRows
 from ramet.runtime.engine.copies import Copies
 from ramet.runtime.engine.inputs import Columns, Draws, Forward, NotReplayable, StepGraphs, StepInputs
 from ramet.runtime.engine.prompt_graphs import PromptGraphs, StatesOf
@@ -183,7 +183,7 @@ def prompt_graphs(
     states_of: StatesOf, attention: AttentionBackend, table: Tensor, capture: CudaCapture, copies: Copies
 ) -> PromptGraphs | None:
     """None: this attention plans prompts on the host."""
-    if type(attention) is not TritonAttention:
+    if not isinstance(attention, TritonRows) or not attention.prepares_prompts:
         return None
     return PromptGraphs(states_of, capture, attention, table, copies.precede)
 

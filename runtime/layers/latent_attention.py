@@ -81,7 +81,7 @@ class LatentSelfAttention(nn.Module):
         q = self._queries(x).view(len(x), self._heads, sizes.query)  # [T, H, C + P]
         ops.rotate(q[..., sizes.content :], *rope, _positions(inputs))
         out = backend.attend(q, self, self._layer, inputs)  # [T, H, V]
-        return self.o(out.view(len(x), self._heads * sizes.value))
+        return self.o(out.flatten(1))  # a product for each head may leave heads before tokens in memory
 
     def _queries(self, x: Tensor) -> Tensor:
         if self.q_a is None or self.q_norm is None:

@@ -13,9 +13,10 @@ from recording_device import DeviceTensor, RecordingDevice
 from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
-from ramet.kernels import gpu_ops, logits_epilogue, reference
+from ramet.kernels import gpu_ops, logits_epilogue, reference, reference_latent
 from ramet.kernels.decode_attention import DecodeScratch
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
+from ramet.runtime.attention import latent_triton
 from ramet.runtime.attention import triton as attention
 from ramet.runtime.engine import graphs
 
@@ -69,6 +70,27 @@ def extend_attention(
         out[own] = reference.extend_attention(
             q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap, sinks
         )
+
+
+def decode_latents(
+    q: Tensor, turned: Tensor, keys: Tensor, table: Tensor, out: Tensor, scratch: DecodeScratch, scale: float
+) -> None:
+    num = int(scratch.num_items)
+    rows, lens = scratch.items[:num, 0].long(), scratch.items[:num, 1].tolist()
+    meeting = torch.cat((q, turned), dim=-1)
+    out.copy_(reference_latent.latent_attention(meeting, keys, q.shape[2], table[rows], [1] * num, lens, scale))
+
+
+def extend_latents(
+    q: Tensor, turned: Tensor, keys: Tensor, table: Tensor, rows: Tensor, firsts: Tensor, num_new: Tensor,
+    seq_lens: Tensor, _: Tensor, __: Tensor, out: Tensor, scale: float,
+) -> None:  # fmt: skip
+    meeting, columns = torch.cat((q, turned), dim=-1), (rows, firsts, num_new, seq_lens)
+    for row, first, new, length in zip(*(column.tolist() for column in columns), strict=True):
+        own = slice(first, first + new)
+        if new:  # the row that padding tiles belong to has none
+            asked = table[row : row + 1], [new], [length], scale
+            out[own] = reference_latent.latent_attention(meeting[own], keys, q.shape[2], *asked)
 
 
 def nothing(*_: Any) -> None:
@@ -143,6 +165,8 @@ def use_oracles(monkeypatch: pytest.MonkeyPatch) -> None:
         ("extend_attention", extend_attention),
     ):
         monkeypatch.setattr(attention, name, launching(run))
+    for each in (decode_latents, extend_latents):
+        monkeypatch.setattr(latent_triton, each.__name__, launching(each))
     for name in ("plan_shared", "shared_attention"):
         monkeypatch.setattr(attention, name, nothing)
     monkeypatch.setattr(logits_epilogue, "adjust_logits", launching(reference.adjust_logits))

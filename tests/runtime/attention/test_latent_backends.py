@@ -112,6 +112,24 @@ def test_rows_that_share_a_prefix(shared: int) -> None:
     check([(shared + 9, 1), (shared, 1), (shared + 70, 1), (shared + 3, 5)], heads=16, shared=shared)
 
 
+def test_weights_of_heads_in_one_tensor_give_the_same() -> None:
+    """As on a GPU: one product for all heads leaves them before tokens in memory."""
+    inputs, num_slots = step([(40, 1), (3, 5)], 0, seed=2)
+    pool = KVPool(
+        max_total_tokens=num_slots, page_size=1, layers=[KVShape(1, SMALL.key, 0)], dtype=torch.float32,
+        device=torch.device("cpu"),
+    )  # fmt: skip
+    x = torch.randn(inputs.num_tokens, 32, generator=torch.Generator().manual_seed(5))
+    ones = torch.ones(64, SMALL.rotated // 2)
+    backend = LatentReference(pool, [LayerAttention(1.0, value_size=SMALL.latent)], SMALL)
+    backend.plan(inputs)
+    layer = layer_of(SMALL, 4, torch.float32, reference)
+    apart = layer(x, (ones, ones * 0), backend, inputs)
+    layer.to_latents.stack()
+    layer.from_latents.stack()
+    torch.testing.assert_close(layer(x, (ones, ones * 0), backend, inputs), apart)
+
+
 def test_a_row_is_expanded_where_that_takes_fewer_products() -> None:
     def counted(new: int, cached: int) -> tuple[int, int]:
         pairs = sum(cached + i + 1 for i in range(new))

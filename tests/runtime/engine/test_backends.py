@@ -4,8 +4,10 @@ import logging
 
 import pytest
 import torch
+from recording_device import CUDA, recording_device
 
 from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.backends import choose_attention, compiled_ops, describe
 from ramet.runtime.errors import ConfigError
@@ -46,3 +48,25 @@ def test_the_log_says_which_way_the_layers_go(
 def test_the_cpu_backend_is_refused_for_a_head_size_it_is_not_compiled_for() -> None:
     with pytest.raises(ConfigError, match="head size 20"):
         choose_attention("cpu", pool(20), 2, [WINDOW, PLAIN], compiled_ops(2), 4, torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "latent", "rotated", "chosen"),
+    [("auto", 512, 64, "triton"), ("triton", 40, 16, "triton"), ("reference", 512, 64, "reference"),
+     ("auto", 1024, 64, "reference"), ("auto", 512, 128, "reference"), ("triton", 1024, 64, "1024 and 64"),
+     ("flashinfer", 512, 64, "reads no latents on cuda"), ("cpu", 512, 64, "reads no latents on cuda")],
+)  # fmt: skip
+def test_latents_on_a_gpu_are_read_by_our_kernels_unless_they_are_too_large(
+    name: str, latent: int, rotated: int, chosen: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sizes = LatentSizes(latent=latent, rotated=rotated, content=24, value=20, query_latent=None)
+    with recording_device(monkeypatch), caplog.at_level(logging.INFO, "ramet"):
+        shapes = [KVShape(1, sizes.key, 0)]
+        of_latents = KVPool(max_total_tokens=16, page_size=1, layers=shapes, dtype=torch.bfloat16, device=CUDA)
+        asked = of_latents, 4, [PLAIN], None, 4, torch.bfloat16, sizes
+        if chosen in ("triton", "reference"):
+            assert choose_attention(name, *asked).name == chosen
+            assert ("plain torch" in caplog.text) == (chosen == "reference")
+        else:
+            with pytest.raises(ConfigError, match=chosen):
+                choose_attention(name, *asked)
