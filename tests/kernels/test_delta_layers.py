@@ -79,23 +79,44 @@ def test_a_step_gives_what_the_oracle_gives(of: DeltaShape, dtype: torch.dtype) 
         assert close(ours.states.matrix, theirs.states.matrix, dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("of", SHAPES)
-def test_a_saved_state_goes_on_as_if_nothing_was_between(of: DeltaShape) -> None:
-    ops, whole = compiled_kernels(), layer(of, torch.float32, 12)
+def test_a_prompt_gives_what_the_oracle_gives_whatever_its_gates_forget(of: DeltaShape, dtype: torch.dtype) -> None:
+    """Gates that are left open, that forget everything at once, and that correct everything or nothing."""
+    ours, tokens = layer(of, dtype, 75), torch.arange(75)
+    for head in range(of.value_heads):
+        ours.gates[:, head] += 30.0 * (tokens % 7 == 3) - 30.0 * (tokens % 5 == 2)
+        ours.gates[:, of.value_heads + head] += 300.0 * (tokens % 11 == 4) - 300.0 * (tokens % 3 == head % 3)
+    theirs = ours.copied()
+    at = StateRows(column(3, 5), column(2, 73), column(9, 80))
+    got = compiled_kernels().delta_net(ours.x, ours.gates, of, ours.weights, ours.states, at)
+    wanted = reference.delta_net(theirs.x, theirs.gates, of, theirs.weights, theirs.states, at)
+    assert torch.isfinite(got).all() and close(got, wanted, dtype)
+    assert close(ours.states.matrix, theirs.states.matrix, dtype)
+
+
+@pytest.mark.parametrize("tokens", [12, 75])
+@pytest.mark.parametrize("of", SHAPES)
+def test_a_saved_state_goes_on_as_if_nothing_was_between(of: DeltaShape, tokens: int) -> None:
+    """Bit for bit, however a prompt is cut: whole, from a state that was saved on, and token by token."""
+    ops, whole = compiled_kernels(), layer(of, torch.float32, tokens)
     parts = whole.copied()
-    at = StateRows(column(2), column(12), column(12), np.array([[5]], np.int32), np.array([[7]], np.int32))
+    saves = np.array([[tokens - 2, 5, 0]], np.int32), np.array([[8, 7, 0]], np.int32)
+    at = StateRows(column(2), column(tokens), column(tokens), *saves)
     wanted = ops.delta_net(whole.x, whole.gates, of, whole.weights, whole.states, at)
-    rest = parts._replace(states=whole.states)
-    after = StateRows(column(7), column(7), column(12))
-    assert torch.equal(ops.delta_net(rest.x[5:], rest.gates[5:], of, rest.weights, rest.states, after), wanted[5:])
-    assert torch.equal(whole.states.matrix[7], whole.states.matrix[2])
-    assert torch.equal(whole.states.last[7], whole.states.last[2])
+    for start, place in ((5, 7), (tokens - 2, 8)):
+        rest = parts._replace(states=whole.states)
+        after = StateRows(column(place), column(tokens - start), column(tokens))
+        got = ops.delta_net(rest.x[start:], rest.gates[start:], of, rest.weights, rest.states, after)
+        assert torch.equal(got, wanted[start:])
+        assert torch.equal(whole.states.matrix[place], whole.states.matrix[2])
+        assert torch.equal(whole.states.last[place], whole.states.last[2])
     one_by_one = [
         ops.delta_net(
             parts.x[t : t + 1], parts.gates[t : t + 1], of, parts.weights, parts.states,
             StateRows(column(4), column(1), column(t + 1)),
         )
-        for t in range(12)
+        for t in range(tokens)
     ]  # fmt: skip
     assert torch.equal(torch.cat(one_by_one), wanted)
 
