@@ -18,8 +18,11 @@ USUAL = (128, 16384)  # registers of a thread and bytes of shared memory, but of
 ATTENTION = ("_decode", "_extend", "_shared")
 EXPERTS = ("_sort", "_grouped", "_combine")
 # programs that a multiprocessor holds, with head sizes up to 128
-LEAST = dict.fromkeys((*ATTENTION, "_linear", "_grouped"), 2)
-SMALL = {"_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated", "_sort", "_combine"}
+LEAST = dict.fromkeys((*ATTENTION, "_linear", "_grouped"), 2) | {"_advance": 6}  # whose programs have one or two warps
+SMALL = {
+    "_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated", "_sort", "_combine",
+    "_bring", "_normed",
+}  # fmt: skip
 ALL = 150  # configurations of a card, at least
 OTHERS = (80, 89, 100)
 OLDEST = "triton==3.6.0"

@@ -1,16 +1,15 @@
 """Gated delta-net layers by compiled kernels equal the oracle: outputs, states, saves, cuts of a prompt."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from compiled import compiled_kernels
-from torch import Tensor
+from delta_cases import NEAR, close, column, layer
 
 from ramet.kernels import reference
-from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
+from ramet.kernels.reference_delta import DeltaShape, StateRows
 
 SHAPES = [
     DeltaShape(key_heads=2, value_heads=4, key=16, value=24, taps=4),
@@ -18,39 +17,6 @@ SHAPES = [
     DeltaShape(key_heads=3, value_heads=3, key=127, value=129, taps=4),
     DeltaShape(key_heads=2, value_heads=6, key=64, value=128, taps=5),
 ]
-NEAR = {torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}
-PLACES = 9
-
-
-class Layer(NamedTuple):
-    of: DeltaShape
-    weights: DeltaWeights
-    states: DeltaStates
-    x: Tensor
-    gates: Tensor
-
-    def copied(self) -> "Layer":
-        return self._replace(states=DeltaStates(self.states.last.clone(), self.states.matrix.clone()))
-
-
-def layer(of: DeltaShape, dtype: torch.dtype, tokens: int) -> Layer:
-    chance = torch.Generator().manual_seed(of.inputs)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=chance)
-
-    weights = DeltaWeights(
-        random(of.channels, 1, of.taps).to(dtype), random(of.value_heads), random(of.value_heads),
-        (random(of.value) + 1).to(dtype), 1e-6,
-    )  # fmt: skip
-    matrix = random(PLACES, of.value_heads, of.key, of.value) * 0.3
-    states = DeltaStates(random(PLACES, of.channels, of.taps - 1).to(dtype), matrix)
-    wide, gates = random(tokens, of.inputs + 3).to(dtype), random(tokens, 2 * of.value_heads).to(dtype)
-    return Layer(of, weights, states, wide[:, : of.inputs], gates)
-
-
-def column(*numbers: int) -> np.ndarray:
-    return np.array(numbers, np.int32)
 
 
 ROWS = StateRows(column(3, 1, 5, 2), column(1, 1, 7, 12), column(1, 30, 7, 40))
@@ -59,12 +25,6 @@ SAVES = replace(
     save_at=np.array([[0, 0], [0, 0], [7, 0], [5, 9]], np.int32),
     save_to=np.array([[0, 0], [0, 0], [6, 0], [7, 8]], np.int32),
 )  # fmt: skip
-
-
-def close(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
-    return torch.allclose(
-        got.float(), wanted.float(), rtol=10 * NEAR[dtype], atol=NEAR[dtype] * max(1, float(wanted.abs().max()))
-    )
 
 
 @pytest.mark.parametrize("dtype", NEAR)
