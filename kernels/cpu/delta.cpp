@@ -44,6 +44,23 @@ inline float widen(T x) {
     return load(all)[0];
 }
 inline float widen(float x) { return x; }
+inline float widen(bf16 x) { return bit_cast<float>(uint32_t(x.bits) << 16); }
+
+// x is a number that a T can hold
+template <class T>
+inline T exactly(float x) {
+    T all[LANES];
+    store(all, splat(x));
+    return all[0];
+}
+template <>
+inline float exactly<float>(float x) {
+    return x;
+}
+template <>
+inline bf16 exactly<bf16>(float x) {
+    return {uint16_t(bit_cast<uint32_t>(x) >> 16)};
+}
 
 template <class T>
 inline float narrow(float x) {
@@ -96,11 +113,7 @@ struct Job {
 
     void keep(int64_t place) const {
         for (int64_t c = 0; c < own; c++)
-            for (int64_t w = 0; w < before; w++) {
-                T one[LANES];
-                store(one, splat(seen[w * own + c]));
-                last_at(place, c)[w] = one[0];
-            }
+            for (int64_t w = 0; w < before; w++) last_at(place, c)[w] = exactly<T>(seen[w * own + c]);
         if (place != row) std::memcpy(matrix_at(place), matrix_at(row), matrix_size() * sizeof(float));
     }
 
