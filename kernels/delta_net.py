@@ -18,7 +18,7 @@ NUMBERS_OF_WARP = 1024  # of a state: 32 registers of a thread
 CHANNELS = 128  # whose last tokens one program keeps
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _softplus(x):  # type: ignore[no-untyped-def]
     """log(1 + exp(x)), small ones to their last bits, too: log(1 + u) = 2 atanh(u / (2 + u))."""
     u = tl.exp(-tl.abs(x))
@@ -85,7 +85,7 @@ def _keep_last(  # type: ignore[no-untyped-def]
         tl.store(last + (to * channels + c) * (TAPS - 1) + w, tl.where(at >= 0, new, kept), mask=c < channels)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _token(  # type: ignore[no-untyped-def]
     mixed, kept, t, there, g, h, k_rows, cols, key_heads, value_heads, key, value, channels
 ):

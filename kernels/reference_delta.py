@@ -11,7 +11,7 @@ of earlier ones. T new tokens, R rows, S places of states, G heads of keys, H of
 their sizes, C = 2 G K + H V channels of the convolution, W its taps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -92,8 +92,9 @@ class PlacedRows:
         for start, column in zip(np.cumsum(sizes) - sizes, columns, strict=True):
             packed[start : start + len(column)] = column
         parts = torch.from_numpy(packed).to(device, non_blocking=True).split(sizes)
-        *plain, save_at, save_to = (part[: len(column)] for part, column in zip(parts, columns, strict=True))
-        return PlacedRows(*plain, save_at.view(saves[0].shape), save_to.view(saves[0].shape))
+        placed = PlacedRows(*(part[: len(column)] for part, column in zip(parts, columns, strict=True)))
+        shape = saves[0].shape
+        return replace(placed, save_at=placed.save_at.view(shape), save_to=placed.save_to.view(shape))
 
     @staticmethod
     def decoding(rows: Tensor, seq_lens: Tensor) -> "PlacedRows":

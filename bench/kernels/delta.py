@@ -98,7 +98,8 @@ class Layer:
         from ramet.kernels.reference_delta import StateRows
 
         parts = [(start, min(step, self._tokens - start)) for start in range(0, self._tokens, step)]
-        rows = [StateRows(*(np.array([x], np.int32) for x in (1, num, start + num))) for start, num in parts]
+        columns = [[np.array([x], np.int32) for x in (1, num, start + num)] for start, num in parts]
+        rows = [StateRows(place, num, length) for place, num, length in columns]
         started = time.perf_counter()
         for (start, num), at in zip(parts, rows, strict=True):
             own = self._x[start : start + num], self._gates[start : start + num]
