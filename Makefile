@@ -77,6 +77,7 @@ bench: install
 	$(RUN) -m ramet bench backlog
 	$(RUN) -m ramet bench stalls
 	$(RUN) -m ramet bench attention
+	$(RUN) -m ramet bench delta
 	$(RUN) -m ramet bench masks
 	$(RUN) -m ramet bench structured
 	$(RUN) -m ramet bench compiles

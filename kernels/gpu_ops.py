@@ -6,6 +6,7 @@ A module, as kernels/reference.py is one: what layers and the sampler take as th
 from torch import Tensor
 
 from ramet.kernels import reference_experts
+from ramet.kernels.delta_net import delta_net
 from ramet.kernels.gated import clamped_mul, gelu_mul, silu_mul, softcap
 from ramet.kernels.grouped_linear import combine, gather_linear, scatter_linear, sort_routes
 from ramet.kernels.norms import add_rms_norm, rms_norm
@@ -21,7 +22,7 @@ from ramet.kernels.reference import (
     rotate,
     store_kv,
 )  # fmt: skip
-from ramet.kernels.reference_delta import delta_net, sigmoid_mul
+from ramet.kernels.reference_delta import sigmoid_mul
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, route, store_routes
 from ramet.kernels.reference_latent import of_heads, store_latents
 from ramet.kernels.rope import place

@@ -1,4 +1,5 @@
-"""Gated delta-net layers in plain torch: the oracle of kernels/cpu/delta.cpp (Yang et al. 2024, Gated Delta Networks).
+"""Gated delta-net layers in plain torch (Yang et al. 2024, Gated Delta Networks): the oracle of kernels/cpu/delta.cpp
+and kernels/delta_net.py.
 
 Of each token x = [q | k | v | z] with gates [b | a]: q, k and v pass a causal convolution over the last tokens, and
 silu; then a state S of each value head forgets, is corrected towards v at k, and is read at q, in float32:
@@ -10,7 +11,7 @@ of earlier ones. T new tokens, R rows, S places of states, G heads of keys, H of
 their sizes, C = 2 G K + H V channels of the convolution, W its taps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from torch.nn import functional
 
 Ints = npt.NDArray[np.int32]
 LEAST_SQUARE = 1e-6  # added to the square of a length
+ALIGNED = 4  # numbers of 16 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,43 @@ class DeltaStates:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """A step's rows on the device, as int32."""
+
+    rows: Tensor  # [R]
+    firsts: Tensor  # [R] where each row's tokens begin among the T
+    num_new: Tensor  # [R]
+    seq_lens: Tensor  # [R]
+    row_of: Tensor  # [T] which of the R each token's is
+    save_at: Tensor  # [R, n]
+    save_to: Tensor  # [R, n]
+
+    @staticmethod
+    def of(at: "StateRows", device: torch.device) -> "PlacedRows":
+        """By one copy, each aligned, so that kernels are compiled once."""
+        num, firsts = len(at.rows), np.cumsum(at.num_new) - at.num_new
+        none = np.zeros((num, 0), np.int32)
+        saves = (none, none) if at.save_at is None or at.save_to is None else (at.save_at, at.save_to)
+        row_of = np.repeat(np.arange(num), at.num_new)
+        columns = at.rows, firsts, at.num_new, at.seq_lens, row_of, *(each.ravel() for each in saves)
+        sizes = [-(-len(column) // ALIGNED) * ALIGNED for column in columns]
+        packed = np.zeros(sum(sizes), np.int32)
+        for start, column in zip(np.cumsum(sizes) - sizes, columns, strict=True):
+            packed[start : start + len(column)] = column
+        parts = torch.from_numpy(packed).to(device, non_blocking=True).split(sizes)
+        placed = PlacedRows(*(part[: len(column)] for part, column in zip(parts, columns, strict=True)))
+        shape = saves[0].shape
+        return replace(placed, save_at=placed.save_at.view(shape), save_to=placed.save_to.view(shape))
+
+    @staticmethod
+    def decoding(rows: Tensor, seq_lens: Tensor) -> "PlacedRows":
+        """One token of each, which are read where these lie."""
+        num = torch.arange(len(rows), dtype=torch.int32, device=rows.device)
+        none = rows.new_empty((len(rows), 0))
+        return PlacedRows(rows, num, torch.ones_like(num), seq_lens, num, none, none)
+
+
+@dataclass(frozen=True, slots=True)
 class StateRows:
     """Which states the rows of a step go on with, on the host. A row whose first new token is its first begins anew."""
 
@@ -74,6 +113,7 @@ class StateRows:
     seq_lens: Ints  # [R] new tokens included
     save_at: Ints | None = None  # [R, n] after so many new tokens the state is copied to save_to; 0: it is not
     save_to: Ints | None = None  # [R, n] places
+    placed: PlacedRows | None = None  # the same on the device, if it is there
 
 
 def delta_net(

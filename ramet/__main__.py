@@ -26,6 +26,7 @@ usage: ramet COMMAND [OPTIONS]
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
                    implementations (a model natively, through transformers' modules, and transformers),
                    attention (what a layer reads and multiplies, beside the machine's limits),
+                   delta (layers with a state, of prompts and of single tokens, beside the limit),
                    gpu (one table for a CUDA card)
   convert SOURCE TARGET
                    write a checkpoint (GGUF, pickles, 4 and 8 bits) as plain safetensors
@@ -42,6 +43,7 @@ BENCHES = {  # word -> module
     "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
     "startup": "startup", "formats": "formats",
     "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
+    "delta": "kernels.delta",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "pace": "pace", "intake": "intake",
     "backlog": "programs.backlog", "queue": "programs.queue",
     "masks": "kernels.masks", "structured": "programs.structured",

@@ -30,6 +30,7 @@ from triton.compiler import ASTSource
 from ramet.bench import report, stamp
 from ramet.kernels import (
     decode_attention,
+    delta_net,
     extend_attention,
     gated,
     grouped_linear,
@@ -68,10 +69,12 @@ TYPES = {
     **dict.fromkeys(("ids", "shifted", "new_slots", "experts"), "*i64"),
     **dict.fromkeys(("num_routes", "num_tiles", "num_experts"), "i32"),
     **dict.fromkeys(("order", "ends"), "*i32"),
+    **dict.fromkeys(("row_of", "save_at", "save_to"), "*i32"),
+    **dict.fromkeys(("gates_stride", "saves", "key_heads", "value_heads", "key", "value", "channels"), "i32"),
 }  # the others are *fp32
 OF_THE_MODEL = (
     "logits", "q", "k", "v", "k_new", "v_new", "keys", "values", "x", "residual", "weight", "q_weight",
-    "k_weight", "gate_up", "bias", "turned",
+    "k_weight", "gate_up", "bias", "turned", "gates", "conv", "last", "read",
 )  # fmt: skip
 HALVES, FP8 = ("bf16", "fp16"), "fp8e4nv"
 LEAST_FP8 = 89  # capability
@@ -217,6 +220,19 @@ def experts(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
                 }  # fmt: skip
 
 
+def states(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
+    """Layers with a state: heads of Qwen3-Next and Qwen3.5, and small and large ones."""
+    padded = triton.next_power_of_2
+    for kind, (key, value, heads), taps in product(HALVES, ((128, 128, 32), (64, 64, 16), (256, 128, 48)), (2, 4)):
+        of = {"TAPS": taps, "INTERPRETED": False}
+        brings = {"GATES": padded(heads), "BLOCK": padded(max(key, value)), "num_warps": 1}
+        yield delta_net._bring, kind, {**of, **brings}
+        cut = {"ROWS": padded(key), "COLUMNS": delta_net.COLUMNS, "CHANNELS": delta_net.CHANNELS}
+        yield delta_net._advance, kind, {**of, **cut, "num_warps": delta_net.warps_of(padded(key))}
+        if taps == 4:
+            yield delta_net._normed, kind, {"BLOCK": padded(value), "INTERPRETED": False, "num_warps": 1}
+
+
 def compiled(processor: Processor, kernel: Any, kind: str, constants: Flags) -> dict[str, Any]:
     """How it is launched is no constant of the kernel's, nor are `cache`, the type of keys and values in the pool, and
     `norm`, that of the weights of norms.
@@ -278,7 +294,7 @@ def main() -> int:
     found = []
     with ThreadPoolExecutor(2) as pool:
         for processor in (each for each in tuned.PROCESSORS if each.capability in options.capability):
-            kinds = attention, latents, small_ops, linears, experts
+            kinds = attention, latents, small_ops, linears, experts, states
             every = chain(configurations(), *(of(processor) for of in kinds))
             each = islice(every, 0, None, options.every)
             for line in pool.map(lambda one, processor=processor: compiled(processor, *one), each):

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "delta_state.h"
 #include "pieces.h"
 #include "pool.h"
 #include "replay.h"
@@ -14,7 +15,7 @@
 namespace {
 
 constexpr float LEAST_SQUARE = 1e-6f;  // added to the square of a length
-constexpr int BLOCK = 4;               // vectors of a state's columns at a time, for which its rows stay in the first cache
+constexpr int64_t TOKENS = 32;         // at most that go through a block of a state's columns before the next one
 
 struct Layer {
     const void *x, *gates, *conv, *norm;
@@ -43,6 +44,23 @@ inline float widen(T x) {
     return load(all)[0];
 }
 inline float widen(float x) { return x; }
+inline float widen(bf16 x) { return bit_cast<float>(uint32_t(x.bits) << 16); }
+
+// x is a number that a T can hold
+template <class T>
+inline T exactly(float x) {
+    T all[LANES];
+    store(all, splat(x));
+    return all[0];
+}
+template <>
+inline float exactly<float>(float x) {
+    return x;
+}
+template <>
+inline bf16 exactly<bf16>(float x) {
+    return {uint16_t(bit_cast<uint32_t>(x) >> 16)};
+}
 
 template <class T>
 inline float narrow(float x) {
@@ -68,48 +86,17 @@ inline void to_length(float *x, int64_t size, float length) {
     each(size, [&](int64_t i, int64_t n) { put(x + i, get(x + i, n) * scale, n); });
 }
 
-// A state's columns [at, at + N LANES), of which the last vector has `some`: forgets, is corrected and read. WRITES o.
-template <int N>
-inline void columns(float *state, int64_t rows, int64_t width, int64_t at, int64_t some, const float *q, const float *k, const float *v, float decay,
-                    float beta, float *o) {
-    vf sums[N] = {}, missing[N], read[N] = {};
-    const auto part = [&](int i) { return i == N - 1 ? some : (int64_t)LANES; };
-    for (int64_t r = 0; r < rows; r++) {
-        const float *from = state + r * width + at;
-#pragma GCC unroll 4
-        for (int i = 0; i < N; i++) sums[i] += get(from + i * LANES, part(i)) * k[r];
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++) missing[i] = (get(v + at + i * LANES, part(i)) - sums[i] * decay) * beta;
-    for (int64_t r = 0; r < rows; r++) {
-        float *to = state + r * width + at;
-#pragma GCC unroll 4
-        for (int i = 0; i < N; i++) {
-            const vf value = get(to + i * LANES, part(i)) * decay + missing[i] * k[r];
-            put(to + i * LANES, value, part(i));
-            read[i] += value * q[r];
-        }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < N; i++) put(o + at + i * LANES, read[i], part(i));
-}
-
-void advance(float *state, int64_t rows, int64_t width, const float *q, const float *k, const float *v, float decay, float beta, float *o) {
-    int64_t at = 0;
-    for (; at + BLOCK * LANES <= width; at += BLOCK * LANES) columns<BLOCK>(state, rows, width, at, LANES, q, k, v, decay, beta, o);
-    for (; at < width; at += LANES) columns<1>(state, rows, width, at, std::min<int64_t>(LANES, width - at), q, k, v, decay, beta, o);
-}
-
 template <class T>
 struct Job {
     const Layer &of;
-    const int64_t row, head, own, before;
-    std::vector<float> weights, seen, mixed, o;  // [W, own], a ring of [W - 1, own], [own], [V]
-    int64_t oldest = 0;                          // of the ring
+    const int64_t row, head, own, before, most, width;  // `most` tokens at a time; V with room for whole vectors
+    std::vector<float> weights, seen, mixed;    // [W, own], [W - 1 + most, own], [most, own]
+    std::vector<float> decay, beta, o, block;   // [most] each, [most, V], [K, BLOCK LANES]
 
-    Job(const Layer &layer, int64_t at_row, int64_t key_head)
-        : of(layer), row(at_row), head(key_head), own(layer.own()), before(layer.taps - 1), weights(layer.taps * own), seen(before * own), mixed(own),
-          o(layer.value) {
+    Job(const Layer &layer, int64_t at_row, int64_t key_head, int64_t num)
+        : of(layer), row(at_row), head(key_head), own(layer.own()), before(layer.taps - 1), most(std::min(num, TOKENS)), width(layer.value + LANES),
+          weights(layer.taps * own), seen((before + most) * own), mixed(most * own + LANES), decay(most), beta(most), o(most * width),
+          block(most >= LEAST_COPIED || layer.value % LANES ? layer.key * BLOCK * LANES : 0) {
         for (int64_t c = 0; c < own; c++)
             for (int64_t w = 0; w < of.taps; w++) weights[w * own + c] = widen(((const T *)of.conv)[of.channel(head, c) * of.taps + w]);
     }
@@ -126,57 +113,74 @@ struct Job {
 
     void keep(int64_t place) const {
         for (int64_t c = 0; c < own; c++)
-            for (int64_t w = 0; w < before; w++) {
-                T one[LANES];
-                store(one, splat(seen[(oldest + w) % before * own + c]));
-                last_at(place, c)[w] = one[0];
-            }
+            for (int64_t w = 0; w < before; w++) last_at(place, c)[w] = exactly<T>(seen[w * own + c]);
         if (place != row) std::memcpy(matrix_at(place), matrix_at(row), matrix_size() * sizeof(float));
     }
 
-    void convolve(const T *x) {
-        float *newest = seen.data() + oldest * own;  // in the place of the oldest, once that is read
-        for (int64_t c = 0; c < own;) {
-            const int64_t stop = c < of.key ? of.key : c < 2 * of.key ? 2 * of.key : own;  // side by side in x
-            const T *from = x + of.channel(head, c);
-            each(stop - c, [&](int64_t i, int64_t n) {
-                const int64_t at = c + i;
+    // tokens [first, first + num) of x
+    void convolve(int64_t first, int64_t num) {
+        for (int64_t t = 0; t < num; t++) {
+            float *now = seen.data() + (before + t) * own;
+            for (int64_t c = 0; c < own;) {
+                const int64_t stop = c < of.key ? of.key : c < 2 * of.key ? 2 * of.key : own;  // side by side in x
+                const T *from = (const T *)of.x + (first + t) * of.x_stride + of.channel(head, c);
+                each(stop - c, [&](int64_t i, int64_t n) { put(now + c + i, get(from + i, n), n); });
+                c = stop;
+            }
+            each(own, [&](int64_t c, int64_t n) {
                 vf sum = {};
-                for (int64_t w = 0; w < before; w++) sum += get(weights.data() + w * own + at, n) * get(seen.data() + (oldest + w) % before * own + at, n);
-                const vf now = get(from + i, n);
-                sum += get(weights.data() + before * own + at, n) * now;
-                put(newest + at, now, n);
-                put(mixed.data() + at, rounded<T>(silu(rounded<T>(sum))), n);
+                for (int64_t w = 0; w < of.taps; w++) sum += get(weights.data() + w * own + c, n) * get(seen.data() + (t + w) * own + c, n);
+                put(mixed.data() + t * own + c, rounded<T>(silu(rounded<T>(sum))), n);
             });
-            c = stop;
+            float *q = mixed.data() + t * own;
+            to_length(q, of.key, 1.0f / std::sqrt((float)of.key));
+            to_length(q + of.key, of.key, 1.0f);
         }
-        oldest = (oldest + 1) % before;
+        std::memmove(seen.data(), seen.data() + num * own, before * own * sizeof(float));
     }
 
-    void token(int64_t t) {
-        const T *x = (const T *)of.x + t * of.x_stride, *gates = (const T *)of.gates + t * of.gates_stride;
-        convolve(x);
-        float *q = mixed.data(), *k = q + of.key;
-        to_length(q, of.key, 1.0f / std::sqrt((float)of.key));
-        to_length(k, of.key, 1.0f);
+    // up to `most` tokens, from `first` on
+    void part(int64_t first, int64_t num) {
+        convolve(first, num);
         for (int64_t j = 0; j < of.shared(); j++) {
             const int64_t h = head * of.shared() + j;
-            const float beta = narrow<T>(sigmoid(widen(gates[h])));
-            const float decay = std::exp(-std::exp(of.a_log[h]) * softplus(widen(gates[of.value_heads + h]) + of.dt_bias[h]));
-            advance(matrix_at(row) + j * of.key * of.value, of.key, of.value, q, k, k + of.key + j * of.value, decay, beta, o.data());
-            normed(x + of.channels() + h * of.value, (T *)of.out + (t * of.value_heads + h) * of.value);
+            for (int64_t t = 0; t < num; t++) {
+                const T *gates = (const T *)of.gates + (first + t) * of.gates_stride;
+                beta[t] = narrow<T>(sigmoid(widen(gates[h])));
+                decay[t] = std::exp(-std::exp(of.a_log[h]) * softplus(widen(gates[of.value_heads + h]) + of.dt_bias[h]));
+            }
+            const float *q = mixed.data(), *k = q + of.key, *v = k + of.key + j * of.value;
+            const Tokens all = {num, of.key, of.value, q, k, v, own, decay.data(), beta.data(), o.data(), width};
+            advance(matrix_at(row) + j * of.key * of.value, all, block.data());
+            for (int64_t t = 0; t < num; t++) {
+                const T *z = (const T *)of.x + (first + t) * of.x_stride + of.channels() + h * of.value;
+                normed(o.data() + t * width, z, (T *)of.out + ((first + t) * of.value_heads + h) * of.value);
+            }
         }
     }
 
-    void normed(const T *z, T *to) const {
+    // from `first` on; after so many as `save_at` says the state is kept at a place of `save_to`
+    void tokens(int64_t first, int64_t num, const int32_t *save_at, const int32_t *save_to, int64_t saves) {
+        for (int64_t t = 0; t < num;) {
+            int64_t stop = std::min(num, t + most);
+            for (int64_t i = 0; i < saves; i++)
+                if (save_at[i] > t) stop = std::min<int64_t>(stop, save_at[i]);
+            part(first + t, stop - t);
+            for (int64_t i = 0; i < saves; i++)
+                if (save_at[i] == stop) keep(save_to[i]);
+            t = stop;
+        }
+    }
+
+    void normed(const float *from, const T *z, T *to) const {
         vf squares = {};
         each(of.value, [&](int64_t i, int64_t n) {
-            const vf value = rounded<T>(get(o.data() + i, n));
+            const vf value = rounded<T>(get(from + i, n));
             squares += value * value;
         });
         const float scale = 1.0f / std::sqrt(sum_of(squares) / of.value + of.eps);
         each(of.value, [&](int64_t i, int64_t n) {
-            const vf value = rounded<T>(rounded<T>(get(o.data() + i, n)) * scale);
+            const vf value = rounded<T>(rounded<T>(get(from + i, n)) * scale);
             put(to + i, rounded<T>(value * get((const T *)of.norm + i, n)) * silu(get(z + i, n)), n);
         });
     }
@@ -200,13 +204,9 @@ void delta_net(const Layer &of, const Rows &rows, int threads) {
                 std::memset((void *)((T *)of.out + (t * of.value_heads + head * of.shared()) * of.value), 0, of.shared() * of.value * sizeof(T));
             return;
         }
-        Job<T> job(of, rows.places[r], head);
+        Job<T> job(of, rows.places[r], head, num);
         job.begin(rows.seq_lens[r] == num);
-        for (int64_t t = 0; t < num; t++) {
-            job.token(firsts[r] + t);
-            for (int64_t i = 0; i < rows.saves; i++)
-                if (rows.save_at[r * rows.saves + i] == t + 1) job.keep(rows.save_to[r * rows.saves + i]);
-        }
+        job.tokens(firsts[r], num, rows.save_at + r * rows.saves, rows.save_to + r * rows.saves, rows.saves);
         job.keep(job.row);
     });
 }

@@ -156,13 +156,15 @@ template <>
 inline constexpr bool KEEPS_SUBNORMALS<bf16> = false;
 static inline vh to_bf16_bits(vf x) { return bit_cast<vh>(_mm512_cvtneps_pbh((__m512)x)); }
 #else
-static inline vh to_bf16_bits(vf x) {
+// x as a bfloat16 with zeros behind it
+static inline vu bf16_bits(vf x) {
     const vu bits = bit_cast<vu>(x);
-    const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-    const vu quiet = (bits >> 16) | 0x40;  // rounding must not turn a NaN into infinity
+    const vu nearest = bits + 0x7fff + ((bits >> 16) & 1);
+    const vu quiet = bits | 0x400000;  // rounding must not turn a NaN into infinity
     const vi is_nan = x != x;
-    return __builtin_convertvector(bit_cast<vu>(is_nan ? bit_cast<vi>(quiet) : bit_cast<vi>(rounded)), vh);
+    return bit_cast<vu>(is_nan ? bit_cast<vi>(quiet) : bit_cast<vi>(nearest)) & 0xffff0000;
 }
+static inline vh to_bf16_bits(vf x) { return __builtin_convertvector(bf16_bits(x) >> 16, vh); }
 #endif
 
 static inline void store(float *p, vf x) { std::memcpy(p, &x, sizeof x); }
@@ -202,7 +204,11 @@ inline vf rounded<float>(vf x) {
 }
 template <>
 inline vf rounded<bf16>(vf x) {
+#if defined(__AVX512BF16__) && !defined(RAMET_LANES)
     return bit_cast<vf>(__builtin_convertvector(to_bf16_bits(x), vu) << 16);
+#else
+    return bit_cast<vf>(bf16_bits(x));
+#endif
 }
 
 // Two vectors in the order that is cheapest to widen: bfloat16 gives the even ones, then the odd ones, with one operation

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from ramet.kernels.reference_delta import PlacedRows
 from ramet.runtime.arrays import Ints
 
 
@@ -42,6 +43,9 @@ class ForwardInputs:
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
     save_at: Ints | None = None  # [R, n] host; after so many new tokens of a row its state is copied; 0: it is not
     save_to: Ints | None = None  # [R, n] host, to these places of the state pool
+    state_rows: PlacedRows | None = (
+        None  # of layers with states, on the device; None: it is the host, or no layer has one
+    )
     extends: Extends | None = None  # of one with prompts, likewise: all rows are there
     adapters: Tensor | None = None  # [T] int32, the slot of each token's adapter, 0 for none; None: no token has one
 

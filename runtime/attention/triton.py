@@ -65,10 +65,10 @@ class TritonAttention(TritonRows):
         scratch = DecodeScratch.of(max_rows, heads, pool.shapes[0].heads, pool.shapes[0].key, device)
         scratches = {of: scratch.beside(heads, of.heads, of.key) for of in pool.shapes}
         shapes = [pool.layers[layer.source(i)] for i, layer in enumerate(layers)]
-        self._scratch_of = [scratches[of] for of in shapes]
+        self._scratch_of = {i: scratches[of] for i, of in enumerate(shapes) if of.heads}  # others have states
         cuts = {of: (heads, of.heads, extend_tuning(of.key, processor_of(device))) for of in pool.shapes}
         super().__init__(scratch, max(tokens_of_tile(*cut) for cut in cuts.values()))  # larger heads cut it again
-        whole = [of for of, layer in zip(shapes, layers, strict=True) if layer.window is None]
+        whole = [of for of, layer in zip(shapes, layers, strict=True) if layer.window is None and of.heads]
         self._rows_of_tile = min((rows_of_tile(*cuts[of]) for of in whole), default=0)
         self._can_share = bool(whole)
         self._shares = False

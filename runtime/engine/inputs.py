@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ramet.kernels.reference_delta import PlacedRows, StateRows
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
@@ -132,8 +133,15 @@ class SlotTable:
         self.device.index_put_((index[0], index[1]), on_device(values, self.device.device))
 
 
-def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.device) -> ForwardInputs:
-    """The tensors of one step; `table` must have taken in the batch. WRITES the lengths of rows the host knows."""
+def place(
+    batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.device, states: bool = False
+) -> ForwardInputs:
+    """The tensors of one step; `table` must have taken in the batch. WRITES the lengths of rows the host knows.
+
+    `states`: of layers that have some, rows are read on a GPU, too.
+    """
+    saves = (None, None) if batch.state_saves is None else (batch.state_saves.at, batch.state_saves.to)
+    of_states = StateRows(batch.rows, batch.num_new, batch.seq_lens, *saves)
     last_tokens = np.cumsum(batch.num_new, dtype=np.int64)[batch.draws] - 1
     token_ids = on_device(batch.token_ids.astype(np.int64), device)
     positions = on_device(batch.positions.astype(np.int64), device)
@@ -158,8 +166,9 @@ def place(batch: Batch, table: SlotTable, row_buffer: RowBuffer, device: torch.d
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
         embeds=tuple((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
-        save_at=None if batch.state_saves is None else batch.state_saves.at,
-        save_to=None if batch.state_saves is None else batch.state_saves.to,
+        save_at=of_states.save_at,
+        save_to=of_states.save_to,
+        state_rows=PlacedRows.of(of_states, device) if states and device.type != "cpu" else None,
         shifts=batch.shifts,
         shifted=None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), device),
         adapters=None if batch.adapters is None else on_device(_of_tokens(batch, batch.adapters), device).int(),
@@ -260,6 +269,7 @@ class StepInputs:
         self.read = Columns(size, device)
         tensors = self.read.tensors
         of = self.read.of or self.staged[0].of  # on a GPU what is there is read in their place
+        placed = None if device.type == "cpu" else (tensors["rows"], tensors["seq_lens"])
         self.forward = ForwardInputs(
             token_ids=tensors["ids"],
             positions=tensors["positions"],
@@ -272,7 +282,8 @@ class StepInputs:
             num_decode=size,
             shifts=of["shifts"],
             shifted=torch.zeros(size, dtype=torch.int64, device=device),
-            placed=None if device.type == "cpu" else (tensors["rows"], tensors["seq_lens"]),
+            placed=placed,
+            state_rows=None if placed is None else PlacedRows.decoding(*placed),
             adapters=tensors["adapters"] if adapted else None,
         )
         self.rows = tensors["drawn_rows"]

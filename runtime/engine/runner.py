@@ -396,7 +396,7 @@ class ModelRunner(LoadedModel):
         return self._compute(batch)
 
     def _compute(self, batch: Batch) -> "Forwarded":
-        inputs = place(batch, self._table, self._row_buffer, self.device)
+        inputs = place(batch, self._table, self._row_buffer, self.device, self.shape.has_states)
         if self._prompt_graphs is not None and inputs.adapters is None:
             self._place_adapters(None)
             states = self._prompt_graphs.run(inputs)
@@ -465,12 +465,13 @@ class ModelRunner(LoadedModel):
         if args.execute.disable_cuda_graph or not self._model.replayable:
             return None
         max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
-        if self.device.type == "cuda" and self._attention.name != "reference" and not self.shape.has_states:
+        if self.device.type == "cuda" and self._attention.name != "reference":
             from ramet.runtime.engine.graphs import CudaCapture, cuda_graphs, prompt_graphs  # loads triton
 
             assert self._copies is not None, "our Triton kernels run on a GPU"
             table, capture = self._table.device, CudaCapture()
-            self._prompt_graphs = prompt_graphs(self._every_state, self._attention, table, capture, self._copies)
+            if not self.shape.has_states:  # snapshots are taken inside a prompt, any number of them
+                self._prompt_graphs = prompt_graphs(self._every_state, self._attention, table, capture, self._copies)
             of_device = table, max_rows, self._copies, capture
             return cuda_graphs(self._decode, self._epilogue, self._row_buffer, *of_device)
         if not isinstance(ops, CpuOps) or not isinstance(self._attention, CpuAttention | LatentCpuAttention):

@@ -64,7 +64,8 @@ class DeltaNet(nn.Module):
     ) -> Tensor:
         """As SelfAttention: with `wanted` of inputs.last_tokens alone, though every token changes the state."""
         assert self._states is not None and self._weights is not None, "the states have no place yet"
-        rows = StateRows(inputs.rows, inputs.num_new, inputs.seq_lens, inputs.save_at, inputs.save_to)
+        on_host = inputs.rows, inputs.num_new, inputs.seq_lens, inputs.save_at, inputs.save_to
+        rows = StateRows(*on_host, inputs.state_rows)
         read = self._ops.delta_net(self.project(x), self.gates(x), self._of, self._weights, self._states, rows)
         if wanted is not None:
             if not len(wanted.rows):

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten
 from ramet.kernels import gpu_ops, logits_epilogue, reference, reference_latent
 from ramet.kernels.decode_attention import DecodeScratch
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
+from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, PlacedRows, StateRows
 from ramet.runtime.attention import latent_triton
 from ramet.runtime.attention import triton as attention
 from ramet.runtime.engine import graphs
@@ -127,6 +128,30 @@ def _draw(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bo
         getattr(made, each.name).copy_(getattr(drawn, each.name))
 
 
+def delta_net(
+    x: Tensor, gates: Tensor, of: DeltaShape, weights: DeltaWeights, states: DeltaStates, at: StateRows
+) -> Tensor:
+    made = torch.empty((len(x), of.values), dtype=x.dtype, device=x.device)
+    assert at.placed is not None, "rows of states are read on the device"
+    _delta_net(x, gates, of, weights, states, at.placed, made)
+    return made
+
+
+@launching
+def _delta_net(
+    x: Tensor,
+    gates: Tensor,
+    of: DeltaShape,
+    weights: DeltaWeights,
+    states: DeltaStates,
+    placed: PlacedRows,
+    made: Tensor,
+) -> None:
+    columns = placed.rows, placed.num_new, placed.seq_lens, placed.save_at, placed.save_to
+    rows = StateRows(*(column.numpy().copy() for column in columns))
+    made.copy_(reference.delta_net(x, gates, of, weights, states, rows))
+
+
 def opened(tree: Any) -> Any:
     """Dataclasses as tuples of their fields, where tensors are found."""
     if isinstance(tree, (tuple, list)):
@@ -158,6 +183,7 @@ def use_oracles(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in OF_TORCH:
         monkeypatch.setattr(gpu_ops, name, getattr(reference, name))
     monkeypatch.setattr(gpu_ops, "place", launching(reference.place))
+    monkeypatch.setattr(gpu_ops, "delta_net", delta_net)
     monkeypatch.setattr(graphs, "take_in", launching(take_in))
     for name, run in (
         ("plan_decode", plan_decode),

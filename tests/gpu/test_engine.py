@@ -49,7 +49,10 @@ class Model:
         return LLM(model_path=str(self.folder), device="cuda", check_invariants=True, **(usual | options))
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma2", "gemma3", "qwen3", "deepseek-v2", "deepseek-v3"])
+@pytest.fixture(
+    scope="module",
+    params=["llama", "gemma2", "gemma3", "qwen3", "deepseek-v2", "deepseek-v3", "qwen3-next", "qwen3.5"],
+)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     folder = tmp_path_factory.mktemp(request.param)
     yield Model(make_tiny(folder) if request.param == "llama" else make_family(folder, request.param))

@@ -4,14 +4,19 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from attention_cases import Case
+from delta_cases import NEAR as NEAR_OF_STATES
+from delta_cases import column, layer
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS
+from ramet.kernels.delta_net import delta_net
 from ramet.kernels.linear_fp8 import Fp8Weight, round_rows
 from ramet.kernels.linear_int4 import GpuInt4Weight
+from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, PlacedRows, StateRows
 from ramet.kernels.reference_weights import Int4Weight
 from ramet.kernels.tuned import ExtendTuning, decode_tuning
 
@@ -156,3 +161,42 @@ def test_linear_layers_in_float8(tokens: int) -> None:
     assert (inputs.float() == expected.float()).float().mean() > 0.999  # where a division is rounded otherwise
     meant = (inputs.float() * scales) @ (weight.rounded.float() * weight.scales).T
     near(weight.linear(x, None), meant.to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", list(NEAR), ids=str)
+@pytest.mark.parametrize(("key", "value"), [(128, 128), (64, 96), (256, 40)])
+@pytest.mark.parametrize("shared", [1, 2, 4])
+def test_layers_with_states(shared: int, key: int, value: int, dtype: torch.dtype) -> None:
+    """Rows of 1, 5, 0 and 300 tokens, some with snapshots; then the first two decode, beside padding, in a graph."""
+    of = DeltaShape(key_heads=4, value_heads=4 * shared, key=key, value=value, taps=4)
+    case = layer(of, dtype, 306)
+    oracle = case.copied()
+    weights = DeltaWeights(
+        *(getattr(case.weights, name).to(CUDA) for name in ("conv", "a_log", "dt_bias", "norm")), 1e-6
+    )
+    states = DeltaStates(case.states.last.to(CUDA), case.states.matrix.to(CUDA))
+    x, gates = case.x.to(CUDA), case.gates.to(CUDA)
+    saves = [np.array(each, np.int32) for each in ([[0], [2], [0], [299]], [[0], [6], [0], [7]])]
+    at = StateRows(column(3, 1, 0, 5), column(1, 5, 0, 300), column(9, 5, 0, 300), *saves)
+
+    def same(found: torch.Tensor, expected: torch.Tensor) -> None:
+        tolerance = 3 * NEAR_OF_STATES[dtype]
+        scale = max(1.0, float(expected.abs().max()))
+        torch.testing.assert_close(found.cpu().float(), expected.float(), rtol=10 * tolerance, atol=tolerance * scale)
+
+    same(
+        delta_net(x, gates, of, weights, states, at),
+        reference.delta_net(oracle.x, oracle.gates, of, oracle.weights, oracle.states, at),
+    )
+    rows, lens = (torch.tensor(numbers, dtype=torch.int32, device=CUDA) for numbers in ([0] * 4, [1] * 4))
+    placed = replace(StateRows(*[column(0, 0, 0, 0)] * 3), placed=PlacedRows.decoding(rows, lens))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = delta_net(x[:4], gates[:4], of, weights, states, placed)
+    rows.copy_(torch.tensor([3, 1, 0, 0]))
+    lens.copy_(torch.tensor([10, 6, 1, 1]))
+    graph.replay()
+    decode = StateRows(column(3, 1), column(1, 1), column(10, 6))
+    same(made[:2], reference.delta_net(oracle.x[:2], oracle.gates[:2], of, oracle.weights, oracle.states, decode))
+    same(states.matrix[1:], oracle.states.matrix[1:])
+    assert torch.equal(states.last[1:].cpu(), oracle.states.last[1:])

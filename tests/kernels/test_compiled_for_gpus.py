@@ -19,8 +19,14 @@ LATENTS = ("_decode_latents", "_extend_latents")
 ATTENTION = ("_decode", "_extend", "_shared", *LATENTS)
 EXPERTS = ("_sort", "_grouped", "_combine")
 # programs that a multiprocessor holds, with head sizes up to 128
-LEAST = dict.fromkeys((*ATTENTION, "_linear", "_grouped"), 2) | dict.fromkeys(LATENTS, 1)  # whose heads have 512
-SMALL = {"_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated", "_sort", "_combine"}
+LEAST = dict.fromkeys((*ATTENTION, "_linear", "_grouped"), 2)
+LEAST |= dict.fromkeys(LATENTS, 1) | {
+    "_advance": 6
+}  # whose heads have 512 numbers; whose programs have one or two warps
+SMALL = {
+    "_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated", "_sort", "_combine",
+    "_bring", "_normed",
+}  # fmt: skip
 ALL = 150  # configurations of a card, at least
 OTHERS = (80, 89, 100)
 OLDEST = "triton==3.6.0"

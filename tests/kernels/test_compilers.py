@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 SUITE = (
     "tests/kernels/test_cpu_ops.py",
     "tests/kernels/test_draw.py",
+    "tests/kernels/test_delta_layers.py",
     "tests/kernels/test_normalise.py",
     "tests/runtime/attention/test_backends_agree.py",
 )

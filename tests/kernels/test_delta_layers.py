@@ -1,16 +1,15 @@
 """Gated delta-net layers by compiled kernels equal the oracle: outputs, states, saves, cuts of a prompt."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from compiled import compiled_kernels
-from torch import Tensor
+from delta_cases import NEAR, close, column, layer
 
 from ramet.kernels import reference
-from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
+from ramet.kernels.reference_delta import DeltaShape, StateRows
 
 SHAPES = [
     DeltaShape(key_heads=2, value_heads=4, key=16, value=24, taps=4),
@@ -18,39 +17,6 @@ SHAPES = [
     DeltaShape(key_heads=3, value_heads=3, key=127, value=129, taps=4),
     DeltaShape(key_heads=2, value_heads=6, key=64, value=128, taps=5),
 ]
-NEAR = {torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}
-PLACES = 9
-
-
-class Layer(NamedTuple):
-    of: DeltaShape
-    weights: DeltaWeights
-    states: DeltaStates
-    x: Tensor
-    gates: Tensor
-
-    def copied(self) -> "Layer":
-        return self._replace(states=DeltaStates(self.states.last.clone(), self.states.matrix.clone()))
-
-
-def layer(of: DeltaShape, dtype: torch.dtype, tokens: int) -> Layer:
-    chance = torch.Generator().manual_seed(of.inputs)
-
-    def random(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=chance)
-
-    weights = DeltaWeights(
-        random(of.channels, 1, of.taps).to(dtype), random(of.value_heads), random(of.value_heads),
-        (random(of.value) + 1).to(dtype), 1e-6,
-    )  # fmt: skip
-    matrix = random(PLACES, of.value_heads, of.key, of.value) * 0.3
-    states = DeltaStates(random(PLACES, of.channels, of.taps - 1).to(dtype), matrix)
-    wide, gates = random(tokens, of.inputs + 3).to(dtype), random(tokens, 2 * of.value_heads).to(dtype)
-    return Layer(of, weights, states, wide[:, : of.inputs], gates)
-
-
-def column(*numbers: int) -> np.ndarray:
-    return np.array(numbers, np.int32)
 
 
 ROWS = StateRows(column(3, 1, 5, 2), column(1, 1, 7, 12), column(1, 30, 7, 40))
@@ -59,12 +25,6 @@ SAVES = replace(
     save_at=np.array([[0, 0], [0, 0], [7, 0], [5, 9]], np.int32),
     save_to=np.array([[0, 0], [0, 0], [6, 0], [7, 8]], np.int32),
 )  # fmt: skip
-
-
-def close(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
-    return torch.allclose(
-        got.float(), wanted.float(), rtol=10 * NEAR[dtype], atol=NEAR[dtype] * max(1, float(wanted.abs().max()))
-    )
 
 
 @pytest.mark.parametrize("dtype", NEAR)
@@ -79,23 +39,44 @@ def test_a_step_gives_what_the_oracle_gives(of: DeltaShape, dtype: torch.dtype) 
         assert close(ours.states.matrix, theirs.states.matrix, dtype)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("of", SHAPES)
-def test_a_saved_state_goes_on_as_if_nothing_was_between(of: DeltaShape) -> None:
-    ops, whole = compiled_kernels(), layer(of, torch.float32, 12)
+def test_a_prompt_gives_what_the_oracle_gives_whatever_its_gates_forget(of: DeltaShape, dtype: torch.dtype) -> None:
+    """Gates that are left open, that forget everything at once, and that correct everything or nothing."""
+    ours, tokens = layer(of, dtype, 75), torch.arange(75)
+    for head in range(of.value_heads):
+        ours.gates[:, head] += 30.0 * (tokens % 7 == 3) - 30.0 * (tokens % 5 == 2)
+        ours.gates[:, of.value_heads + head] += 300.0 * (tokens % 11 == 4) - 300.0 * (tokens % 3 == head % 3)
+    theirs = ours.copied()
+    at = StateRows(column(3, 5), column(2, 73), column(9, 80))
+    got = compiled_kernels().delta_net(ours.x, ours.gates, of, ours.weights, ours.states, at)
+    wanted = reference.delta_net(theirs.x, theirs.gates, of, theirs.weights, theirs.states, at)
+    assert torch.isfinite(got).all() and close(got, wanted, dtype)
+    assert close(ours.states.matrix, theirs.states.matrix, dtype)
+
+
+@pytest.mark.parametrize("tokens", [12, 75])
+@pytest.mark.parametrize("of", SHAPES)
+def test_a_saved_state_goes_on_as_if_nothing_was_between(of: DeltaShape, tokens: int) -> None:
+    """Bit for bit, however a prompt is cut: whole, from a state that was saved on, and token by token."""
+    ops, whole = compiled_kernels(), layer(of, torch.float32, tokens)
     parts = whole.copied()
-    at = StateRows(column(2), column(12), column(12), np.array([[5]], np.int32), np.array([[7]], np.int32))
+    saves = np.array([[tokens - 2, 5, 0]], np.int32), np.array([[8, 7, 0]], np.int32)
+    at = StateRows(column(2), column(tokens), column(tokens), *saves)
     wanted = ops.delta_net(whole.x, whole.gates, of, whole.weights, whole.states, at)
-    rest = parts._replace(states=whole.states)
-    after = StateRows(column(7), column(7), column(12))
-    assert torch.equal(ops.delta_net(rest.x[5:], rest.gates[5:], of, rest.weights, rest.states, after), wanted[5:])
-    assert torch.equal(whole.states.matrix[7], whole.states.matrix[2])
-    assert torch.equal(whole.states.last[7], whole.states.last[2])
+    for start, place in ((5, 7), (tokens - 2, 8)):
+        rest = parts._replace(states=whole.states)
+        after = StateRows(column(place), column(tokens - start), column(tokens))
+        got = ops.delta_net(rest.x[start:], rest.gates[start:], of, rest.weights, rest.states, after)
+        assert torch.equal(got, wanted[start:])
+        assert torch.equal(whole.states.matrix[place], whole.states.matrix[2])
+        assert torch.equal(whole.states.last[place], whole.states.last[2])
     one_by_one = [
         ops.delta_net(
             parts.x[t : t + 1], parts.gates[t : t + 1], of, parts.weights, parts.states,
             StateRows(column(4), column(1), column(t + 1)),
         )
-        for t in range(12)
+        for t in range(tokens)
     ]  # fmt: skip
     assert torch.equal(torch.cat(one_by_one), wanted)
 

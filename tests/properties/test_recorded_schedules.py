@@ -20,6 +20,7 @@ from oracle_kernels import use_oracles
 from recording_device import RecordingDevice, recording_device
 from schedules import TOKENIZER, Schedule, make_schedule, run, what_clients_see
 from test_constrained_schedules import constrained
+from tiny_families import make_family
 from tiny_model import make_tiny
 
 from ramet.ipc.messages import FinishKind
@@ -50,6 +51,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with the tokenizer's vocabulary, over which masks are."""
     sizes = dict(hidden=32, layers=2, heads=4, kv_heads=2, intermediate=48, vocab=TOKENIZER.vocab_size)
     return make_tiny(tmp_path_factory.mktemp("tiny"), **sizes)
+
+
+@pytest.fixture(scope="module")
+def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen3.5 with that vocabulary: two layers with states to one that attends."""
+    sizes = dict(hidden_size=32, num_hidden_layers=3, intermediate_size=48, linear_num_key_heads=2)
+    kinds = ["linear_attention", "full_attention", "linear_attention"]
+    folder = tmp_path_factory.mktemp("stateful")
+    return make_family(folder, "qwen3.5", vocab_size=TOKENIZER.vocab_size, layer_types=kinds, **sizes)
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +173,15 @@ def test_overlapped_steps_of_a_gpu_are_ordered_and_give_what_plain_ones_do(
     assert not bench.on_boundaries
 
 
+@pytest.mark.parametrize("seed", [3, 6])
+def test_steps_of_a_model_with_states_are_ordered_and_give_what_plain_ones_do(
+    stateful: Path, grammars: Grammars, seed: int
+) -> None:
+    bench = Bench(stateful, grammars, oracles=True)
+    bench.check(seed)
+    assert not bench.on_boundaries
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 25))
@@ -175,9 +194,12 @@ def test_a_thousand_schedules_by_the_oracles(folder: Path, grammars: Grammars, f
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("model", ["folder", "stateful"])
 @pytest.mark.parametrize("seed", range(20))
-def test_schedules_by_the_kernels_themselves(folder: Path, grammars: Grammars, seed: int) -> None:
-    bench = Bench(folder, grammars, oracles=False)
+def test_schedules_by_the_kernels_themselves(
+    request: pytest.FixtureRequest, model: str, grammars: Grammars, seed: int
+) -> None:
+    bench = Bench(request.getfixturevalue(model), grammars, oracles=False)
     bench.check(seed)
     assert not bench.on_boundaries
 
