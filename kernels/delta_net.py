@@ -76,9 +76,8 @@ def _keep_last(  # type: ignore[no-untyped-def]
 ):
     """What the convolution of channels c saw of the last tokens after `num` of a row's go to the place `to`."""
     for w in tl.static_range(TAPS - 1):
-        at = (
-            num - (TAPS - 1) + w
-        )  # below 0: of a token before these. It lies behind what is written, if `to` is `place`
+        # below 0: of a token before these, which lies behind what is written where `to` is `place`
+        at = num - (TAPS - 1) + w
         new = tl.load(x + (first + at) * x_stride + c, mask=c < tl.where(at >= 0, channels, 0), other=0.0)
         old = last + (place * channels + c) * (TAPS - 1) + num + w
         kept = tl.load(old, mask=c < tl.where((at < 0) & continues, channels, 0), other=0.0)

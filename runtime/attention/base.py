@@ -43,9 +43,8 @@ class ForwardInputs:
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
     save_at: Ints | None = None  # [R, n] host; after so many new tokens of a row its state is copied; 0: it is not
     save_to: Ints | None = None  # [R, n] host, to these places of the state pool
-    state_rows: PlacedRows | None = (
-        None  # of layers with states, on the device; None: it is the host, or no layer has one
-    )
+    # of layers with states, on the device; None: that is the host, or no layer has one
+    state_rows: PlacedRows | None = None
     extends: Extends | None = None  # of one with prompts, likewise: all rows are there
     adapters: Tensor | None = None  # [T] int32, the slot of each token's adapter, 0 for none; None: no token has one
 
