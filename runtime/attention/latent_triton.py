@@ -54,7 +54,10 @@ class LatentTritonAttention(TritonRows):
     def _meet(self, absorbed: Tensor, turned: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
         """absorbed [T, H, L], turned [T, H, P] -> [T, H, L]"""
         keys, scale, num = self.pool.keys[layer], self._layers[layer].scale, inputs.num_decode
-        out = torch.empty(absorbed.shape, dtype=absorbed.dtype, device=absorbed.device)
+        # tokens that a graph has beside those of its step are not attended for, but what is made of them is kept in the
+        # padding's slot, where the padding row reads it back
+        make = torch.empty if inputs.extends is None else torch.zeros
+        out = make(absorbed.shape, dtype=absorbed.dtype, device=absorbed.device)
         if self._decoding is not None:
             decode_latents(absorbed[:num], turned[:num], keys, inputs.table, out[:num], self._scratch, scale)
         if self._extends is not None:

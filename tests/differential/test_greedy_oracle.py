@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import sampled
+from samples import sampled, slow
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from oracle import Oracle
@@ -81,7 +81,7 @@ def few_ties(case: Case) -> Any:
 GRID = product(["reference", "cpu"], [1, 16, 64], [1, 7, 64], [False, True])
 
 
-@pytest.mark.parametrize(("backend", "page_size", "chunk", "cache_off"), sampled(GRID, 6, seed=5))
+@pytest.mark.parametrize(("backend", "page_size", "chunk", "cache_off"), sampled(GRID, 4, seed=5))
 def test_greedy_equals_the_oracle(case: Case, backend: str, page_size: int, chunk: int, cache_off: bool):
     llm = case.llm(
         attention_backend=backend, page_size=page_size, chunked_prefill_size=chunk, disable_radix_cache=cache_off
@@ -91,12 +91,12 @@ def test_greedy_equals_the_oracle(case: Case, backend: str, page_size: int, chun
         case.check(llm, range(0, 33, 2))  # now with a warm cache
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 32, 33])
+@pytest.mark.parametrize("size", sampled([1, 2, 3, 8, 32, 33], 3, seed=1))
 def test_any_batch_size_gives_the_same_tokens(case: Case, size: int):
     case.check(case.llm(), range(size))
 
 
-@pytest.mark.parametrize("page_size", [1, 16, 64])
+@pytest.mark.parametrize("page_size", [1, 16, slow(64)])
 def test_retracted_requests_give_the_same_tokens(case: Case, page_size: int):
     llm = case.llm(max_total_tokens=192, page_size=page_size, schedule_conservativeness=0.01)
     case.check(llm, range(33))

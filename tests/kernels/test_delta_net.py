@@ -1,11 +1,13 @@
 """Gated delta-net layers by Triton kernels, in the interpreter, equal the oracle: outputs, states, saves, cuts."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from delta_cases import Layer, close, column, layer
+from samples import sampled
 
 from ramet.kernels import reference
 from ramet.kernels.delta_net import _softplus, delta_net
@@ -40,8 +42,7 @@ def both(ours: Layer, at: StateRows) -> tuple[torch.Tensor, torch.Tensor, Layer]
     return got, reference.delta_net(theirs.x, theirs.gates, ours.of, ours.weights, theirs.states, at), theirs
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("of", SHAPES)
+@pytest.mark.parametrize(("of", "dtype"), sampled(product(SHAPES, TYPES), 4))
 def test_a_step_gives_what_the_oracle_gives(of: DeltaShape, dtype: torch.dtype) -> None:
     longest = 65 if of == SHAPES[0] else 6
     ours = layer(of, dtype, 8 + longest)

@@ -64,7 +64,7 @@ def parser_of(name: str) -> ToolParser:
 
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
-@examples(16, 1000)
+@examples(8, 1000)
 @given(st.data())
 def test_a_forced_output_is_calls_and_nothing_else(name: str, single: bool, data: st.DataObject) -> None:
     sampler, parser = sampler_for(data, name), parser_of(name)
@@ -76,7 +76,7 @@ def test_a_forced_output_is_calls_and_nothing_else(name: str, single: bool, data
 
 @pytest.mark.parametrize("single", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
-@examples(24, 2000)
+@examples(12, 2000)
 @given(st.data())
 def test_a_call_inside_a_text_is_an_offered_one(name: str, single: bool, data: st.DataObject) -> None:
     sampler, parser = sampler_for(data, name), parser_of(name)

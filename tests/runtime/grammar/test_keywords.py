@@ -6,12 +6,14 @@ what the tables of docs/structured-output.md say.
 
 import json
 import random
+from itertools import product
 
 import pytest
 from constrained import NAMES, allowed, compiled, takes, vocabulary
 from grammar_cases.capabilities import enforced, refuses
 from grammar_cases.probes import CLOSED, INT, PAIR, REFUSED_VALUES, SCHEMAS, STR, is_valid
 from grammar_cases.refusals import PARTS, SHAPES
+from samples import sampled
 
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
@@ -72,8 +74,9 @@ def test_shapes_are_refused_in_the_words_of_the_table(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("whitespace", ["single-space", "flexible"])
-@pytest.mark.parametrize("schema", COMBINED, ids=range(len(COMBINED)))
+@pytest.mark.parametrize(
+    ("whitespace", "schema"), sampled(product(["single-space", "flexible"], COMBINED), len(COMBINED))
+)
 def test_whatever_is_drawn_at_random_is_valid(name, whitespace, schema):
     try:
         ready = compiled(name, JSON, json.dumps(schema), whitespace)

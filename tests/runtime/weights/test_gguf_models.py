@@ -11,6 +11,7 @@ import pytest
 import torch
 from gguf_checkpoints import write_gguf
 from safetensors.torch import load_file, save_file
+from samples import sampled
 from tiny_families import make_family
 from tiny_model import make_tiny
 
@@ -56,7 +57,7 @@ def answers(path: Path) -> tuple[list[list[int]], torch.Tensor]:
     return [reply["output_ids"] for reply in greedy], torch.tensor(found)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", sampled(FAMILIES, len(FAMILIES) // 2))
 def test_a_file_in_float32_gives_the_tokens_of_its_folder(tmp_path: Path, family: str) -> None:
     folder = made(tmp_path / "model", family)
     tokens, likely = answers(write_gguf(folder, tmp_path / "model.gguf"))
