@@ -41,7 +41,7 @@ MODULES = {
 
 def main(argv: list[str]) -> None:
     started = time.perf_counter()
-    gc.disable()  # what a start makes stays: there is nothing to collect
+    gc.disable()  # what imports make stays: there is nothing to collect
     folder, role = Path(argv[1]), argv[2]
     _live_and_die_with(int(os.environ["RAMET_PARENT_PID"]))
     args = decode_args((folder / "args.json").read_bytes())

@@ -1,5 +1,6 @@
 """The scheduler process: loads the model, then runs the loop for ever. Decides nothing of its own."""
 
+import gc
 import logging
 import time
 from collections.abc import Callable
@@ -44,6 +45,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
         if args.execute.runner != "scripted":
             import torch  # noqa: F401  takes longest
         tokenizer = reading.result()
+    gc.enable()  # what loading leaves behind is large
     phases.append(("torch and tokenizer", time.perf_counter() - started))
     runner = make_runner(args, tokenizer, lambda name, seconds: phases.append((name, seconds)))
     wakers = [Sender(sockets.address(paths.SCHEDULER)) for _ in range(2)]  # one for each thread that uses one
