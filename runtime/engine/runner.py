@@ -180,6 +180,7 @@ class ModelRunner(LoadedModel):
         super().__init__(args, report)
         self._launched: Deferred | None = None
         self._had_adapters = False  # the step that was computed last
+        self._has_states = self.shape.has_states
         self._reached = 0  # the slot that the KV pool is told of next
         self.adapters = AdapterStore(args.adapters, self.shape, self._model, self.dtype, self._kernels, self._wait)
         for generation, adapter in enumerate(args.named_adapters, 1):
@@ -396,7 +397,7 @@ class ModelRunner(LoadedModel):
         return self._compute(batch)
 
     def _compute(self, batch: Batch) -> "Forwarded":
-        inputs = place(batch, self._table, self._row_buffer, self.device, self.shape.has_states)
+        inputs = place(batch, self._table, self._row_buffer, self.device, self._has_states)
         if self._prompt_graphs is not None and inputs.adapters is None:
             self._place_adapters(None)
             states = self._prompt_graphs.run(inputs)
