@@ -20,9 +20,8 @@ ATTENTION = ("_decode", "_extend", "_shared", *LATENTS)
 EXPERTS = ("_sort", "_grouped", "_combine")
 # programs that a multiprocessor holds, with head sizes up to 128
 LEAST = dict.fromkeys((*ATTENTION, "_linear", "_grouped"), 2)
-LEAST |= dict.fromkeys(LATENTS, 1) | {
-    "_advance": 6
-}  # whose heads have 512 numbers; whose programs have one or two warps
+LEAST |= dict.fromkeys(LATENTS, 1)  # whose heads have 512 numbers
+LEAST |= {"_advance": 6}  # whose programs have one or two warps
 SMALL = {
     "_widen", "_plan", "_lead", "_group", "_take_in", "_softcap", "_norm", "_place", "_gated", "_sort", "_combine",
     "_bring", "_normed",
