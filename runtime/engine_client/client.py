@@ -24,6 +24,7 @@ from ramet.ipc.messages import (
     Abort,
     CallFailed,
     ChoicesReply,
+    Control,
     ControlReply,
     Detokenize,
     DetokenizeReply,
@@ -208,11 +209,15 @@ class EngineClient:
         self.check_alive()
         self._to_scheduler.send(ProgramsEnded(names))
 
+    async def control(self, question: Callable[[int], Control]) -> ControlReply:
+        """Sends the scheduler what `question` makes of the call's number; returns its answer."""
+        return await self._ask(self._to_scheduler, ControlReply, question)
+
     async def state(self) -> ControlReply:
-        return await self._ask(self._to_scheduler, ControlReply, GetState)
+        return await self.control(GetState)
 
     async def locate(self, uid: Uid) -> ControlReply:
-        return await self._ask(self._to_scheduler, ControlReply, lambda call: LocateSequence(call, uid))
+        return await self.control(lambda call: LocateSequence(call, uid))
 
     def next_step(self) -> asyncio.Future[None]:
         """Becomes done when a step's tokens arrive, of any request: the scheduler and the detokenizer work."""
@@ -220,7 +225,7 @@ class EngineClient:
 
     async def flush_cache(self, timeout_s: float) -> ControlReply:
         """`timeout_s`: how long it may wait until nothing runs or waits."""
-        return await self._ask(self._to_scheduler, ControlReply, lambda call: FlushCache(call, timeout_s))
+        return await self.control(lambda call: FlushCache(call, timeout_s))
 
     async def load_adapter(self, name: str, path: str, *, pinned: bool = False, replaces: bool = False) -> None:
         """From its end on, requests get it by this name. `replaces`: what has the name is dropped, once its sequences
@@ -241,9 +246,7 @@ class EngineClient:
     async def _load_adapter(self, name: str, path: str, pinned: bool, replaces: bool) -> None:
         async with self._changes_adapters:
             generation = self.adapters.check_new(name, path, replaces=replaces)
-            reply = await self._ask(
-                self._to_scheduler, ControlReply, lambda call: LoadAdapter(call, generation, path, pinned)
-            )
+            reply = await self.control(lambda call: LoadAdapter(call, generation, path, pinned))
             if not reply.ok:
                 raise ClientError("lora_path", f"is {shown(path)}: {msgspec.json.decode(reply.body)['error']}")
             before = self.adapters.give(name, path, pinned, generation)
@@ -252,7 +255,7 @@ class EngineClient:
 
     async def _drop_adapter(self, generation: int) -> None:
         await self._sequences.none_left(lambda sequence: has_generation(sequence.prompt.spec, generation))
-        await self._ask(self._to_scheduler, ControlReply, lambda call: DropAdapter(call, generation))
+        await self.control(lambda call: DropAdapter(call, generation))
 
     async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> TokenizeReply:
         """`pair`: a second text behind it, as the tokenizer joins two."""

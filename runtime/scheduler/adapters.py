@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
+from ramet.ipc.messages import DropAdapter, LoadAdapter
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterPlacement, AdapterSource
 from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.scheduler.control import ControlHandler
 
 log = logging.getLogger("ramet")
 
@@ -113,6 +115,22 @@ class Adapters:
         self._read: SimpleQueue[tuple[Generation, Any]] = SimpleQueue()  # (what was asked for, an adapter or why not)
         for generation, adapter in enumerate(args.named_adapters, 1):
             slots.add(generation, adapter.pinned)
+
+    def register(self, control: ControlHandler) -> None:
+        """For the messages that load and drop."""
+
+        def load(message: LoadAdapter) -> None:
+            def answer(refusal: str) -> None:
+                control.reply(message.call, {"error": refusal} if refusal else {}, ok=not refusal)
+
+            self.load(message.generation, message.path, message.pinned, answer)
+
+        def drop(message: DropAdapter) -> None:
+            self.drop(message.generation)
+            control.reply(message.call, {})
+
+        control.on(LoadAdapter, load)
+        control.on(DropAdapter, drop)
 
     def load(self, generation: Generation, path: str, pinned: bool, answer: Callable[[str], None]) -> None:
         """Reads it on another thread, while requests run. See _Reading."""

@@ -20,6 +20,8 @@ from ramet.ipc.messages import (
     Control,
     Finish,
     FinishKind,
+    GetState,
+    LocateSequence,
     ProgramsEnded,
     ToScheduler,
     Uid,
@@ -146,9 +148,10 @@ class Scheduler:
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
-        self._control = ControlHandler(
-            server, clock, state=self.state, where=self.where, flush=self.flush, adapters=self._adapters
-        )
+        self._control = control = ControlHandler(server, clock, self.flush)
+        control.on(GetState, lambda message: control.reply(message.call, self.state()))
+        control.on(LocateSequence, self._locate)
+        self._adapters.register(control)
 
     @property
     def idle(self) -> bool:
@@ -274,6 +277,10 @@ class Scheduler:
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
         return self.reporter.state()
+
+    def _locate(self, message: LocateSequence) -> None:
+        found = self.where(message.uid)
+        self._control.reply(message.call, found or {"error": "no such request"}, ok=found is not None)
 
     def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""
