@@ -1,4 +1,4 @@
-"""The libraries of the page: compares them with the registry's tarballs (`make ui-vendor`). `--write` fetches them anew.
+"""The libraries of the page: compares them with the registry's (`make ui-vendor`). `--write` fetches them anew.
 
 `manifest.json` names each package, its version and the tarball's integrity; of each file it says where it lies in the
 tarball, its hash, and which texts are replaced in it (modules that name another one by its package's name are told its
