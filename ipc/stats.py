@@ -61,6 +61,10 @@ class Stats(Message, frozen=True):
     last_gen_throughput: Annotated[
         float, _gauge("gen_throughput", "tokens generated per second, as the scheduler last measured")
     ] = 0.0
+    paused_requests: Annotated[
+        int, _gauge("num_paused_reqs", "sequences that run or wait while generation is paused")
+    ] = 0
+    paused: str = ""  # why no step is computed, whoever waits; empty: steps go on
     generated_tokens: int = 0
     finished_requests: int = 0
     cached_tokens: int = 0  # prompt tokens that were found in the tree

@@ -56,6 +56,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
+from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
@@ -103,6 +104,7 @@ class EngineClient:
         self._sequences = SequenceTable(metrics, args.serve.log_requests)
         self.adapters = AdapterNames(args)
         self._changes_adapters = asyncio.Lock()
+        self.pauses = Pauses(self.control, self._sequences, lambda message: self.abort(None, message))
         self._tasks: set[asyncio.Future[None]] = set()
         self._submissions: set[Submission] = set()
         self._unsent: set[Submission] = set()  # those whose prompts are being made

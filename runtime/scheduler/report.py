@@ -15,6 +15,7 @@ from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
@@ -33,16 +34,18 @@ class Reporter:
         leases: PrefixLeases,
         waiting: WaitingQueue,
         results: Results,
+        pausing: Pausing,
     ) -> None:
         self._server, self._clock = server, clock
         self._cache, self._running, self._leases = cache, running, leases
-        self._waiting, self._results = waiting, results
+        self._waiting, self._results, self._pausing = waiting, results, pausing
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._sent_s = 0.0
         self._sent_generated = self._logged_cached = 0
         self._sent_idle = False
+        self._sent_paused = ""
         self._sent_used = 0
         self._rate = 0.0  # generated tokens per second over the last interval
 
@@ -60,15 +63,16 @@ class Reporter:
             log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
 
     def send(self, idle: bool) -> None:
-        """Send Stats if it is time to, or if there is news of being idle."""
-        now, used = self._clock(), self._used()
-        is_news = idle != self._sent_idle or (idle and used != self._sent_used)  # a client's lease has ended
+        """Send Stats if it is time to, or if there is news of being idle or paused."""
+        now, used, paused = self._clock(), self._used(), self._pausing.why
+        is_news = idle != self._sent_idle or paused != self._sent_paused
+        is_news = is_news or (idle and used != self._sent_used)  # a client's lease has ended
         if now - self._sent_s < STATS_INTERVAL_S and not is_news:
             return
-        self._sent_used = used
+        self._sent_used, self._sent_paused = used, paused
         passed, new = now - self._sent_s, self._results.generated_tokens - self._sent_generated
         # a window that begins or ends idle says nothing of how fast tokens come
-        self._rate = 0.0 if idle or self._sent_idle or passed <= 0 else new / passed
+        self._rate = 0.0 if idle or self._sent_idle or paused or self._sent_paused or passed <= 0 else new / passed
         self._sent_s, self._sent_generated, self._sent_idle = now, self._results.generated_tokens, idle
         self._server.send(self.stats())
 
@@ -89,6 +93,8 @@ class Reporter:
             total_tokens=cache.total_tokens,
             evictable_tokens=cache.tree.evictable_tokens,
             last_gen_throughput=self._rate,
+            paused_requests=len(self._running) + len(self._waiting) if self._pausing.why else 0,
+            paused=self._pausing.why,
             generated_tokens=results.generated_tokens,
             finished_requests=results.finished_requests,
             cached_tokens=results.cached_tokens,
