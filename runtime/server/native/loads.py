@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import orjson
 from aiohttp import web
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, field
 from msgspec.structs import asdict
 
 from ramet.ipc.params import shown
@@ -77,7 +77,7 @@ class Load(Reply, frozen=True, kw_only=True):
     total_prefill_busy_us: int
     memory: MemoryLoad | UnsetType = UNSET
     queues: QueuesLoad | UnsetType = UNSET
-    lora: LoraLoad | UnsetType = UNSET
+    adapters: LoraLoad | UnsetType = field(default=UNSET, name="lora")
     speculative: UnsetType | None = UNSET
     disaggregation: UnsetType | None = UNSET
 
@@ -142,7 +142,7 @@ def _load(service: Service, sections: set[str]) -> Load:
         total_prefill_busy_us=int(stats.prefill_seconds * 1e6),
         memory=_memory(service) if "memory" in sections else UNSET,
         queues=_queues(service) if "queues" in sections else UNSET,
-        lora=_lora(service) if "lora" in sections else UNSET,
+        adapters=_lora(service) if "lora" in sections else UNSET,
         speculative=None if "spec" in sections else UNSET,
         disaggregation=None if "disagg" in sections else UNSET,
     )
@@ -173,9 +173,9 @@ def _lora(service: Service) -> LoraLoad:
 def _lines(load: Load) -> list[str]:
     """A gauge for each number, in Prometheus' text format; those of a section have its name before their own."""
     numbers = {name: value for name, value in asdict(load).items() if isinstance(value, int | float)}
-    for section in ("memory", "queues", "lora"):
-        found = getattr(load, section)
-        numbers |= {} if found is UNSET else {f"{section}_{name}": value for name, value in asdict(found).items()}
+    for section, found in (("memory", load.memory), ("queues", load.queues), ("lora", load.adapters)):
+        if not isinstance(found, UnsetType):
+            numbers |= {f"{section}_{name}": value for name, value in asdict(found).items()}
     del numbers["dp_rank"]
     lines = []
     for name, value in numbers.items():
