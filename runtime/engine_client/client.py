@@ -111,6 +111,7 @@ class EngineClient:
         self._none_left = asyncio.Event()  # no submission is open
         self._none_left.set()
         self._failure: RametError | None = None
+        self.stats, self.stats_s = Stats(), time.time()  # what the scheduler said last, and when (Unix time)
         self.num_streams = 0  # submissions whose callers read tokens as they come
 
     @property
@@ -302,6 +303,7 @@ class EngineClient:
                 self._answer(message)
             case Stats():
                 self._metrics.take(message)
+                self.stats, self.stats_s = message, time.time()
             case Drain():
                 if not self.draining.done():
                     self.draining.set_result(message)

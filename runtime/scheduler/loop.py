@@ -144,10 +144,11 @@ class Scheduler:
         )  # fmt: skip
         self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.pausing = Pausing(self.running, self.waiting, self._apply_in_flight)
-        self.reporter = Reporter(
-            server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self.pausing
-        )
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
+        self.reporter = Reporter(
+            server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
+            self.pausing,
+        )  # fmt: skip
         self._masks = MaskThread(self.running, runner.vocab_size)
         self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"

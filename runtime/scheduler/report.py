@@ -13,8 +13,9 @@ from ramet.ipc.stats import Stats
 from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.admission import WaitingQueue
+from ramet.runtime.scheduler.admission import WINDOW, WaitingQueue
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.results import Results
@@ -34,13 +35,16 @@ class Reporter:
         leases: PrefixLeases,
         waiting: WaitingQueue,
         results: Results,
+        constraints: Constraints,
         pausing: Pausing,
     ) -> None:
         self._server, self._clock = server, clock
         self._cache, self._running, self._leases = cache, running, leases
-        self._waiting, self._results, self._pausing = waiting, results, pausing
+        self._waiting, self._results, self._constraints = waiting, results, constraints
+        self._pausing = pausing
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
+        self.prefill_s = 0.0  # of the steps that computed them
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._sent_s = 0.0
         self._sent_generated = self._logged_cached = 0
@@ -58,6 +62,7 @@ class Reporter:
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += apply_s
         if step.num_prefill_tokens:
+            self.prefill_s += run_s
             log.LOGGER.info(self._line("Prefill", len(step.prefills), step.num_prefill_tokens, None))
         elif self.steps % DECODE_INTERVAL == 0:
             log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
@@ -80,6 +85,7 @@ class Reporter:
         """Every counter as it is now."""
         cache, results, leases = self._cache, self._results, self._leases
         held = leases.held() if leases.claimed else NOTHING_HELD
+        first = self._waiting.first(WINDOW)
         return Stats(
             prefill_tokens=self.prefill_tokens,
             retractions=self._running.num_retractions,
@@ -95,6 +101,13 @@ class Reporter:
             last_gen_throughput=self._rate,
             paused_requests=len(self._running) + len(self._waiting) if self._pausing.why else 0,
             paused=self._pausing.why,
+            waiting_tokens=self._waiting.num_tokens,
+            waiting_uncached_tokens=self._waiting.num_tokens - sum(each.match_length for each in first),
+            prefill_left_tokens=sum(each.target - each.scheduled for each in self._running if each.prefilling),
+            retracted_requests=sum(each.num_retractions > 0 for each in first),
+            compiling_requests=self._constraints.num_waiting,
+            adapters_in_slots=self._running.adapters.num_taken,
+            prefill_seconds=self.prefill_s,
             generated_tokens=results.generated_tokens,
             finished_requests=results.finished_requests,
             cached_tokens=results.cached_tokens,
@@ -115,17 +128,17 @@ class Reporter:
         return {**asdict(self.stats()), "phase_seconds": dict(self.phase_seconds)}
 
     def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
-        stats = self.stats()
-        cached, self._logged_cached = stats.cached_tokens - self._logged_cached, stats.cached_tokens
+        cached = self._results.cached_tokens
+        new_cached, self._logged_cached = cached - self._logged_cached, cached
         return log.step_line(
             kind,
             num_sequences=num_sequences,
             new_tokens=new_tokens,
-            cached_tokens=cached,
-            used_tokens=stats.used_tokens,
-            total_tokens=stats.total_tokens,
-            running=stats.running_requests,
-            waiting=stats.waiting_requests,
+            cached_tokens=new_cached,
+            used_tokens=self._used(),
+            total_tokens=self._cache.total_tokens,
+            running=len(self._running),
+            waiting=len(self._waiting),
             tokens_per_s=tokens_per_s,
         )
 
