@@ -123,7 +123,7 @@ async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> in
     reading = asyncio.create_task(inbox.deliver_to(client.deliver))
     await asyncio.wait((reading, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
     if client.draining.done() and not client.death.done():
-        drained = asyncio.create_task(client.drained())
+        drained = asyncio.create_task(_drained(client))
         timeout_s = client.draining.result().timeout_s
         await asyncio.wait((reading, drained, client.death), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
@@ -137,6 +137,16 @@ async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> in
     fact = "The server is shutting down, and the request did not end in time (--drain-timeout-s)."
     client.fail(ServerError(fact, 503))
     return 0
+
+
+async def _drained(client: EngineClient) -> None:
+    """Returns when the last request has ended. What waits for the end of a pause goes on, or it would end with an
+    error.
+    """
+    if client.pauses.is_paused:
+        LOGGER.info("generation is paused; it goes on, so that what waits can end")
+        await client.pauses.go_on()
+    await client.drained()
 
 
 def _loop_factory() -> Callable[[], Any]:
