@@ -21,10 +21,8 @@ from ramet.ipc.messages import (
     Finish,
     FinishKind,
     GetState,
-    LocateSequence,
     ProgramsEnded,
     ToScheduler,
-    Uid,
     Wake,
     unpack_ids,
 )
@@ -48,17 +46,18 @@ from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.reasons import JUST_ARRIVED, QueueWaitReasons
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.states import RowStates
+from ramet.runtime.scheduler.view import LiveView
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
-JUST_ARRIVED = "has just arrived"
 
 
 class Inbox(Protocol):
@@ -144,13 +143,16 @@ class Scheduler:
         self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
         self._masks = MaskThread(self.running, runner.vocab_size)
-        self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
+        self._reasons = QueueWaitReasons()
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
-        self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self._control = control = ControlHandler(server, clock, self.flush)
         control.on(GetState, lambda message: control.reply(message.call, self.state()))
-        control.on(LocateSequence, self._locate)
+        self.view = LiveView(
+            self.cache, self.running, self.waiting, self._reasons, self._constraints, self.leases, self.follow_ups,
+            clock,
+        )  # fmt: skip
+        self.view.register(control)
         self._adapters.register(control)
 
     @property
@@ -278,24 +280,6 @@ class Scheduler:
         """What /get_server_info shows of the live scheduler."""
         return self.reporter.state()
 
-    def _locate(self, message: LocateSequence) -> None:
-        found = self.where(message.uid)
-        self._control.reply(message.call, found or {"error": "no such request"}, ok=found is not None)
-
-    def where(self, uid: Uid) -> dict[str, object] | None:
-        """Where a request is, and while it waits, why."""
-        waiting = self.waiting.get(uid)
-        if waiting is not None:
-            reason = self._refusals.get(uid, self._queue_wait_reason)
-            return {"state": "waiting", "reason": reason, "retractions": waiting.num_retractions}
-        if reason := self._constraints.waiting(uid):
-            return {"state": "waiting", "reason": reason, "retractions": 0}
-        running = self.running.get(uid)
-        if running is not None:
-            known = {"computed_tokens": running.applied, "output_tokens": running.num_output}
-            return {"state": "running", **known, "retractions": running.request.num_retractions}
-        return None
-
     # -- one turn ---------------------------------------------------------------------------------------------------
 
     def _launch(self, masks: MaskThread | None = None) -> InFlight | None:
@@ -351,9 +335,9 @@ class Scheduler:
             step_time = self._pace.beside(self.running.table, decoding)
             budget = PrefillBudget(self.chunk, self._hidden_size, step_time)
         prefills = [prefill for running in self.running.prefilling for prefill in budget.take(running)]
-        self._refusals.clear()
+        self._reasons.refused.clear()
         if retracted:
-            self._queue_wait_reason = f"memory ran out: {len(retracted)} running requests were retracted in this step"
+            self._reasons.others = f"memory ran out: {len(retracted)} running requests were retracted in this step"
             self._admission.ratio.retracted(self.running)
         elif len(self.waiting):
             prefills += self._admit(budget)
@@ -367,20 +351,20 @@ class Scheduler:
     def _admit(self, budget: PrefillBudget) -> list[Prefill]:
         """Run waiting requests in the policy's order while prefill tokens, memory and rows last."""
         prefills: list[Prefill] = []
-        self._queue_wait_reason = JUST_ARRIVED
+        self._reasons.others = JUST_ARRIVED
         if not self.running.num_free_rows:
-            self._queue_wait_reason = f"all {len(self.running)} rows of --max-running-requests are taken"
+            self._reasons.others = f"all {len(self.running)} rows of --max-running-requests are taken"
             return prefills
         if budget.tokens <= 0:
-            self._queue_wait_reason = self._no_budget
+            self._reasons.others = self._no_budget
             return prefills
         self._admission.begin()
         for request in self._policy.order(self.waiting, self._clock()):
             if budget.tokens <= 0:
-                self._queue_wait_reason = self._no_budget
+                self._reasons.others = self._no_budget
                 break
             if self._pace is not None and (reason := self._pace.refusal(self.running, request)):
-                self._queue_wait_reason = self._refusals[request.uid] = reason
+                self._reasons.others = self._reasons.refused[request.uid] = reason
                 break
             match self._admission.try_add(request):
                 case Admitted(running):
@@ -388,9 +372,9 @@ class Scheduler:
                     if not request.groups and self._results.open(running):
                         prefills += budget.take(running)
                 case Refused(reason, full):
-                    self._refusals[request.uid] = reason
+                    self._reasons.refused[request.uid] = reason
                     if full:
-                        self._queue_wait_reason = f"is behind a request that {reason}"
+                        self._reasons.others = f"is behind a request that {reason}"
                         break
         return prefills
 

@@ -102,11 +102,13 @@ class Reporter:
             penalty_slots=self._running.num_penalty_slots,
             cached_tokens_in_tree=cache.tree_tokens,
             free_tokens=cache.free_tokens,
+            lookups=cache.tree.clock,
+            phase_seconds=dict(self.phase_seconds),
         )
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
-        return {**asdict(self.stats()), "phase_seconds": dict(self.phase_seconds)}
+        return asdict(self.stats())
 
     def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
         stats = self.stats()
