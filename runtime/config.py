@@ -345,6 +345,7 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         _about("open connections before new ones get a 503; unset: 16384, or what the limit of open files leaves"),
     ] = None
     drain_timeout_s: Annotated[float, _about("how long SIGTERM waits for running requests", ge=0)] = 60.0
+    ui: Annotated[bool, _about("serve the page at /ui; --no-ui: there is none")] = True
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
         "info"
     )

@@ -1,4 +1,4 @@
-"""What the server may ask of the scheduler beside generating: a handler for each type of message."""
+"""What the server may ask of the scheduler beside generating: a handler for each type of message. Decides nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

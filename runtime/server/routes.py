@@ -28,6 +28,7 @@ from ramet.runtime.server.openai.responses_chat import ResponsesBody
 from ramet.runtime.server.openai.scores import RerankBody, ScoreBody, rerank, score
 from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.spec import openapi
+from ramet.runtime.server.ui import pages
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
 
@@ -93,9 +94,12 @@ ROUTES: dict[str, Route] = {
         POST, adapters.unload, adapters.UnloadBody, adapters.AdapterReply, access=Access.ADMIN
     ),
     "/openapi.json": Route(GET, openapi_json, access=Access.READ),
+    "/": Route(GET, pages.root, reply=pages.Root, access=Access.OPEN),
+    "/ui": Route(GET, pages.index, access=Access.OPEN),
 }
 
 NAMED: dict[str, Named] = {
+    "/ui/": Named(GET, pages.file, (), Access.OPEN),
     "/v1/models/": Named(GET, model, (Operation("GET", "", openai.ModelCard),), Access.READ),
     "/v1/requests/": Named(GET, admin.where, (Operation("GET", "", admin.RequestState),), Access.READ),
     "/v1/responses/": Named(

@@ -21,6 +21,7 @@ KEYS = {
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
 QUERIES = {"/flush_cache": {"name": "timeout", "in": "query", "required": False, "schema": SECONDS}}
+TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
 Described = dict[str, Any]
 
 
@@ -71,8 +72,8 @@ def _operation(
     path: str, method: str, schema_of: Described, handler: Any, body: Any, reply: Any, event: Any, access: Access
 ) -> Described:
     content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
-    if path == "/metrics":
-        content = {"text/plain": {"schema": {"type": "string"}}}
+    if path in TEXTS:
+        content = {TEXTS[path]: {"schema": {"type": "string"}}}
     if event is not None:
         content["text/event-stream"] = _stream(path, schema_of[str(event)], schema_of)
     shape = problems.shape_of(path)
