@@ -75,7 +75,8 @@ class Stats(Message, frozen=True):
     cached_tokens_in_tree: int = 0
     free_tokens: int = 0
     lookups: int = 0  # of prefixes in the tree, by which the last use of its nodes is counted
-    phase_seconds: dict[str, float] = {}  # of all steps: plan, forward, sample, results
+    # of all steps: plan, forward, sample, results
+    phase_seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def metrics_of_stats() -> list[Metric]:

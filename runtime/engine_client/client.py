@@ -109,6 +109,7 @@ class EngineClient:
         self._none_left = asyncio.Event()  # no submission is open
         self._none_left.set()
         self._failure: RametError | None = None
+        self.stats = Stats()  # the newest of the scheduler's counters
         self.num_streams = 0  # submissions whose callers read tokens as they come
 
     @property
@@ -203,6 +204,11 @@ class EngineClient:
 
     def uids_of(self, rid: str) -> list[Uid]:
         return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
+
+    def id_of(self, uid: Uid) -> str:
+        """The id of a sequence as clients know it; empty: it has ended."""
+        sequence = self._sequences.by_uid.get(uid)
+        return "" if sequence is None else sequence.id
 
     def end_programs(self, names: list[str]) -> None:
         """What is kept for their next requests is not needed. Raises what ended the engine."""
@@ -299,6 +305,7 @@ class EngineClient:
             case PromptReply() | ChoicesReply():
                 self._answer(message)
             case Stats():
+                self.stats = message
                 self._metrics.take(message)
             case Drain():
                 if not self.draining.done():

@@ -1,4 +1,4 @@
-"""Whoever applies what a watch tells sees the tree as it is: over inserts, splits, evictions and leases in any order."""
+"""Whoever applies what a watch tells sees the tree as it is: over inserts, splits, evictions and leases."""
 
 from typing import Any
 

@@ -62,6 +62,8 @@ def _schemas(types: list[Any]) -> tuple[Described, Described]:
 def _require_all(components: Described) -> None:
     """A reply has every field that is not UNSET, so a default of a reply's struct is no default for its reader."""
     for schema in components.values():
+        if schema["type"] == "array":  # of a struct that is sent as one
+            continue
         sent = [name for name, field in schema["properties"].items() if "default" in field]
         for name in sent:
             del schema["properties"][name]["default"]
