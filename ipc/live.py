@@ -39,7 +39,7 @@ class SequenceRow(msgspec.Struct, frozen=True):
     uid: Uid
     rid: str
     state: str  # running, waiting
-    reason: str  # why it waits
+    reason: str  # why it waits, or why nothing is computed
     age_s: float
     priority: int
     prompt_tokens: int

@@ -61,6 +61,17 @@ class Stats(Message, frozen=True):
     last_gen_throughput: Annotated[
         float, _gauge("gen_throughput", "tokens generated per second, as the scheduler last measured")
     ] = 0.0
+    paused_requests: Annotated[
+        int, _gauge("num_paused_reqs", "sequences that run or wait while generation is paused")
+    ] = 0
+    paused: str = ""  # why no step is computed, whoever waits; empty: steps go on
+    waiting_tokens: int = 0  # of the sequences that wait
+    waiting_uncached_tokens: int = 0  # those of them that are to be computed, as far as is known
+    prefill_left_tokens: int = 0  # of prompts of running sequences that are not computed yet
+    retracted_requests: int = 0  # among those that wait
+    compiling_requests: int = 0  # whose constraints are being compiled
+    adapters_in_slots: int = 0
+    prefill_seconds: float = 0.0  # of the steps that computed prompts
     generated_tokens: int = 0
     finished_requests: int = 0
     cached_tokens: int = 0  # prompt tokens that were found in the tree

@@ -21,8 +21,10 @@ from ramet.ipc.messages import (
     Finish,
     FinishKind,
     GetState,
+    LocateSequence,
     ProgramsEnded,
     ToScheduler,
+    Uid,
     Wake,
     unpack_ids,
 )
@@ -44,7 +46,9 @@ from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_pa
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
+from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
+from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.reasons import JUST_ARRIVED, QueueWaitReasons
 from ramet.runtime.scheduler.report import Reporter
@@ -140,20 +144,26 @@ class Scheduler:
             runner.pooler,
         )  # fmt: skip
         self._assembler = Assembler(self.cache, self.running, self._results.open)
-        self.reporter = Reporter(server, clock, self.cache, self.running, self.leases, self.waiting, self._results)
+        self.pausing = Pausing(self.running, self.waiting, self._apply_in_flight)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
+        self.reporter = Reporter(
+            server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
+            self.pausing,
+        )  # fmt: skip
         self._masks = MaskThread(self.running, runner.vocab_size)
         self._reasons = QueueWaitReasons()
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self._control = control = ControlHandler(server, clock, self.flush)
         control.on(GetState, lambda message: control.reply(message.call, self.state()))
+        control.on(LocateSequence, self._locate)
         self.view = LiveView(
             self.cache, self.running, self.waiting, self._reasons, self._constraints, self.leases, self.follow_ups,
-            clock,
+            self.pausing, clock,
         )  # fmt: skip
         self.view.register(control)
         self._adapters.register(control)
+        self.pausing.register(control)
 
     @property
     def idle(self) -> bool:
@@ -162,7 +172,7 @@ class Scheduler:
     @property
     def waits(self) -> bool:
         """Nothing can be computed before something arrives, or what is kept for follow-ups ends."""
-        return self.idle or self.waits_for_kept
+        return self.idle or self.waits_for_kept or bool(self.pausing.why)
 
     @property
     def kept(self) -> list[Lease]:
@@ -233,12 +243,15 @@ class Scheduler:
 
     @property
     def _wait_s(self) -> float | None:
-        """Until something that is kept has to end; None: nothing is kept. Follow-ups end together if nobody waits."""
-        timeout_s = self.leases.wait_s if self.leases.claimed else None
-        if not self.follow_ups.kept:
-            return timeout_s
-        ends_s = self.follow_ups.wait_s if self.waits_for_kept else self.follow_ups.wait_all_s
-        return ends_s if timeout_s is None else min(ends_s, timeout_s)
+        """Until something that is kept has to end or a flush gives up; None: there is nothing. Follow-ups end together
+        if nobody waits.
+        """
+        ends = [self.leases.wait_s] if self.leases.claimed else []
+        if self.follow_ups.kept:
+            ends.append(self.follow_ups.wait_s if self.waits_for_kept else self.follow_ups.wait_all_s)
+        if self._control.flushes:
+            ends.append(self._control.wait_s)
+        return min((each for each in ends if each is not None), default=None)
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
@@ -280,6 +293,15 @@ class Scheduler:
         """What /get_server_info shows of the live scheduler."""
         return self.reporter.state()
 
+    def _locate(self, message: LocateSequence) -> None:
+        found = self.where(message.uid)
+        self._control.reply(message.call, found or {"error": "no such request"}, ok=found is not None)
+
+    def where(self, uid: Uid) -> dict[str, object] | None:
+        """Where a request is, and while it waits, why."""
+        queued = self._reasons.of(uid)
+        return where(uid, self.waiting, self._constraints, self.running, queued=queued, paused=self.pausing.why)
+
     # -- one turn ---------------------------------------------------------------------------------------------------
 
     def _launch(self, masks: MaskThread | None = None) -> InFlight | None:
@@ -320,6 +342,10 @@ class Scheduler:
 
     def _plan(self) -> Step | None:
         """Decide what runs next: every decoding request one token, then prompts by chunks, then new requests."""
+        if self.pausing.why:
+            self._reasons.refused.clear()
+            self._reasons.others = self.pausing.why
+            return None
         if self._boundary is not None:
             for request in self.running.take_outgrown():
                 self.waiting.add(request)
@@ -392,7 +418,7 @@ class Scheduler:
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
         if self._control.flushes:
-            self._control.settle(self.idle)
+            self._control.settle(self.idle or (bool(self.pausing.why) and not len(self.running)))
         self.reporter.send(self.idle)
 
     def _give_way(self, alone: bool) -> bool:

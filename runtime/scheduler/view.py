@@ -13,7 +13,7 @@ from itertools import chain, islice
 import numpy as np
 
 from ramet.ipc.live import MAX_ROWS, LeaseRow, LiveState, NodeTokens, PrefixFound, SequenceRow
-from ramet.ipc.messages import LocateSequence, MatchPrefix, ReadNode, Uid, Unwatch, Watch, unpack_ids
+from ramet.ipc.messages import MatchPrefix, ReadNode, Unwatch, Watch, unpack_ids
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.watched import TreeWatch
@@ -21,6 +21,7 @@ from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
+from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.reasons import QueueWaitReasons
 from ramet.runtime.scheduler.request import Request
@@ -40,31 +41,19 @@ class LiveView:
         constraints: Constraints,
         leases: PrefixLeases,
         follow_ups: FollowUps,
+        pausing: Pausing,
         clock: Callable[[], float],
     ) -> None:
         self._cache, self._running, self._waiting, self._reasons = cache, running, waiting, reasons
-        self._constraints, self._leases, self._follow_ups, self._clock = constraints, leases, follow_ups, clock
+        self._constraints, self._leases, self._follow_ups = constraints, leases, follow_ups
+        self._pausing, self._clock = pausing, clock
         self._watch: TreeWatch | None = None
 
     def register(self, control: ControlHandler) -> None:
-        control.on(LocateSequence, lambda message: self._locate(control, message))
         control.on(Watch, lambda message: control.reply(message.call, self.look(message.begins)))
         control.on(Unwatch, lambda message: control.reply(message.call, self.stop()))
         control.on(MatchPrefix, lambda message: control.reply(message.call, self._find(message)))
         control.on(ReadNode, lambda message: self._read(control, message))
-
-    def where(self, uid: Uid) -> dict[str, object] | None:
-        """Where a request is, and while it waits, why."""
-        waiting = self._waiting.get(uid)
-        if waiting is not None:
-            return {"state": "waiting", "reason": self._reasons.of(uid), "retractions": waiting.num_retractions}
-        if reason := self._constraints.waiting(uid):
-            return {"state": "waiting", "reason": reason, "retractions": 0}
-        running = self._running.get(uid)
-        if running is not None:
-            known = {"computed_tokens": running.applied, "output_tokens": running.num_output}
-            return {"state": "running", **known, "retractions": running.request.num_retractions}
-        return None
 
     def look(self, begins: bool) -> LiveState:
         """Everything, of the tree what has changed since the last call; all of it where somebody begins to look."""
@@ -93,16 +82,12 @@ class LiveView:
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _locate(self, control: ControlHandler, message: LocateSequence) -> None:
-        found = self.where(message.uid)
-        control.reply(message.call, found or {"error": "no such request"}, ok=found is not None)
-
     def _running_rows(self, watch: TreeWatch) -> list[SequenceRow]:
         some, now, table = list(islice(self._running, MAX_ROWS)), self._clock(), self._running.table
         rows = np.fromiter((each.row for each in some), np.int32, len(some))
         columns = zip(some, table.applied[rows].tolist(), table.totals[rows].tolist(), strict=True)
         return [
-            _row(each.request, "running", "", now, each.request.cached_tokens or 0, applied,
+            _row(each.request, "running", self._pausing.why, now, each.request.cached_tokens or 0, applied,
                  total - each.request.prompt_len, watch.number_of(each.lease.node))
             for each, applied, total in columns
         ]  # fmt: skip

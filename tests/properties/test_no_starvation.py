@@ -57,4 +57,4 @@ def test_an_overdue_request_is_admitted_after_a_bounded_number_of_others(
         stream.turn()
         if overdue_at is None and top.clock() - arrived_s > MAX_WAIT_S:
             overdue_at = len(top.opened)
-        assert overdue_at is None or len(top.opened) - overdue_at <= bound, (policy, top.scheduler.view.where(1))
+        assert overdue_at is None or len(top.opened) - overdue_at <= bound, (policy, top.scheduler.where(1))

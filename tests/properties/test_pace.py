@@ -129,7 +129,7 @@ def test_so_many_run_as_keep_the_bound_and_the_others_hear_why_they_wait() -> No
     running = len(top.scheduler.running)
     load = StepLoad(running, running, 4 * running) + StepLoad(MIN_TOKENS)
     assert COST.seconds(load) <= 0.040 * HEADROOM < COST.seconds(load + StepLoad(1, 1, 4))
-    waits = top.scheduler.view.where(59)
+    waits = top.scheduler.where(59)
     assert waits is not None and "--max-itl-ms 40" in str(waits["reason"])
     top.run()
     assert len(top.finish) == 59

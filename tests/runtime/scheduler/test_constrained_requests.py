@@ -67,7 +67,7 @@ def test_a_request_waits_for_its_constraint_and_others_do_not():
     top.add(1, PROMPT, 20, constraint=regex("[ab]{3}"))
     top.add(2, PROMPT, 5)
     top.turn()
-    assert top.scheduler.view.where(1) == {
+    assert top.scheduler.where(1) == {
         "state": "waiting",
         "reason": "its regex is being compiled",
         "retractions": 0,
@@ -76,7 +76,7 @@ def test_a_request_waits_for_its_constraint_and_others_do_not():
     assert list(top.finish) == [2] and 1 not in top.opened
     release(grammars, top)
     top.run()
-    assert re.fullmatch("[ab]{3}", text_of(top, 1)) and top.scheduler.view.where(1) is None
+    assert re.fullmatch("[ab]{3}", text_of(top, 1)) and top.scheduler.where(1) is None
 
 
 def test_one_compile_serves_requests_of_several_fields():

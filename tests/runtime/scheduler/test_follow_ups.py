@@ -50,7 +50,7 @@ def test_a_new_prompt_waits_for_memory_that_a_program_comes_back_to(overlap: str
         top.scheduler.receive(block=False)
         top.scheduler.turn()
     assert cached(top, prompt(1)) == 100 and not len(top.scheduler.running)
-    where = top.scheduler.view.where(2)
+    where = top.scheduler.where(2)
     assert where is not None and "needs 20" in str(where["reason"])
     ask(top, 3, go_on(top, 1, prompt(1)), follow_up=FIRST)
     assert top.opened[3].cached_tokens >= 103 and 2 not in top.opened
@@ -122,7 +122,7 @@ def test_a_request_without_the_hint_does_not_wait_for_what_programs_may_add():
     top.add(3, prompt(3, 60), 4)
     top.turn()
     assert [each.uid for each in top.scheduler.running] == [1, 3]
-    where = top.scheduler.view.where(2)
+    where = top.scheduler.where(2)
     assert where is not None and "beside what programs may add" in str(where["reason"])
 
 

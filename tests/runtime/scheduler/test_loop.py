@@ -246,12 +246,12 @@ def test_a_waiting_request_can_say_why():
     top.add(1, prompt_of(1, 5), 50)
     top.add(2, prompt_of(2, 5), 50)
     top.turn()
-    assert top.scheduler.view.where(1)["state"] == "running"
-    assert "--max-running-requests" in top.scheduler.view.where(2)["reason"]
+    assert top.scheduler.where(1)["state"] == "running"
+    assert "--max-running-requests" in top.scheduler.where(2)["reason"]
     top.add(4, prompt_of(4, 5), 50)  # arrives while the row is taken
     top.turn()
-    assert "--max-running-requests" in top.scheduler.view.where(4)["reason"]
-    assert top.scheduler.view.where(3) is None
+    assert "--max-running-requests" in top.scheduler.where(4)["reason"]
+    assert top.scheduler.where(3) is None
 
 
 def test_a_request_that_shares_waits_for_the_one_that_computes():
@@ -260,7 +260,7 @@ def test_a_request_that_shares_waits_for_the_one_that_computes():
     top.add(1, [*shared, 1], 5)
     top.add(2, [*shared, 2], 5)
     top.turn()
-    assert "prefix that another request is computing" in top.scheduler.view.where(2)["reason"]
+    assert "prefix that another request is computing" in top.scheduler.where(2)["reason"]
 
 
 def test_memory_refusals_name_the_shortage():
@@ -270,8 +270,8 @@ def test_memory_refusals_name_the_shortage():
     top.turn()
     top.add(3, prompt_of(3, 60), 30)
     top.turn()
-    assert "needs" in top.scheduler.view.where(2)["reason"] and "tokens of memory" in top.scheduler.where(2)["reason"]
-    assert "is behind a request that needs" in top.scheduler.view.where(3)["reason"]
+    assert "needs" in top.scheduler.where(2)["reason"] and "tokens of memory" in top.scheduler.where(2)["reason"]
+    assert "is behind a request that needs" in top.scheduler.where(3)["reason"]
     top.run()
     assert top.tokens[2] == expected_output(prompt_of(2, 60), 30)
 

@@ -63,7 +63,7 @@ def test_a_turn_looks_up_so_many_contexts_at_most(monkeypatch: pytest.MonkeyPatc
         top.add(uid, ids, 3, contexts=contexts)
     top.turn()
     assert len(top.scheduler.running) == 2
-    assert "looks up its 6 contexts" in str(top.scheduler.view.where(3))
+    assert "looks up its 6 contexts" in str(top.scheduler.where(3))
     top.run()
     assert all(top.tokens[uid] == SeeingModel(*prompts[uid]).output(3) for uid in prompts)
 

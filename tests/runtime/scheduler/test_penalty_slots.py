@@ -55,7 +55,7 @@ def test_more_penalised_requests_than_slots_wait_and_let_others_pass():
     top.add(6, prompt_of(6), 10)
     top.turn()
     assert top.scheduler.penalty_slots.num_free == 0 and len(top.scheduler.running) == 3
-    assert "--max-penalised-requests" in str(top.scheduler.view.where(3))
+    assert "--max-penalised-requests" in str(top.scheduler.where(3))
     top.run()
     assert all(top.tokens[uid] == expected_without_repeats(prompt_of(uid), 10) for uid in range(1, 6))
     assert top.scheduler.penalty_slots.num_taken == 0

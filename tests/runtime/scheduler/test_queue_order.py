@@ -28,7 +28,7 @@ def test_the_queue_is_not_ordered_in_a_step_without_prefill_budget():
     top.add(2, [7, 8, 9], 2)
     for _ in range(7):  # the first prompt takes the whole of every step
         top.turn()
-        assert "--chunked-prefill-size" in str(top.scheduler.view.where(2))
+        assert "--chunked-prefill-size" in str(top.scheduler.where(2))
     assert lengths == [1]
     top.run()
     assert lengths == [1, 1] and top.finish.keys() == {1, 2}

@@ -7,7 +7,7 @@ import pytest
 from bench_top import BenchTop
 
 from ramet.ipc.live import LiveState, NodeTokens, PrefixFound
-from ramet.ipc.messages import LocateSequence, MatchPrefix, ReadNode, Unwatch, Watch, pack_ids
+from ramet.ipc.messages import MatchPrefix, ReadNode, Unwatch, Watch, pack_ids
 from ramet.runtime.cache.watched import TreeWatch
 
 SHARED = list(range(40))
@@ -146,8 +146,3 @@ def test_the_tokens_of_a_node_are_read_by_its_number(top: BenchTop):
     (row,) = look(top).tree.nodes
     assert asked(top, ReadNode, NodeTokens, node=row.id) == NodeTokens(SHARED, 40)
     assert b"no such node" in asked(top, ReadNode, NodeTokens, node=row.id + 1)
-
-
-def test_a_request_that_has_ended_is_nowhere(top: BenchTop):
-    run(top, 1, SHARED)
-    assert b"no such request" in asked(top, LocateSequence, dict, uid=1)

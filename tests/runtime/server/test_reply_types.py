@@ -89,6 +89,8 @@ POSTED: list[tuple[str, dict[str, Any]]] = [
     ("/flush_cache", {}),
     ("/ui/prefix", {"text": "hi"}),
     ("/ui/node", {"node": 1}),
+    ("/pause_generation", {"mode": "in_place"}),
+    ("/continue_generation", {}),
 ]
 ANY_OUTPUT: list[tuple[str, dict[str, Any]]] = [  # what the engine's own tokens answer
     ("/v1/score", {"query": "a", "items": ["b", "c"], "label_token_ids": [1, 2]}),
