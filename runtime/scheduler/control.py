@@ -1,4 +1,4 @@
-"""What the server may ask of the scheduler beside generating: a handler for each type of message. Decides no schedule."""
+"""What the server may ask of the scheduler beside generating: a handler for each type of message."""
 
 import json
 from collections.abc import Callable

@@ -4,17 +4,19 @@ Knows every part read-only. Says a line for each step with prefill, one for ever
 sends Stats at most once a second and when it becomes idle.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from msgspec.structs import asdict
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.stats import Stats
+from ramet.ipc.stats import STEP_BOUNDS, Stats
 from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.admission import WaitingQueue
+from ramet.runtime.scheduler.admission import WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
@@ -33,12 +35,17 @@ class Reporter:
         leases: PrefixLeases,
         waiting: WaitingQueue,
         results: Results,
+        why_waiting: WaitReasons,
+        constraints: Constraints,
     ) -> None:
         self._server, self._clock = server, clock
         self._cache, self._running, self._leases = cache, running, leases
         self._waiting, self._results = waiting, results
+        self._why_waiting, self._constraints = why_waiting, constraints
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
+        self.step_sizes = [0] * (len(STEP_BOUNDS) + 1)  # steps by the tokens that they computed
+        self.step_tokens = 0
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._sent_s = 0.0
         self._sent_generated = self._logged_cached = 0
@@ -48,14 +55,18 @@ class Reporter:
 
     def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
         """Account for one applied step."""
+        num_prefill = step.num_prefill_tokens
+        num_computed = num_prefill + step.num_rows - len(step.prefills)
         self.steps += 1
-        self.prefill_tokens += step.num_prefill_tokens
+        self.prefill_tokens += num_prefill
+        self.step_sizes[bisect_left(STEP_BOUNDS, num_computed)] += 1
+        self.step_tokens += num_computed
         self.phase_seconds["plan"] += plan_s
         self.phase_seconds["forward"] += result.phases.get("forward", run_s)
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += apply_s
-        if step.num_prefill_tokens:
-            log.LOGGER.info(self._line("Prefill", len(step.prefills), step.num_prefill_tokens, None))
+        if num_prefill:
+            log.LOGGER.info(self._line("Prefill", len(step.prefills), num_prefill, None))
         elif self.steps % DECODE_INTERVAL == 0:
             log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
 
@@ -89,6 +100,10 @@ class Reporter:
             total_tokens=cache.total_tokens,
             evictable_tokens=cache.tree.evictable_tokens,
             last_gen_throughput=self._rate,
+            compiling_requests=sum(map(len, self._constraints.compiling.values())),
+            waiting_by_reason=self._why_waiting.counts(self._waiting),
+            step_sizes=tuple(self.step_sizes),
+            step_tokens=self.step_tokens,
             generated_tokens=results.generated_tokens,
             finished_requests=results.finished_requests,
             cached_tokens=results.cached_tokens,
@@ -106,7 +121,9 @@ class Reporter:
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
-        return {**asdict(self.stats()), "phase_seconds": dict(self.phase_seconds)}
+        stats = self.stats()
+        by_reason = dict(stats.waiting_by_reason)
+        return {**asdict(stats), "waiting_by_reason": by_reason, "phase_seconds": dict(self.phase_seconds)}
 
     def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
         stats = self.stats()
