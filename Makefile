@@ -9,7 +9,7 @@ MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients gpu check bench peers evaluate model docs build clean
+.PHONY: help install serve test test-slow test-clients gpu check bench peers evaluate model docs ui-vendor build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
@@ -23,6 +23,7 @@ help:
 	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
 	@echo "make model      train the bundled model again, into build/model (two hours and a half on two cores)"
 	@echo "make docs       generate the tables and plots in docs/"
+	@echo "make ui-vendor  compare the page's libraries with those of npm's registry"
 	@echo "make build      an sdist, and a wheel with kernels built for each class of CPUs, in dist/ (MACHINE=aarch64: of ARM)"
 
 install: $(VENV)/installed
@@ -90,6 +91,9 @@ model: install
 
 docs: install
 	$(RUN) scripts/gen_docs.py
+
+ui-vendor: install
+	$(RUN) scripts/ui_vendor.py
 
 build: install
 	RAMET_BUILD_KERNELS=$(MACHINE) $(RUN) -m build

@@ -10,6 +10,7 @@ never the client's own request id.
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
+    server ── PauseGeneration, ContinueGeneration ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
 """
 
@@ -351,6 +352,19 @@ class DropAdapter(Message, frozen=True):
     generation: int
 
 
+class PauseGeneration(Message, frozen=True):
+    """Compute no step until generation goes on. Answered when no step is in flight any more."""
+
+    call: int
+    retract: bool = False  # what runs goes back to the queue, and loses its keys and values
+
+
+class ContinueGeneration(Message, frozen=True):
+    """Compute steps again."""
+
+    call: int
+
+
 class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
@@ -424,7 +438,7 @@ class PeerDied(Message, frozen=True):
 
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
-Control = FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter
+Control = FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep
 ToServer = (

@@ -33,6 +33,7 @@ class WaitKind(Enum):
     CONTEXTS = "contexts"  # a step that looks its contexts up
     ADAPTERS = "adapters"  # --max-loras-per-batch
     PENALTIES = "penalties"  # --max-penalised-requests
+    PAUSE = "pause"  # whatever it waited for before
     PROGRAMS = "programs"  # memory is kept for what programs that have begun may add
 
 
@@ -85,6 +86,16 @@ class Stats(Message, frozen=True):
     waiting_by_reason: tuple[tuple[str, int], ...] = ()  # by WaitKind; they sum to waiting_requests
     step_sizes: tuple[int, ...] = ()  # steps by the tokens that they computed: up to each of STEP_BOUNDS, and above
     step_tokens: int = 0  # that all steps computed
+    paused_requests: Annotated[
+        int, _gauge("num_paused_reqs", "sequences that run or wait while generation is paused")
+    ] = 0
+    paused: str = ""  # why no step is computed, whoever waits; empty: steps go on
+    waiting_tokens: int = 0  # of the sequences that wait
+    waiting_uncached_tokens: int = 0  # those of them that are to be computed, as far as is known
+    prefill_left_tokens: int = 0  # of prompts of running sequences that are not computed yet
+    retracted_requests: int = 0  # among those that wait
+    adapters_in_slots: int = 0
+    prefill_seconds: float = 0.0  # of the steps that computed prompts
     generated_tokens: int = 0
     finished_requests: int = 0
     cached_tokens: int = 0  # prompt tokens that were found in the tree

@@ -1,4 +1,4 @@
-"""The command line, `ramet serve | run | bench | convert | grammar | ...`: modules of words, exit codes.
+"""The command line, `ramet serve | run | chat | bench | convert | grammar | ...`: modules of words, exit codes.
 
 Exit codes: 0 it worked, 1 it failed, 2 the command or an option is wrong. Every command is imported only when it is
 asked for, so that `ramet --help` answers at once.
@@ -13,6 +13,7 @@ usage: ramet COMMAND [OPTIONS]
 
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
+  chat [URL]       chat in the terminal, with a running server or with a model that is started for it
   bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
                    peers (other engines, in pairs), formats (4 bits beside 16, starts beside a read of the file),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
@@ -70,6 +71,12 @@ def run(argv: list[str]) -> int:
     return answer(argv, os.environ)
 
 
+def chat(argv: list[str]) -> int:
+    from ramet.runtime.terminal.chat import main as talk
+
+    return talk(argv, os.environ)
+
+
 def bench(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(f"usage: ramet bench {'|'.join(BENCHES)} [OPTIONS]")
@@ -121,6 +128,7 @@ def version(argv: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "serve": serve,
     "run": run,
+    "chat": chat,
     "bench": bench,
     "convert": convert,
     "grammar": grammar,

@@ -15,7 +15,7 @@ from msgspec import inspect
 from ramet.runtime.errors import ConfigError
 
 PREFIX = "RAMET_"
-SECRET = frozenset({"api_key", "admin_api_key"})  # options that are never printed
+SECRET = frozenset({"api_key", "admin_api_key", "ssl_keyfile_password"})  # options that are never printed
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 

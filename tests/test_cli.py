@@ -26,7 +26,7 @@ def loaded_after(code: str) -> set[str]:
 def test_help_lists_the_commands() -> None:
     done = run("--help")
     assert done.returncode == 0 and all(
-        f"  {c} " in done.stdout for c in ("serve", "run", "bench", "grammar", "doctor", "version")
+        f"  {c} " in done.stdout for c in ("serve", "run", "chat", "bench", "grammar", "doctor", "version")
     )
 
 
@@ -86,6 +86,11 @@ def test_without_the_serve_extra_a_command_says_what_to_install(argv: list[str],
     assert done.stderr.startswith(f"ramet: {name} ") and done.stderr.count("\n") == 1, done.stderr
 
 
+def test_a_chat_with_a_server_needs_no_serve_extra() -> None:
+    done = without((*SERVE_EXTRA, "numpy"), "chat", "http://127.0.0.1:1")
+    assert done.returncode == 1 and "no answer from http://127.0.0.1:1" in done.stderr
+
+
 def test_an_import_of_our_own_that_fails_keeps_its_traceback() -> None:
     script = "from ramet.__main__ import guarded\ndef broken(argv): import ramet.nothing\nguarded(broken, [])"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -112,7 +117,10 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["srve"], "srve is not a command: one of serve, run, bench, convert, grammar, backends, doctor, version"),
+        (
+            ["srve"],
+            "srve is not a command: one of serve, run, chat, bench, convert, grammar, backends, doctor, version",
+        ),
         (["serve", "--port", "99999"], "--port is '99999', must be an integer in [0, 65535]"),
         (["serve", "--model-path", "/nowhere"], "--model-path /nowhere "),
         (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),
@@ -127,8 +135,9 @@ def test_wrong_usage_is_one_line_and_exit_code_2(argv: list[str], message: str) 
     assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
-@pytest.mark.parametrize("command", [["serve"], ["run"], ["bench"], ["bench", "serving"], ["bench", "pipeline"],
-                                     ["bench", "offline"], ["bench", "startup"], ["doctor"]])  # fmt: skip
+@pytest.mark.parametrize("command", [["serve"], ["run"], ["chat"], ["bench"], ["bench", "serving"],
+                                     ["bench", "pipeline"], ["bench", "offline"], ["bench", "startup"],
+                                     ["doctor"]])  # fmt: skip
 def test_every_command_has_help(command: list[str]) -> None:
     done = run(*command, "--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: ")

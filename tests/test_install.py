@@ -1,5 +1,6 @@
 """`pip install` of the plain package into a fresh environment: the language is there, and nothing heavy."""
 
+import json
 import os
 import subprocess
 import sys
@@ -55,3 +56,13 @@ def test_the_plain_package_runs_programs_against_a_server_without_torch(python: 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[:2] == ["2 True True"] * 2
     assert 'pip install "ramet[serve]"' in done.stdout.splitlines()[2], done.stdout
+
+
+def test_the_package_has_every_file_of_the_page(python: str, tmp_path: Path):
+    program = "import json; from ramet.runtime.server.ui.assets import table; print(json.dumps(sorted(table())))"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = [python, "-c", program]
+    done = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    folder = ROOT / "runtime" / "server" / "ui" / "assets"
+    there = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    assert there and json.loads(done.stdout) == there

@@ -37,6 +37,7 @@ class WaitingQueue:
     def __init__(self, cache: PrefixCache) -> None:
         self._cache = cache
         self._requests: dict[Uid, Request] = {}
+        self.num_tokens = 0  # of all of them
         self._by_arrival: list[tuple[float, Uid]] = []  # (arrival_s, uid), sorted
         self._by_rank: list[tuple[int, float, Uid]] = []  # ranks, sorted
 
@@ -56,12 +57,14 @@ class WaitingQueue:
 
     def add(self, request: Request) -> None:
         self._requests[request.uid] = request
+        self.num_tokens += len(request.tokens)
         insort(self._by_arrival, (request.arrival_s, request.uid))
         insort(self._by_rank, request.rank)
 
     def remove(self, uid: Uid) -> Request | None:
         request = self._requests.pop(uid, None)
         if request is not None:
+            self.num_tokens -= len(request.tokens)
             del self._by_arrival[bisect_left(self._by_arrival, (request.arrival_s, uid))]
             del self._by_rank[bisect_left(self._by_rank, request.rank)]
             if request.wanted is not None:

@@ -1,4 +1,4 @@
-"""What the server may ask of the scheduler beside generating: a handler for each type of message."""
+"""What the server may ask of the scheduler beside generating: a handler for each type of message. Decides nothing."""
 
 import json
 from collections.abc import Callable
@@ -44,8 +44,15 @@ class ControlHandler:
     def _flush_later(self, message: FlushCache) -> None:
         self.flushes.append(_Flush(message.call, self._clock() + message.timeout_s))
 
+    @property
+    def wait_s(self) -> float:
+        """Until the first of the flushes that wait gives up; there is one."""
+        return max(0.0, min(each.deadline_s for each in self.flushes) - self._clock())
+
     def settle(self, idle: bool) -> None:
-        """Once a turn while `flushes` wait: flush if nothing runs or waits, give up on flushes that are out of time."""
+        """Once a turn while `flushes` wait: flush if nothing runs or is about to (`idle`), give up on flushes that are
+        out of time.
+        """
         if idle:
             self._flush()
             for waiting in self.flushes:

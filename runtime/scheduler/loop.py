@@ -47,7 +47,9 @@ from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_pa
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
+from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
+from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, StageTimes, seed_of_sample
@@ -141,11 +143,12 @@ class Scheduler:
             runner.pooler, clock,
         )  # fmt: skip
         self._assembler = Assembler(self.cache, self.running, self._results.open)
+        self.pausing = Pausing(self.running, self.waiting, self._apply_in_flight)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
         self._why = WaitReasons()
         self.reporter = Reporter(
-            server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._why,
-            self._constraints,
+            server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
+            self.pausing, self._why,
         )  # fmt: skip
         self._masks = MaskThread(self.running, runner.vocab_size)
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
@@ -154,6 +157,7 @@ class Scheduler:
         control.on(GetState, lambda message: control.reply(message.call, self.state()))
         control.on(LocateSequence, self._locate)
         self._adapters.register(control)
+        self.pausing.register(control)
 
     @property
     def idle(self) -> bool:
@@ -162,7 +166,7 @@ class Scheduler:
     @property
     def waits(self) -> bool:
         """Nothing can be computed before something arrives, or what is kept for follow-ups ends."""
-        return self.idle or self.waits_for_kept
+        return self.idle or self.waits_for_kept or bool(self.pausing.why)
 
     @property
     def kept(self) -> list[Lease]:
@@ -233,12 +237,15 @@ class Scheduler:
 
     @property
     def _wait_s(self) -> float | None:
-        """Until something that is kept has to end; None: nothing is kept. Follow-ups end together if nobody waits."""
-        timeout_s = self.leases.wait_s if self.leases.claimed else None
-        if not self.follow_ups.kept:
-            return timeout_s
-        ends_s = self.follow_ups.wait_s if self.waits_for_kept else self.follow_ups.wait_all_s
-        return ends_s if timeout_s is None else min(ends_s, timeout_s)
+        """Until something that is kept has to end or a flush gives up; None: there is nothing. Follow-ups end together
+        if nobody waits.
+        """
+        ends = [self.leases.wait_s] if self.leases.claimed else []
+        if self.follow_ups.kept:
+            ends.append(self.follow_ups.wait_s if self.waits_for_kept else self.follow_ups.wait_all_s)
+        if self._control.flushes:
+            ends.append(self._control.wait_s)
+        return min((each for each in ends if each is not None), default=None)
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
@@ -286,16 +293,8 @@ class Scheduler:
 
     def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""
-        waiting = self.waiting.get(uid)
-        if waiting is not None:
-            return {"state": "waiting", "reason": self._why.of(uid), "retractions": waiting.num_retractions}
-        if reason := self._constraints.waiting(uid):
-            return {"state": "waiting", "reason": reason, "retractions": 0}
-        running = self.running.get(uid)
-        if running is not None:
-            known = {"computed_tokens": running.applied, "output_tokens": running.num_output}
-            return {"state": "running", **known, "retractions": running.request.num_retractions}
-        return None
+        queued, paused = self._why.of(uid), self.pausing.why
+        return where(uid, self.waiting, self._constraints, self.running, queued=queued, paused=paused)
 
     # -- one turn ---------------------------------------------------------------------------------------------------
 
@@ -337,6 +336,10 @@ class Scheduler:
 
     def _plan(self) -> Step | None:
         """Decide what runs next: every decoding request one token, then prompts by chunks, then new requests."""
+        if self.pausing.why:
+            self._why.begin()
+            self._why.end(WaitKind.PAUSE, self.pausing.why)
+            return None
         if self._boundary is not None:
             for request in self.running.take_outgrown():
                 self.waiting.add(request)
@@ -410,7 +413,7 @@ class Scheduler:
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
         if self._control.flushes:
-            self._control.settle(self.idle)
+            self._control.settle(self.idle or (bool(self.pausing.why) and not len(self.running)))
         self.reporter.send(self.idle)
 
     def _give_way(self, alone: bool) -> bool:

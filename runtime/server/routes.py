@@ -13,7 +13,8 @@ from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
 from ramet.runtime.server.language import handlers as language
-from ramet.runtime.server.native import adapters, admin
+from ramet.runtime.server.native import adapters, admin, pausing
+from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.openai import pooled_replies as pooled
 from ramet.runtime.server.openai import replies as openai
@@ -28,6 +29,7 @@ from ramet.runtime.server.openai.responses_chat import ResponsesBody
 from ramet.runtime.server.openai.scores import RerankBody, ScoreBody, rerank, score
 from ramet.runtime.server.openai.types import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from ramet.runtime.server.spec import openapi
+from ramet.runtime.server.ui import pages
 
 GET, POST, EITHER, WRITE = ("GET",), ("POST",), ("GET", "POST"), ("POST", "PUT")
 
@@ -82,8 +84,11 @@ ROUTES: dict[str, Route] = {
     "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
     "/get_server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
     "/server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
+    "/v1/loads": Route(GET, of_loads.loads, reply=of_loads.Loads, access=Access.READ),
     "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
+    "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
+    "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
     "/load_lora_adapter": Route(POST, adapters.load, adapters.LoadBody, adapters.AdapterReply, access=Access.ADMIN),
     "/unload_lora_adapter": Route(
         POST, adapters.unload, adapters.UnloadBody, adapters.AdapterReply, access=Access.ADMIN
@@ -93,9 +98,12 @@ ROUTES: dict[str, Route] = {
         POST, adapters.unload, adapters.UnloadBody, adapters.AdapterReply, access=Access.ADMIN
     ),
     "/openapi.json": Route(GET, openapi_json, access=Access.READ),
+    "/": Route(GET, pages.root, reply=pages.Root, access=Access.OPEN),
+    "/ui": Route(GET, pages.index, access=Access.OPEN),
 }
 
 NAMED: dict[str, Named] = {
+    "/ui/": Named(GET, pages.file, (), Access.OPEN),
     "/v1/models/": Named(GET, model, (Operation("GET", "", openai.ModelCard),), Access.READ),
     "/v1/requests/": Named(GET, admin.where, (Operation("GET", "", admin.RequestState),), Access.READ),
     "/v1/responses/": Named(

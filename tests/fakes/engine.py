@@ -23,6 +23,7 @@ from ramet.ipc.messages import (
     ChoicesReply,
     Closed,
     ContextGroup,
+    ContinueGeneration,
     Control,
     ControlReply,
     Detokenize,
@@ -39,6 +40,7 @@ from ramet.ipc.messages import (
     LocateSequence,
     Logprobs,
     Opened,
+    PauseGeneration,
     PromptReply,
     Rejected,
     Render,
@@ -162,7 +164,7 @@ class Door:
 
 class FakeEngine:
     def __init__(self, auto: bool = True, workers: int = 1) -> None:
-        self.auto = auto
+        self.auto, self.is_paused = auto, False
         self.tokenizers = [Door(self, ToTokenizer, worker) for worker in range(workers)]
         self.scheduler = Door(self, ToScheduler, -1)
         self.sent: list[tuple[int, Any]] = []  # (tokenizer worker or -1, message)
@@ -232,6 +234,10 @@ class FakeEngine:
                     loop.call_soon(self.tell, CallFailed(message.call, error))
                 else:
                     loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
+            case PauseGeneration() | ContinueGeneration():
+                self.is_paused = isinstance(message, PauseGeneration)
+                self.tell(ControlReply(message.call, True))
+                self._start()
             case GetState() | LocateSequence() | FlushCache() | LoadAdapter() | DropAdapter() if self.auto_answer:
                 loop.call_soon(self.answer, message)
 
@@ -341,12 +347,13 @@ class FakeEngine:
                 self.close(uid, Finish(FinishKind.ABORT, message=message))
 
     def _start(self) -> None:
-        if self.auto and not self._turning:
+        if self.auto and not self._turning and not self.is_paused:
             self._turning = True
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        self.step()
+        if not self.is_paused:
+            self.step()
         self._turning = False
         if self.running:
             self._start()

@@ -22,6 +22,7 @@ SHOW = "import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
         "ramet.runtime.child",
         "ramet.runtime.launch",
         "ramet.runtime.flags",
+        "ramet.runtime.terminal.chat",
         "ramet.runtime.server.process",
         "ramet.runtime.text.encode_process",
         "ramet.runtime.text.decode_process",

@@ -115,7 +115,7 @@ def preflight(allowed: Allowed, request: web.Request) -> web.Response | None:
 
 def add_cors_headers(allowed: Allowed, origin: str, headers: MutableMapping[str, str]) -> None:
     """To every reply to a page, so that it can read errors too."""
-    headers["Vary"] = "Origin"
+    headers["Vary"] = ", ".join(filter(None, (headers.get("Vary"), "Origin")))
     if allowed.origins.lists(parse_origin(origin)):
         headers["Access-Control-Allow-Origin"] = origin
         headers["Access-Control-Allow-Credentials"] = "true"

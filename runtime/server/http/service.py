@@ -65,7 +65,7 @@ class Named(NamedTuple):
     """A path that ends in a name, which may hold slashes."""
 
     methods: tuple[str, ...]
-    handler: Callable[[Service, web.Request, str], Awaitable[web.Response]]
+    handler: Callable[[Service, web.Request, str], Awaitable[web.StreamResponse]]
     operations: tuple[Operation, ...]
     access: Access = Access.USE
 

@@ -103,13 +103,15 @@ async def version(service: Service, request: web.Request) -> web.Response:
 
 
 async def ready(service: Service, request: web.Request) -> web.Response:
-    """Whether new requests are taken."""
+    """Whether new requests are taken, and run."""
     service.client.check_ready()
+    _check_runs(service)
     return respond(Status())
 
 
 async def health_generate(service: Service, request: web.Request) -> web.Response:
     """One token through every process; of a busy server, the next token of any request."""
+    _check_runs(service)
     least = ONE_TOKEN if service.client.limits.generates else PREFILL_ONLY
     probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(least), ids=pack_ids([0]))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
@@ -190,6 +192,11 @@ def options(args: Args) -> dict[str, Any]:
     for group in to_builtins(args).values():
         flat |= group
     return {**flat, **{name: "set" if flat[name] else "" for name in SECRET}}
+
+
+def _check_runs(service: Service) -> None:
+    if service.client.pauses.is_paused:
+        raise ServerError("Generation is paused (/pause_generation): requests wait until /continue_generation.", 503)
 
 
 def _served_model(service: Service) -> dict[str, Any]:

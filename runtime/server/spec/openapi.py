@@ -20,8 +20,13 @@ KEYS = {
 }
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
-QUERIES = {"/flush_cache": {"name": "timeout", "in": "query", "required": False, "schema": SECONDS}}
+WORDS = {"type": "string"}
+TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
 Described = dict[str, Any]
+QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
+    "/flush_cache": {"timeout": SECONDS},
+    "/v1/loads": {"include": WORDS, "format": {"enum": ["json", "prometheus"]}, "dp_rank": {"const": 0}},
+}
 
 
 def document(routes: Mapping[str, Route], named: Mapping[str, Named]) -> bytes:
@@ -71,8 +76,8 @@ def _operation(
     path: str, method: str, schema_of: Described, handler: Any, body: Any, reply: Any, event: Any, access: Access
 ) -> Described:
     content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
-    if path == "/metrics":
-        content = {"text/plain": {"schema": {"type": "string"}}}
+    if path in TEXTS:
+        content = {TEXTS[path]: {"schema": {"type": "string"}}}
     if event is not None:
         content["text/event-stream"] = _stream(path, schema_of[str(event)], schema_of)
     shape = problems.shape_of(path)
@@ -88,8 +93,12 @@ def _operation(
     }
     if access is Access.OPEN:
         operation["security"] = []
-    if "{id}" in path or path in QUERIES:
-        operation["parameters"] = [QUERIES.get(path, ID)]
+    if "{id}" in path:
+        operation["parameters"] = [ID]
+    if path in QUERIES:
+        operation["parameters"] = [
+            {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in QUERIES[path].items()
+        ]
     if body is not None:
         written = {"application/json": {"schema": schema_of[str(body)]}}
         operation["requestBody"] = {"required": True, "content": written}

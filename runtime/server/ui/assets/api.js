@@ -1,0 +1,53 @@
+// Requests to the server with the user's key, and its refusals as errors that say what the server said.
+
+import { check, root } from "./connection.js";
+import { askForKey, keyHeaders } from "./keys.js";
+
+export class Refusal extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/**
+ * The reply, whose status is good. `path`: without a slash at its start. `body`: sent as JSON, by POST.
+ * A request that `changes the server` passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
+ */
+export async function ask(path, { body, method = body === undefined ? "GET" : "POST", key = "api", signal } = {}) {
+  for (;;) {
+    const reply = await send(path, { body, method, key, signal });
+    if (reply.ok) return reply;
+    const refusal = new Refusal(reply.status, await messageOf(reply));
+    if (!wantsKey(refusal, key) || !(await askForKey(key, refusal.message))) throw refusal;
+  }
+}
+
+export const askJson = async (path, options) => (await ask(path, options)).json();
+
+async function send(path, { body, method, key, signal }) {
+  const headers = keyHeaders(key);
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const data = body === undefined ? undefined : JSON.stringify(body);
+  try {
+    return await fetch(new URL(path, root), { method, headers, body: data, signal, cache: "no-store" });
+  } catch (error) {
+    if (error.name !== "AbortError") check();
+    throw error;
+  }
+}
+
+/** A 403 to an admin's request is about the key; to any other it is about the name or the origin of this page. */
+function wantsKey(refusal, key) {
+  return refusal.status === 401 || (refusal.status === 403 && key === "admin");
+}
+
+async function messageOf(reply) {
+  const text = await reply.text();
+  try {
+    const { error } = JSON.parse(text);
+    return error.message ?? String(error);
+  } catch {
+    return text || `status ${reply.status}`;
+  }
+}

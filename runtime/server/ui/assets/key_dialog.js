@@ -1,0 +1,58 @@
+// The dialog for keys. It opens when the server asks for one, or by the button.
+
+import { html, useEffect, useRef, useState } from "./dom.js";
+import { asked, changed, KINDS, keyOf, setKey } from "./keys.js";
+import { signal, useSignal } from "./signal.js";
+
+const TITLES = { api: "API key", admin: "Admin key" };
+const opened = signal(false); // by the button
+
+export function KeyButton() {
+  useSignal(changed);
+  const held = KINDS.filter(keyOf).map((kind) => TITLES[kind]);
+  return html`<button type="button" class="quiet" onClick=${() => opened.set(true)}
+    title=${held.length ? `held in this tab: ${held.join(", ")}` : "no key is held"}>${held.length ? "Keys ●" : "Keys"}</button>`;
+}
+
+export function KeyDialog() {
+  const question = useSignal(asked);
+  const byButton = useSignal(opened);
+  const shown = question !== null || byButton;
+  const dialog = useRef(null);
+  useEffect(() => {
+    if (shown && !dialog.current.open) dialog.current.showModal();
+    if (!shown && dialog.current.open) dialog.current.close();
+  }, [shown]);
+  const close = () => {
+    opened.set(false);
+    asked.get()?.answer("");
+  };
+  const kinds = question === null ? KINDS : [question.kind];
+  return html`
+    <dialog ref=${dialog} aria-label="Keys" onClose=${close}>
+      ${shown && html`<${KeyForm} key=${kinds.join()} kinds=${kinds} question=${question} close=${close} />`}
+    </dialog>`;
+}
+
+function KeyForm({ kinds, question, close }) {
+  const [keys, setKeys] = useState(Object.fromEntries(kinds.map((kind) => [kind, keyOf(kind)])));
+  const submit = (event) => {
+    event.preventDefault();
+    if (question !== null) return question.answer(keys[question.kind].trim());
+    for (const kind of kinds) setKey(kind, keys[kind].trim());
+    close();
+  };
+  return html`
+    <form onSubmit=${submit}>
+      <p>${question?.why ?? "Keys stay in this tab and are forgotten when it closes."}</p>
+      ${kinds.map((kind) => html`
+        <label>${TITLES[kind]}
+          <input type="password" autocomplete="off" value=${keys[kind]}
+            onInput=${(event) => setKeys({ ...keys, [kind]: event.target.value })} />
+        </label>`)}
+      <div class="buttons">
+        <button type="submit">Use</button>
+        <button type="button" class="quiet" onClick=${close}>Cancel</button>
+      </div>
+    </form>`;
+}

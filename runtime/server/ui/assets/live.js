@@ -1,0 +1,79 @@
+// One connection to ui/live for all views: it is open while anybody is subscribed, and comes back by itself.
+//
+//   const end = subscribe("queue", (data) => …);   data: the JSON of each event of that name
+//   live.get()  "closed", "connecting", "connected"; live.listen(…) tells of changes
+//
+// A view keeps what it shows while the connection is gone. It gets a whole picture again after each "connected",
+// because the server cannot know what was missed.
+
+import { ask } from "./api.js";
+import { connection } from "./connection.js";
+import { changed } from "./keys.js";
+import { signal } from "./signal.js";
+import { eventsOf } from "./sse.js";
+
+export const live = signal("closed");
+
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 10_000;
+const listeners = new Map(); // name -> set of functions
+let current = null; // the AbortController of the connection that is open or tried
+
+export function subscribe(name, listener) {
+  if (!listeners.has(name)) listeners.set(name, new Set());
+  listeners.get(name).add(listener);
+  if (current === null) open();
+  return () => unsubscribe(name, listener);
+}
+
+function unsubscribe(name, listener) {
+  listeners.get(name)?.delete(listener);
+  if (listeners.get(name)?.size === 0) listeners.delete(name);
+  if (listeners.size === 0) current?.abort();
+}
+
+async function open() {
+  const own = (current = new AbortController());
+  let wait = FIRST_WAIT_MS;
+  while (!own.signal.aborted) {
+    live.set("connecting");
+    if (await readAll(own.signal)) wait = FIRST_WAIT_MS;
+    if (own.signal.aborted) break;
+    live.set("connecting");
+    await pause(wait, own.signal);
+    wait = Math.min(2 * wait, LONGEST_WAIT_MS);
+  }
+  if (current === own) current = null;
+  if (listeners.size > 0) open(); // somebody came while it ended
+  else live.set("closed");
+}
+
+/** Whether it was connected before it ended. */
+async function readAll(signal) {
+  try {
+    const reply = await ask("ui/live", { signal });
+    live.set("connected");
+    for await (const { name, data } of eventsOf(reply)) deliver(name, JSON.parse(data));
+    return true;
+  } catch (error) {
+    if (error.name === "AbortError") return false;
+    console.warn(`ui/live: ${error.message}`);
+    return live.get() === "connected";
+  }
+}
+
+function deliver(name, data) {
+  for (const listener of [...(listeners.get(name) ?? [])]) listener(data);
+}
+
+/** Ends early when the server is back, when the user gave another key, or when nobody is subscribed any more. */
+function pause(ms, aborted) {
+  const { promise, resolve } = Promise.withResolvers();
+  const timer = setTimeout(resolve, ms);
+  const ends = [connection.listen((state) => state === "up" && resolve()), changed.listen(resolve)];
+  aborted.addEventListener("abort", resolve, { once: true });
+  return promise.then(() => {
+    clearTimeout(timer);
+    for (const end of ends) end();
+  });
+}

@@ -1,0 +1,90 @@
+"""What was said so far, and what every request has beside it. A file of it is a body of /v1/chat/completions."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ramet.runtime.errors import ConfigError
+
+MAX_FILE = 64 << 20  # bytes of a file that is loaded
+
+
+class Message(Struct, frozen=True):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Saved(Struct, frozen=True):
+    """What is read of a file."""
+
+    messages: Annotated[list[Message], Meta(max_length=100_000)]
+
+
+class Conversation:
+    """`fields` are those of a request, but for its messages. The system prompt is empty, or the first message."""
+
+    def __init__(self, system: str, fields: dict[str, Any]) -> None:
+        self.system, self.fields = system, fields
+        self.messages: list[Message] = []  # of user and assistant in turn
+        self._files: set[Path] = set()  # that this chat wrote or read, and so may write
+
+    def body(self) -> dict[str, Any]:
+        return {**self.fields, "messages": self._all()}
+
+    def asked_again(self) -> str | None:
+        """Take back the last answer and its message, which is returned; None: nothing was asked yet."""
+        while self.messages:
+            if (last := self.messages.pop()).role == "user":
+                return last.content
+        return None
+
+    def save(self, name: str) -> None:
+        """A new file, or one that this chat has. Raises ConfigError."""
+        path = Path(name).expanduser()
+        known = path.resolve() in self._files
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if known else os.O_EXCL)
+        data = msgspec.json.format(msgspec.json.encode(self.body()), indent=1)
+        try:
+            with open(os.open(path, flags, 0o600), "wb") as file:
+                file.write(data + b"\n")
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+        self._files.add(path.resolve())
+
+    def load(self, name: str) -> None:
+        """The messages of a file in the place of those so far. Raises ConfigError."""
+        path = Path(name).expanduser()
+        try:
+            with path.open("rb") as file:
+                messages = msgspec.json.decode(file.read(MAX_FILE), type=Saved).messages
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{path} is no saved chat: {error}") from None
+        self.system = messages.pop(0).content if messages and messages[0].role == "system" else ""
+        self.messages = messages
+        self._files.add(path.resolve())
+
+    def _all(self) -> list[Message]:
+        return [Message("system", self.system), *self.messages] if self.system else self.messages
+
+
+def read_field(text: str) -> tuple[str, Any]:
+    """NAME=VALUE or NAME VALUE of a request's field. What is no JSON is text. Raises ConfigError."""
+    name, value = _split(text)
+    if name in ("messages", "stream", "stream_options", "n"):
+        raise ConfigError(f"{name} is not to be set: a chat decides it")
+    try:
+        return name, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return name, value
+
+
+def _split(text: str) -> tuple[str, str]:
+    for place, char in enumerate(text):
+        if char in "= \t":
+            return text[:place], text[place + 1 :].strip().removeprefix("=").strip()
+    raise ConfigError(f"{text!r} has no value, must be a field of /v1/chat/completions and its value: temperature=0.5")
