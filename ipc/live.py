@@ -66,7 +66,7 @@ class LiveState(msgspec.Struct, frozen=True):
     num_leases: int
     running: list[SequenceRow]  # MAX_ROWS at most, in the order in which they were admitted
     waiting: list[SequenceRow]  # MAX_ROWS at most, the highest priority first
-    reasons: dict[str, int]  # of all that wait; numbers in a reason are left out
+    reasons: dict[str, int]  # how many wait for what (WaitKind), and for their `grammar`
     leases: list[LeaseRow]  # MAX_ROWS at most
 
 

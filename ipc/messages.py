@@ -26,6 +26,7 @@ from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Message
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import Stats
+from ramet.ipc.times import SequenceTimes, Span
 
 ID_BYTES = 4  # of a packed token id
 Uid = NewType("Uid", int)
@@ -60,6 +61,7 @@ class Generate(Message, frozen=True):
     embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
     arrival_s: float = 0.0
     contexts: Contexts = ()  # with ids alone
+    traced: bool = False  # which steps compute its prompt is told at its end
 
 
 class GenerateAll(Message, frozen=True):
@@ -78,6 +80,8 @@ class Admit(Message, frozen=True):
     arrival_s: float = 0.0
     tail: bytes = b""  # of the prompt's text after `ids`: the output begins with these bytes, which are not shown
     contexts: Contexts = ()
+    traced: bool = False
+    tokenized: Span | None = None  # by the tokenizer
 
 
 class Abort(Message, frozen=True):
@@ -276,6 +280,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True):
     uid: Uid
     finish: Finish
     routes: bytes = b""  # where spec.expert_routes asks for them: packed int32 [tokens, layers, per token], or a file
+    times: SequenceTimes = SequenceTimes()
 
 
 class TokenStep(Message, frozen=True):
@@ -306,6 +311,7 @@ class TextStep(Message, frozen=True):
     tails: list[str] = []
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
+    detokenized: Span | None = None  # of a step that closes sequences: by the detokenizer
 
 
 # -- control --------------------------------------------------------------------------------------------------------

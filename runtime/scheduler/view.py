@@ -5,10 +5,8 @@ somebody looks, and never by a step. What has changed of the tree is noted meanw
 `Unwatch`.
 """
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from itertools import islice
 
 import numpy as np
 
@@ -17,18 +15,17 @@ from ramet.ipc.messages import MatchPrefix, ReadNode, Unwatch, Watch, unpack_ids
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.watched import TreeWatch
-from ramet.runtime.scheduler.admission import WaitingQueue
+from ramet.runtime.scheduler.admission import WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.reasons import QueueWaitReasons
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.running import RunningSet
 
 MAX_IDS = 512  # of a node's run that are told
-_NUMBER = re.compile(r"\d+")
+COMPILING = "grammar"  # what those wait for that are not in the queue yet
 
 
 class LiveView:
@@ -37,14 +34,14 @@ class LiveView:
         cache: PrefixCache,
         running: RunningSet,
         waiting: WaitingQueue,
-        reasons: QueueWaitReasons,
+        why_waiting: WaitReasons,
         constraints: Constraints,
         leases: PrefixLeases,
         follow_ups: FollowUps,
         pausing: Pausing,
         clock: Callable[[], float],
     ) -> None:
-        self._cache, self._running, self._waiting, self._reasons = cache, running, waiting, reasons
+        self._cache, self._running, self._waiting, self._why = cache, running, waiting, why_waiting
         self._constraints, self._leases, self._follow_ups = constraints, leases, follow_ups
         self._pausing, self._clock = pausing, clock
         self._watch: TreeWatch | None = None
@@ -69,7 +66,7 @@ class LiveView:
             num_leases=len(self._leases.kept) + len(self._follow_ups.kept_until),
             running=self._running_rows(self._watch),
             waiting=list(islice(self._waiting_rows(), MAX_ROWS)),
-            reasons=self._counted_reasons(),
+            reasons=dict([*self._why.counts(self._waiting), (COMPILING, len(compiling))]),
             leases=list(islice(self._lease_rows(self._watch), MAX_ROWS)),
         )
 
@@ -96,18 +93,10 @@ class LiveView:
         now = self._clock()
         for request in self._waiting.highest(MAX_ROWS):
             num_output = len(request.tokens) - request.prompt_len
-            reason, cached = self._reasons.of(request.uid), request.match_length
+            reason, cached = self._why.of(request.uid), request.match_length
             yield _row(request, "waiting", reason, now, cached, 0, num_output, 0)
         for request, reason in self._constraints.all_waiting():
             yield _row(request, "waiting", reason, now, 0, 0, 0, 0)
-
-    def _counted_reasons(self) -> dict[str, int]:
-        """Of all that wait, without looking at those of whom nothing is known by itself."""
-        asked = [reason for uid, reason in self._reasons.refused.items() if self._waiting.get(uid) is not None]
-        compiling = [reason for _, reason in self._constraints.all_waiting()]
-        counted = Counter(_NUMBER.sub("N", reason) for reason in chain(asked, compiling))
-        counted[_NUMBER.sub("N", self._reasons.others)] += len(self._waiting) - len(asked)
-        return {reason: num for reason, num in counted.items() if num}
 
     def _lease_rows(self, watch: TreeWatch) -> Iterator[LeaseRow]:
         now = self._clock()

@@ -5,7 +5,9 @@ drives it with `step`. Tokens and texts follow formulas, so a test knows what mu
 """
 
 import asyncio
+import os
 import random
+import time
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -60,6 +62,7 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.spec import HiddenMode, PoolingTask
+from ramet.ipc.times import PrefillChunk, SequenceTimes, Span
 
 VOCAB = 512
 HIDDEN = 4
@@ -176,6 +179,8 @@ class FakeEngine:
         self.sent: list[tuple[int, Any]] = []  # (tokenizer worker or -1, message)
         self.running: dict[int, Generate] = {}
         self.made: dict[int, int] = {}  # uid -> tokens so far
+        self.came: dict[int, Span] = {}  # uid -> as if it had been tokenised then
+        self.begun: dict[int, tuple[float, float]] = {}  # uid -> when its first step began and ended
         self.num_labels = HIDDEN  # of a classifier: so many numbers of a state are its own
         self.flush_ok = True
         self.auto_answer = True  # to Control
@@ -219,6 +224,7 @@ class FakeEngine:
             case Generate():
                 for uid in message.uids:
                     self.running[uid], self.made[uid] = message, 0
+                    self.came[uid] = Span(os.getpid(), time.monotonic(), time.monotonic())
                 self._start()
             case Abort() if self.auto:
                 loop.call_soon(self.abort, message.uids, message.message)
@@ -270,6 +276,7 @@ class FakeEngine:
         """One token for each of these (all that run), opening and closing as a scheduler would."""
         chosen = [uid for uid in (uids if uids is not None else list(self.running)) if uid in self.running]
         first = [uid for uid in chosen if self.made[uid] == 0]
+        began_s = time.monotonic()
         rows = [uid for uid in chosen if self.running[uid].spec.params.max_new_tokens > 0]
         tokens = [token_at(uid, self.made[uid]) for uid in rows]
         texts = [self._piece(uid, self.made[uid]) for uid in rows]
@@ -279,15 +286,25 @@ class FakeEngine:
         hidden = [states for uid in first for states in self._states(uid, self.running[uid])]
         for uid in rows:
             self.made[uid] += 1
+        for uid in first:
+            self.begun.setdefault(uid, (began_s, time.monotonic()))
         stopped = [uid for uid in chosen if self.says is not None and self.made[uid] >= len(self.says)]
         full = [uid for uid in chosen if self.made[uid] >= self.running[uid].spec.params.max_new_tokens]
-        closed = [Closed(uid, self.stop) for uid in stopped]
-        closed += [Closed(uid, Finish(FinishKind.LENGTH, length=self.made[uid])) for uid in full if uid not in stopped]
+        closed = [Closed(uid, self.stop, times=self._times(uid)) for uid in stopped]
+        for uid in (uid for uid in full if uid not in stopped):
+            closed.append(Closed(uid, Finish(FinishKind.LENGTH, length=self.made[uid]), times=self._times(uid)))
         ended = [each.uid for each in closed]
         tails = [self.tail if self.says is not None else TAIL if self.made[uid] else "" for uid in ended]
         for uid in ended:
             del self.running[uid]
-        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden))
+        span = Span(os.getpid(), time.monotonic(), time.monotonic()) if closed else None
+        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden, span))
+
+    def _times(self, uid: int) -> SequenceTimes:
+        """In the order in which it happened."""
+        came, (began_s, ended_s) = self.came.pop(uid), self.begun.pop(uid)
+        chunks = (PrefillChunk(began_s, ended_s, 3),) if self.running[uid].traced else ()
+        return SequenceTimes(os.getpid(), came.end_s, began_s, ended_s, time.monotonic(), came, chunks)
 
     def _piece(self, uid: int, i: int) -> str:
         return piece_at(uid, i) if self.says is None else self.says[i]

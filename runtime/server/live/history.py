@@ -71,7 +71,7 @@ class History:
     def _totals(self) -> _Totals:
         stats, metrics = self._stats(), self._metrics
         rated = (
-            metrics.generated_tokens.values[()], metrics.prompt_tokens.values[()], metrics.cached_tokens.values[()],
+            metrics.generated_tokens.total, metrics.prompt_tokens.total, metrics.cached_tokens.total,
             stats.prefill_tokens, stats.evicted_tokens, stats.retractions, stats.steps,
         )  # fmt: skip
         phases = tuple(stats.phase_seconds.get(name, 0.0) for name in PHASES)

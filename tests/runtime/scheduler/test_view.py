@@ -88,7 +88,7 @@ def test_a_waiting_request_says_why():
     seen = look(top)
     (row,) = seen.waiting
     assert row.uid == 2 and row.state == "waiting" and "--max-running-requests" in row.reason
-    assert seen.num_waiting == 1 and seen.reasons == {"all N rows of --max-running-requests are taken": 1}
+    assert seen.num_waiting == 1 and seen.reasons == {"rows": 1, "grammar": 0}
 
 
 def test_those_beyond_the_rows_are_counted_by_reason():

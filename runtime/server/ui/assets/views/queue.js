@@ -52,9 +52,26 @@ function Progress({ row }) {
   return html`<progress max=${row.prompt_tokens} value=${done}></progress> ${count(done)}`;
 }
 
+const KINDS = {
+  just_arrived: "have just arrived",
+  rows: "for a row (--max-running-requests)",
+  prefill_budget: "for prompt tokens of a step (--chunked-prefill-size)",
+  pace: "for a step that keeps to --max-itl-ms",
+  memory: "for memory",
+  retraction: "because memory ran out in this step",
+  prefix: "for a prefix that another request is computing",
+  contexts: "for a look-up of their contexts",
+  adapters: "for an adapter's slot (--max-loras-per-batch)",
+  penalties: "for a place of --max-penalised-requests",
+  pause: "because generation is paused",
+  programs: "for memory that programs may need",
+  grammar: "for their constraint to be compiled",
+};
+
 function Reasons({ reasons }) {
-  const rows = Object.entries(reasons).sort((a, b) => b[1] - a[1]);
-  return html`<ul class="reasons">${rows.map(([reason, num]) => html`<li key=${reason}><b>${count(num)}</b> ${reason}</li>`)}</ul>`;
+  const rows = Object.entries(reasons).filter(([, num]) => num > 0).sort((a, b) => b[1] - a[1]);
+  return html`<ul class="reasons">${rows.map(([kind, num]) => html`
+    <li key=${kind}><b>${count(num)}</b> ${KINDS[kind] ?? kind}</li>`)}</ul>`;
 }
 
 function Rows({ name, rows, all, columns, abort }) {
