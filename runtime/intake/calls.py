@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Limits
@@ -37,9 +37,7 @@ class SessionParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bool | None,
         about("what went on from that request is cleared, and if it runs it is ended; without rid the whole session"),
     ] = None
-    drop: Annotated[bool | None, about("go on from that request's prompt, without its output")] = field(
-        default=None, name="drop_previous_output"
-    )
+    drop_previous_output: Annotated[bool | None, about("go on from that request's prompt, without its output")] = None
 
 
 @including((*other_servers.SHARED, *other_servers.GENERATE, *other_servers.OF_GENERATE))

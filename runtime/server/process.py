@@ -27,6 +27,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.app import make_app
 from ramet.runtime.server.http.accepting import accepting, allowed_connections, raise_descriptor_limit
+from ramet.runtime.server.http.certificates import certificates_of
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
@@ -68,7 +69,7 @@ def bind(serve: ServeArgs) -> socket.socket:
     except socket.gaierror as error:
         raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
     family, *_, address = found[0]
-    if not (serve.api_key or ipaddress.ip_address(address[0]).is_loopback):
+    if not (serve.api_key or serve.ssl_ca_certs or ipaddress.ip_address(address[0]).is_loopback):
         LOGGER.warning("--host %s without --api-key: whoever reaches this machine may use the server", serve.host)
     try:  # to listen at once: two sockets may share a bound port for as long as none of them listens
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -87,7 +88,7 @@ def make_runner(service: Service) -> web.AppRunner:
 
 
 async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
-    style = style_of(args)
+    style, certificates = style_of(args), certificates_of(args.serve)
     LOGGER.info("%s", style.line)
     # made before the engine is ready, so that nothing sent to the server is lost
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
@@ -103,7 +104,7 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
     await runner.setup()
     assert runner.server is not None
     try:
-        async with accepting(runner.server, listener, args.serve, metrics):
+        async with accepting(runner.server, listener, args.serve, metrics, certificates):
             return await _until_end(client, inbox)
     finally:
         await runner.cleanup()

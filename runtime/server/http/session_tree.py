@@ -215,7 +215,11 @@ def _before(session: Session, asked: SessionParams) -> Turn | None:
 
 def _last(session: Session, asked: SessionParams) -> Turn | None:
     """The same of a streaming session: its last turn."""
-    for name, value in (("replace", asked.replace), ("offset", asked.offset), ("drop_previous_output", asked.drop)):
+    for name, value in (
+        ("replace", asked.replace),
+        ("offset", asked.offset),
+        ("drop_previous_output", asked.drop_previous_output),
+    ):
         if value:
             fact = f"is {shown(value)}, but a streaming session takes appends only"
             raise ClientError(f"session_params.{name}", fact, "open one without streaming")
@@ -237,7 +241,7 @@ def _named(session: Session, rid: str) -> Turn:
 def _num_kept(before: Turn, asked: SessionParams) -> int:
     """Tokens of it that a request begins with."""
     output = before.output if before.run is None else before.run.output()
-    length = before.num_prompt + (0 if asked.drop else len(output) // ID_BYTES)
+    length = before.num_prompt + (0 if asked.drop_previous_output else len(output) // ID_BYTES)
     return len(range(length)[: asked.offset]) if asked.offset else length
 
 

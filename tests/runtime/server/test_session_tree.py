@@ -68,7 +68,7 @@ class PlainSession(RuleBasedStateMachine):
     def begin(self, piece: list[int], rid: str | None, offset: int, drop: bool, replace: bool) -> None:
         self.num += 1
         name, engine = f"r{self.num}", Engine([self.num, self.num + 1])
-        asked = SessionParams(id="s", rid=rid, offset=offset, drop=drop, replace=replace)
+        asked = SessionParams(id="s", rid=rid, offset=offset, drop_previous_output=drop, replace=replace)
         before = {name: list(request) for name, request in self.model.requests.items()}
         if rid and before[rid][3] and replace:
             self.model.requests[rid][2] = self.turns[rid][1].drawn
@@ -156,7 +156,7 @@ class StreamingSession(RuleBasedStateMachine):
         assert self.sessions.end(self.running, pack_ids(output), how, 0.0) is None
         self.running = None
 
-    @rule(name=st.sampled_from(["replace", "drop", "offset"]))
+    @rule(name=st.sampled_from(["replace", "drop_previous_output", "offset"]))
     def only_appends_are_taken(self, name: str) -> None:
         with pytest.raises(ClientError, match="takes appends only"):
             asked = SessionParams(id="s", **{name: 1 if name == "offset" else True})
