@@ -14,6 +14,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.server.http.session_tree import Sessions
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
 
@@ -33,6 +34,10 @@ class Service:
     responses: ResponseStore
     known_ids: dict[str, tuple[int, ...]] = field(default_factory=dict)  # text -> its ids; filled by lookups
     heals_unasked: bool = False  # text prompts of /generate that do not say
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20))))
 
 
 class Access(Enum):
