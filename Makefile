@@ -3,19 +3,21 @@
 PYTHON ?= python3
 VENV   ?= .venv
 CLIENTS_VENV ?= .venv-clients
+DEPLOY_VENV ?= .venv-deploy
 RUN     = $(VENV)/bin/python
 ARGS   ?=
 MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients gpu check bench peers evaluate model docs ui-vendor build clean
+.PHONY: help install serve test test-slow test-clients test-deploy gpu check bench peers evaluate model docs ui-vendor build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
 	@echo "make test       install, then every test that is not slow"
 	@echo "make test-slow  the whole of what make test takes samples of"
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
+	@echo "make test-deploy  the files of deploy/ as Compose, Helm, Kubernetes' schemas, systemd and nginx read them"
 	@echo "make gpu        every test and figure that needs a CUDA card (PYTHON=.venv/bin/python where make serve made one)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
@@ -49,6 +51,15 @@ $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
 
 test-clients: install $(CLIENTS_VENV)/installed
 	RAMET_PYTHON=$(abspath $(RUN)) $(CLIENTS_VENV)/bin/python -m pytest tests/clients $(ARGS)
+
+# Helm and Compose are packages here; promtool, nginx and systemd-analyze are the system's.
+$(DEPLOY_VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DEPLOY_VENV)
+	$(DEPLOY_VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -e ".[deploy]"
+	@touch $@
+
+test-deploy: $(DEPLOY_VENV)/installed
+	$(DEPLOY_VENV)/bin/python -m pytest tests/deploy/test_deploy_lint.py $(ARGS)
 
 # With a Python that has torch for a CUDA card: nothing is installed and nothing fetched.
 gpu:
