@@ -358,6 +358,10 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
         "info"
     )
+    metrics_compat: Annotated[
+        tuple[Literal["sglang", "vllm"], ...],
+        _about("servers whose names /metrics has beside its own, for dashboards and gateways that read these"),
+    ] = ()
     log_requests: Annotated[bool, _about("log every request with its parameters, usage and latency (no text)")] = False
 
 
