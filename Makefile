@@ -10,7 +10,7 @@ MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients test-deploy gpu check bench peers evaluate model docs ui-vendor build clean
+.PHONY: help install serve test test-slow test-clients test-deploy gpu check bench peers evaluate model docs ui-vendor build test-packages clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
@@ -27,6 +27,7 @@ help:
 	@echo "make docs       generate the tables and plots in docs/"
 	@echo "make ui-vendor  compare the page's libraries with those of npm's registry"
 	@echo "make build      an sdist, and a wheel with kernels built for each class of CPUs, in dist/ (MACHINE=aarch64: of ARM)"
+	@echo "make test-packages  install the wheel of make build by pip, uv and pipx, start it and get a token each time"
 
 install: $(VENV)/installed
 
@@ -108,6 +109,10 @@ ui-vendor: install
 
 build: install
 	RAMET_BUILD_KERNELS=$(MACHINE) $(RUN) -m build
+
+# Not part of CI: four gigabytes are installed. TORCH="--find-links FOLDER" takes torch from a folder.
+test-packages:
+	PYTHON=$(PYTHON) bash scripts/test_packages.sh
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
