@@ -10,6 +10,7 @@ never the client's own request id.
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
+    server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
     server ── PauseGeneration, ContinueGeneration ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
 """
@@ -336,6 +337,36 @@ class LocateSequence(Message, frozen=True):
     uid: Uid
 
 
+class Watch(Message, frozen=True):
+    """Everything that a page shows of the scheduler (ipc/live.py), and of the tree what changed since the last call.
+
+    `begins`: whoever asks knows nothing yet.
+    """
+
+    call: int
+    begins: bool
+
+
+class Unwatch(Message, frozen=True):
+    """Nobody looks any more."""
+
+    call: int
+
+
+class MatchPrefix(Message, frozen=True):
+    """How much of a prompt of the default namespace is cached, and where. Changes nothing."""
+
+    call: int
+    ids: bytes
+
+
+class ReadNode(Message, frozen=True):
+    """The first tokens of a node that is shown."""
+
+    call: int
+    node: int
+
+
 class LoadAdapter(Message, frozen=True):
     """Read an adapter's folder, under a generation that no other one had."""
 
@@ -438,7 +469,10 @@ class PeerDied(Message, frozen=True):
 
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
-Control = FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration
+Looking = Watch | Unwatch | MatchPrefix | ReadNode
+Control = (
+    FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration | Looking
+)
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep
 ToServer = (

@@ -109,6 +109,9 @@ class Stats(Message, frozen=True):
     penalty_slots: int = 0  # taken
     cached_tokens_in_tree: int = 0
     free_tokens: int = 0
+    lookups: int = 0  # of prefixes in the tree, by which the last use of its nodes is counted
+    # of all steps: plan, forward, sample, results
+    phase_seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def metrics_of_stats() -> list[Metric]:

@@ -210,6 +210,11 @@ class EngineClient:
     def uids_of(self, rid: str) -> list[Uid]:
         return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
 
+    def id_of(self, uid: Uid) -> str:
+        """The id of a sequence as clients know it; empty: it has ended."""
+        sequence = self._sequences.by_uid.get(uid)
+        return "" if sequence is None else sequence.id
+
     def end_programs(self, names: list[str]) -> None:
         """What is kept for their next requests is not needed. Raises what ended the engine."""
         self.check_alive()

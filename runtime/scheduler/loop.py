@@ -57,6 +57,7 @@ from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.states import RowStates
+from ramet.runtime.scheduler.view import LiveView
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -156,6 +157,11 @@ class Scheduler:
         self._control = control = ControlHandler(server, clock, self.flush)
         control.on(GetState, lambda message: control.reply(message.call, self.state()))
         control.on(LocateSequence, self._locate)
+        self.view = LiveView(
+            self.cache, self.running, self.waiting, self._why, self._constraints, self.leases, self.follow_ups,
+            self.pausing, clock,
+        )  # fmt: skip
+        self.view.register(control)
         self._adapters.register(control)
         self.pausing.register(control)
 

@@ -132,13 +132,15 @@ class Reporter:
             penalty_slots=self._running.num_penalty_slots,
             cached_tokens_in_tree=cache.tree_tokens,
             free_tokens=cache.free_tokens,
+            lookups=cache.tree.clock,
+            phase_seconds=dict(self.phase_seconds),
         )
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
         stats = self.stats()
         by_reason = dict(stats.waiting_by_reason)
-        return {**asdict(stats), "waiting_by_reason": by_reason, "phase_seconds": dict(self.phase_seconds)}
+        return {**asdict(stats), "waiting_by_reason": by_reason}
 
     def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
         cached = self._results.cached_tokens

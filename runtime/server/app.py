@@ -16,6 +16,7 @@ from ramet.runtime.origins import HOST
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.access import Allowed
 from ramet.runtime.server.http.service import Access, Service
+from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.trace_context import SAMPLED
 
@@ -34,6 +35,8 @@ def make_app(service: Service) -> web.Application:
 
     app = web.Application(client_max_size=int(service.args.serve.max_body_mb * (1 << 20)))
     app[exchange.TRANSFER_TIMEOUT_S] = service.args.serve.transfer_timeout_s
+    if service.args.serve.ui:
+        live.add_to(app, service)
     app.router.add_route("*", "/{path:.*}", answer)
     app.on_response_prepare.extend([exchange.add_headers, add_cors_headers])
     return app

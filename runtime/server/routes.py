@@ -4,6 +4,7 @@ from functools import cache
 
 from aiohttp import web
 
+from ramet.ipc.live import PrefixFound
 from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.language.replies import Ended, LanguageReply, RenderedPrompt, SelectReply
@@ -13,6 +14,8 @@ from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
 from ramet.runtime.server.language import handlers as language
+from ramet.runtime.server.live import handlers as live
+from ramet.runtime.server.live.feed import LiveEvent
 from ramet.runtime.server.native import adapters, admin, pausing
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
@@ -100,6 +103,10 @@ ROUTES: dict[str, Route] = {
     "/openapi.json": Route(GET, openapi_json, access=Access.READ),
     "/": Route(GET, pages.root, reply=pages.Root, access=Access.OPEN),
     "/ui": Route(GET, pages.index, access=Access.OPEN),
+    "/ui/live": Route(GET, live.live, event=LiveEvent, access=Access.READ),
+    "/ui/history": Route(GET, live.history, reply=live.LastHour, access=Access.READ),
+    "/ui/prefix": Route(POST, live.prefix, live.PrefixBody, PrefixFound),
+    "/ui/node": Route(POST, live.node, live.NodeBody, live.NodeText, access=Access.ADMIN),
 }
 
 NAMED: dict[str, Named] = {

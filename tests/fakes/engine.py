@@ -12,10 +12,12 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import orjson
 
 from ramet.ipc.channel import Codec, encode
 from ramet.ipc.errors import ErrorRecord
+from ramet.ipc.live import LiveState, NodeRow, NodeTokens, PrefixFound, SequenceRow, TreeChanges
 from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
@@ -28,20 +30,19 @@ from ramet.ipc.messages import (
     ControlReply,
     Detokenize,
     DetokenizeReply,
-    DropAdapter,
     Finish,
     FinishKind,
-    FlushCache,
     Generate,
     GetState,
     HiddenStates,
     Limits,
-    LoadAdapter,
     LocateSequence,
     Logprobs,
+    MatchPrefix,
     Opened,
     PauseGeneration,
     PromptReply,
+    ReadNode,
     Rejected,
     Render,
     RenderChoices,
@@ -55,6 +56,8 @@ from ramet.ipc.messages import (
     ToServer,
     ToTokenizer,
     Turn,
+    Unwatch,
+    Watch,
     pack_ids,
     unpack_ids,
 )
@@ -152,6 +155,12 @@ def joined(segments: list[Segment]) -> str:
     return "".join(texts)
 
 
+def live_state(nodes: list[NodeRow], begins: bool = True, waiting: tuple[SequenceRow, ...] = ()) -> LiveState:
+    tokens = sum(node.tokens for node in nodes)
+    tree = TreeChanges(begins, nodes, [], [], True, len(nodes), tokens, 0, 1)
+    return LiveState(tree, 0, len(waiting), 0, [], list(waiting), {each.reason: 1 for each in waiting}, [])
+
+
 class Door:
     """An outbox of the server whose messages the engine reads."""
 
@@ -176,6 +185,7 @@ class FakeEngine:
         self.flush_ok = True
         self.auto_answer = True  # to Control
         self.state_body = b'{"running_requests": 0, "steps": 1}'
+        self.live = live_state([])  # what whoever looks is told
         self.deliver: Any = None
         self.tokenize: Callable[[str], list[int]] = lambda text: list(text.encode())
         self.says: list[str] | None = None  # pieces of every output, which then stops by itself; None: the formula's
@@ -238,7 +248,7 @@ class FakeEngine:
                 self.is_paused = isinstance(message, PauseGeneration)
                 self.tell(ControlReply(message.call, True))
                 self._start()
-            case GetState() | LocateSequence() | FlushCache() | LoadAdapter() | DropAdapter() if self.auto_answer:
+            case _ if isinstance(message, Control) and self.auto_answer:
                 loop.call_soon(self.answer, message)
 
     def render(self, message: Render) -> None:
@@ -369,6 +379,18 @@ class FakeEngine:
                 known = message.uid in self.running
                 body = {"state": "waiting", "reason": "no memory"} if known else {"error": "no such request"}
                 self.tell(ControlReply(message.call, known, orjson.dumps(body)))
+            case Watch():
+                self.tell(ControlReply(message.call, True, msgspec.json.encode(self.live)))
+            case Unwatch():
+                self.tell(ControlReply(message.call, True))
+            case MatchPrefix():
+                ids = unpack_ids(message.ids)
+                found = PrefixFound(len(ids), CACHED, CACHED, [(1, CACHED)])
+                self.tell(ControlReply(message.call, True, msgspec.json.encode(found)))
+            case ReadNode():
+                known = message.node == 1
+                body = NodeTokens(list(b"Hi"), 2) if known else {"error": "there is no such node"}
+                self.tell(ControlReply(message.call, known, msgspec.json.encode(body)))
             case _:
                 body = {"flushed": True} if self.flush_ok else {"error": "requests are running"}
                 self.tell(ControlReply(message.call, self.flush_ok, orjson.dumps(body)))

@@ -93,11 +93,11 @@ async def serving(
         await runner.cleanup()
 
 
-def served(test: Callable[[Served], Awaitable[None]], **options: Any) -> None:
+def served(test: Callable[[Served], Awaitable[None]], *, timeout_s: float = 20, **options: Any) -> None:
     """Run a test's coroutine against a fresh server."""
 
     async def main() -> None:
         async with serving(**options) as server:
             await test(server)
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), timeout_s))

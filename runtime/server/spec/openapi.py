@@ -66,6 +66,8 @@ def _schemas(types: list[Any]) -> tuple[Described, Described]:
 def _require_all(components: Described) -> None:
     """A reply has every field that is not UNSET, so a default of a reply's struct is no default for its reader."""
     for schema in components.values():
+        if schema["type"] == "array":  # of a struct that is sent as one
+            continue
         sent = [name for name, field in schema["properties"].items() if "default" in field]
         for name in sent:
             del schema["properties"][name]["default"]
@@ -78,6 +80,8 @@ def _operation(
     content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
     if path in TEXTS:
         content = {TEXTS[path]: {"schema": {"type": "string"}}}
+    elif reply is None and event is not None:  # nothing but a stream
+        content = {}
     if event is not None:
         content["text/event-stream"] = _stream(path, schema_of[str(event)], schema_of)
     shape = problems.shape_of(path)
