@@ -392,8 +392,8 @@ class EngineClient:
     def _record(self, recording: Recording, prompts: Many[Prompt], submission: Submission) -> None:
         """What is sent of a request that is traced."""
         first = prompts[0].spec if prompts else None
-        if first is not None and recording.params is None:
-            recording.params, recording.is_stream = first.params, submission.streaming
+        if first is not None and recording.sampling is None:
+            recording.sampling, recording.is_stream = first.params, submission.streaming
             recording.adapter = first.lora.name if first.lora is not None else ""
         recording.sent(len(prompts), sum(prompt.params.n for prompt in prompts))
 

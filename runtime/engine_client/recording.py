@@ -47,7 +47,7 @@ class Recording:
         self.sent_s = 0.0  # its prompts went to the tokenizer
         self.first_token_s = 0.0
         self.is_stream = False
-        self.params: SamplingParams | None = None  # of its first prompt
+        self.sampling: SamplingParams | None = None  # of its first prompt
         self.adapter = ""  # of its first prompt
         self.sequences: list[Ended] = []  # the first ones that ended
         self.num_sequences = self.num_prompts = 0  # sent

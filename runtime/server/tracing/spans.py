@@ -88,7 +88,7 @@ def _own(recording: Recording, outcome: Outcome, served: Served) -> SpanRecord:
         "http.route": recording.path,
         "http.response.status_code": outcome.status,
         **_process(SERVER, os.getpid()),
-        **(_asked(recording, recording.params) if recording.params is not None else {}),
+        **(_asked(recording, recording.sampling) if recording.sampling is not None else {}),
         **(_used(recording) if recording.num_sequences else {}),
     }
     if outcome.request_id:
@@ -102,22 +102,22 @@ def _own(recording: Recording, outcome: Outcome, served: Served) -> SpanRecord:
     )
 
 
-def _asked(recording: Recording, params: SamplingParams) -> dict[str, Value]:
+def _asked(recording: Recording, sampling: SamplingParams) -> dict[str, Value]:
     found: dict[str, Value] = {
         "gen_ai.request.stream": recording.is_stream,
-        "gen_ai.request.max_tokens": params.max_new_tokens,
-        "gen_ai.request.temperature": params.temperature,
-        "gen_ai.request.top_p": params.top_p,
-        "gen_ai.request.top_k": params.top_k,
-        "gen_ai.request.frequency_penalty": params.frequency_penalty,
-        "gen_ai.request.presence_penalty": params.presence_penalty,
+        "gen_ai.request.max_tokens": sampling.max_new_tokens,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.top_k": sampling.top_k,
+        "gen_ai.request.frequency_penalty": sampling.frequency_penalty,
+        "gen_ai.request.presence_penalty": sampling.presence_penalty,
         "ramet.request.prompts": recording.num_prompts,
         "ramet.request.sequences": recording.num_sequences,
     }
-    if params.n > 1:
-        found["gen_ai.request.choice.count"] = params.n
-    if params.sampling_seed is not None:
-        found["gen_ai.request.seed"] = params.sampling_seed
+    if sampling.n > 1:
+        found["gen_ai.request.choice.count"] = sampling.n
+    if sampling.sampling_seed is not None:
+        found["gen_ai.request.seed"] = sampling.sampling_seed
     if recording.adapter:
         found["ramet.request.adapter"] = recording.adapter
     return found
