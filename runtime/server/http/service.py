@@ -15,6 +15,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.server.http.session_tree import Sessions
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
 from ramet.runtime.trace_context import TraceContext
@@ -42,6 +43,10 @@ class Service:
     known_ids: dict[str, tuple[int, ...]] = field(default_factory=dict)  # text -> its ids; filled by lookups
     traces: Traces | None = None  # None: nobody is sent any
     heals_unasked: bool = False  # text prompts of /generate that do not say
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20))))
 
 
 class Access(Enum):
