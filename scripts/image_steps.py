@@ -4,7 +4,7 @@
     ln -s /usr/bin/python3 BASE/usr/local/bin/python
     python scripts/image_steps.py BASE WORK --target cpu [--build-arg NAME=VALUE]
 
-BASE stands for the image that the stages begin with; each stage is a copy of it below WORK, as is the image of the target.
+BASE stands for the image that the stages begin with; each stage is a copy of it below WORK, as is the target's image.
 Then the image's command is started as its user, asked for its health and for a token, and stopped as `docker stop`
 does. Runs as root on Linux. Knows the instructions that this Dockerfile has, and refuses others.
 """
