@@ -24,13 +24,18 @@ def port() -> int:
 
 
 def test_the_page_says_that_the_server_is_gone_and_recovers(chromium: Any, port: int) -> None:
+    from playwright.sync_api import expect
+
     watch = Watch(f"http://127.0.0.1:{port}", allowed=[UNREACHED])
     with Live(port=port) as first, opened(chromium, first.url, watch) as page:
         set_params(page, temperature=0, max_new_tokens=8)
         say(page, "What is the capital of Peru?")
         assert page.locator(".banner").is_hidden()
+        page.get_by_text("More parameters").click()
         first.kill()
         page.wait_for_selector(".banner:has-text('does not answer')")
+        page.mouse.wheel(0, 5000)
+        expect(page.locator(".banner")).to_be_in_viewport()
         page.fill("#composer", "And of Chile?")
         page.press("#composer", "Enter")
         page.wait_for_selector(".sample .problem:has-text('does not answer')")

@@ -13,6 +13,7 @@ export const INITIAL = {
 
 export function Settings({ asked, server, change }) {
   const isChat = asked.mode === "chat";
+  const defaults = isChat ? { ...server.defaults, max_new_tokens: "to the context’s end" } : server.defaults;
   const setParam = (name, text) => change({ params: { ...asked.params, [name]: text } });
   return html`
     <form class="settings panel" aria-label="Settings" onSubmit=${(event) => event.preventDefault()}>
@@ -28,7 +29,7 @@ export function Settings({ asked, server, change }) {
       ${isChat && html`
         <label class="field wide"><span>System prompt</span>
           <textarea id="system" rows="2" value=${asked.system} onInput=${(event) => change({ system: event.target.value })}></textarea></label>`}
-      <${Parameters} fields=${server.fields} values=${asked.params} defaults=${server.defaults} change=${setParam} />
+      <${Parameters} fields=${server.fields} values=${asked.params} defaults=${defaults} change=${setParam} />
       <${ConstraintEditor} constraint=${asked.constraint} backends=${server.backends} change=${(constraint) => change({ constraint })} />
       ${isChat && html`<${ToolsEditor} tools=${asked.tools} change=${(tools) => change({ tools })} />`}
       <details>
