@@ -69,8 +69,9 @@ def test_the_key_is_asked_for_and_kept_in_the_tab_alone(chromium: Any, keyed: Li
     watch = Watch(keyed.url, allowed=[UNREACHED])
     with opened(chromium, keyed.url, watch) as page:
         page.get_by_label("API key").fill("wrong")
-        page.keyboard.press("Enter")
-        page.get_by_text("missing or wrong").wait_for()
+        with page.expect_response(lambda reply: reply.status == 401):
+            page.keyboard.press("Enter")
+        page.wait_for_selector("dialog[open] :text('missing or wrong')")
         page.get_by_label("API key").fill("user-key")
         page.keyboard.press("Enter")
         page.wait_for_selector("#composer")

@@ -15,9 +15,9 @@ export class Refusal extends Error {
  * `quiet`: nobody is asked for a key.
  * A request that `changes the server` passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
  */
-export async function ask(path, { body, method = body === undefined ? "GET" : "POST", key = "api", signal, quiet = false } = {}) {
+export async function ask(path, { body, method, key = "api", signal, quiet = false } = {}) {
   for (;;) {
-    const reply = await send(path, { body, method, key, signal });
+    const reply = await send(path, { body, method: method ?? (body === undefined ? "GET" : "POST"), key, signal });
     if (reply.ok) return reply;
     const refusal = new Refusal(reply.status, await messageOf(reply));
     if (quiet || !wantsKey(refusal, key) || !(await askForKey(key, refusal.message))) throw refusal;

@@ -52,7 +52,8 @@ function Header({ current }) {
       <span class="brand">ramet</span>
       <nav aria-label="Views">
         ${TABS.map((tab) => html`
-          <a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab === current ? "page" : undefined}>${tab.title}</a>`)}
+          <a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab === current ? "page" : undefined}>
+            ${tab.title}</a>`)}
       </nav>
       <span class="grow"></span>
       <${KeyButton} />
@@ -73,7 +74,9 @@ function ThemeChoice() {
 function Banner() {
   const text = useSignal(trouble);
   return html`
-    <div role="alert" class="banner" hidden=${!text}>${text && `${text} This page goes on by itself when it is back.`}</div>`;
+    <div role="alert" class="banner" hidden=${!text}>
+      ${text && `${text} This page goes on by itself when it is back.`}
+    </div>`;
 }
 
 /** A view that fails says so, and the others go on. */
