@@ -11,6 +11,7 @@ never the client's own request id.
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
+    server ── Abort, Wake, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
 
 from array import array
@@ -352,7 +353,10 @@ class ProgramsEnded(Message, frozen=True):
 
 
 class Wake(Message, frozen=True):
-    """scheduler -> scheduler: another of its threads is done with something, one way or the other."""
+    """scheduler -> scheduler: another of its threads is done with something, one way or the other.
+
+    From the server it means nothing.
+    """
 
 
 class ControlReply(Message, frozen=True):
@@ -395,7 +399,7 @@ class Limits(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """child -> parent. `phases`: seconds of each start-up phase, in order."""
+    """child -> parent, of the server a second time when it answers requests. `phases`: seconds of each, in order."""
 
     name: str
     pid: int

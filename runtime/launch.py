@@ -39,6 +39,7 @@ def serve(args: Args) -> int:
             supervisor.watch(role, _spawn(args, folder, role))
         ready = supervisor.wait_ready()
         server = _send_limits(args, folder, ready)
+        supervisor.wait_served()
         _announce(args, ready, time.perf_counter() - started)
         return supervisor.run(server, args.serve.drain_timeout_s)
     except ChildDied as death:

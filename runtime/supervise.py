@@ -63,8 +63,15 @@ class Supervisor:
 
     def wait_ready(self) -> list[Ready]:
         """The Ready of every child, in order of arrival. Raises ChildDied if that cannot be."""
+        return self._wait_for(len(self._children))
+
+    def wait_served(self) -> None:
+        """The server, which was ready and has got the limits, says so once more when it answers requests."""
+        self._wait_for(1)
+
+    def _wait_for(self, num: int) -> list[Ready]:
         ready: list[Ready] = []
-        while len(ready) < len(self._children):
+        while len(ready) < num:
             match self._events.get():
                 case Ready() as message:
                     ready.append(message)

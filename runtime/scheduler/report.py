@@ -5,6 +5,7 @@ sends Stats at most once a second and when it becomes idle.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from msgspec.structs import asdict
 
@@ -23,7 +24,22 @@ DECODE_INTERVAL = 40  # steps
 STATS_INTERVAL_S = 1.0
 
 
+@dataclass(slots=True)
+class StepTimes:
+    """Of one step. Times are the scheduler's clock's, in seconds."""
+
+    begun_s: float  # of its planning
+    plan_s: float  # and handing it to the device
+    run_s: float  # for which its result was waited for, or it was computed
+    apply_s: float
+
+
+StepListener = Callable[[Step, StepResult, StepTimes], None]
+
+
 class Reporter:
+    """`listeners` are called after each step that was applied."""
+
     def __init__(
         self,
         server: Outbox,
@@ -37,6 +53,7 @@ class Reporter:
         self._server, self._clock = server, clock
         self._cache, self._running, self._leases = cache, running, leases
         self._waiting, self._results = waiting, results
+        self.listeners: list[StepListener] = []
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
@@ -46,14 +63,24 @@ class Reporter:
         self._sent_used = 0
         self._rate = 0.0  # generated tokens per second over the last interval
 
-    def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def count(self, step: Step, result: StepResult, times: StepTimes) -> None:
         """Account for one applied step."""
         self.steps += 1
         self.prefill_tokens += step.num_prefill_tokens
-        self.phase_seconds["plan"] += plan_s
-        self.phase_seconds["forward"] += result.phases.get("forward", run_s)
+        self.phase_seconds["plan"] += times.plan_s
+        self.phase_seconds["forward"] += result.phases.get("forward", times.run_s)
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
-        self.phase_seconds["results"] += apply_s
+        self.phase_seconds["results"] += times.apply_s
+        for listener in self.listeners:
+            listener(step, result, times)
         if step.num_prefill_tokens:
             log.LOGGER.info(self._line("Prefill", len(step.prefills), step.num_prefill_tokens, None))
         elif self.steps % DECODE_INTERVAL == 0:

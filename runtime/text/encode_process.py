@@ -37,6 +37,7 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.ring import MessageRing
 from ramet.ipc.spec import Namespace
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
@@ -280,6 +281,7 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
     """The whole life of one tokenizer process; it ends when it is killed."""
     started = time.perf_counter()
+    ring = MessageRing(sockets.ring(paths.tokenizer(worker)), ToTokenizer, {Generate: "uids", GenerateAll: "items"})
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
     check_healing(args, tokenizer)
     chats = Chats.of(args)
@@ -292,9 +294,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     encoder = Encoder(tokenizer, limits, chats)
     for message in early:
         answer(encoder, message, scheduler, server)
-    while True:
-        for message in inbox.drain(block=True):
-            answer(encoder, message, scheduler, server)
+    ring.handle_all(inbox, lambda message: answer(encoder, message, scheduler, server))
 
 
 def _await_limits(inbox: Receiver[ToTokenizer]) -> tuple[Limits, list[ToTokenizer]]:

@@ -18,7 +18,7 @@ from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.accepting import accepting
 from ramet.runtime.server.http.response_store import ResponseStore
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Front, Service
 from ramet.runtime.server.process import BACKLOG, make_runner
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
@@ -75,7 +75,8 @@ async def serving(
     started = 1_700_000_000
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     given = defaults or SamplingParams()
-    runner = make_runner(Service(args, client, metrics, given, started, pooling or Pooling(), labels, style, store))
+    service = Service(args, client, metrics, given, started, pooling or Pooling(), labels, style, store)
+    runner = make_runner(Front(args, metrics, service))
     await runner.setup()
     assert runner.server is not None
     listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)

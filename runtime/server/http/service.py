@@ -33,6 +33,16 @@ class Service:
     responses: ResponseStore
     known_ids: dict[str, tuple[int, ...]] = field(default_factory=dict)  # text -> its ids; filled by lookups
     heals_unasked: bool = False  # text prompts of /generate that do not say
+    check_moves: Callable[[], None] = lambda: None  # raises ServerError if a process hangs: see server/liveness.py
+
+
+@dataclass(slots=True)
+class Front:
+    """What answers: the service, once there is one."""
+
+    args: Args
+    metrics: Metrics
+    service: Service | None = None  # None: the engine is starting
 
 
 class Access(Enum):
