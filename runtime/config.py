@@ -323,6 +323,13 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         _about("further names of this server in the header Host, for one without API key; .example.com: all below it"),
     ] = ()
+    trace_dir: Annotated[
+        str,
+        _about(
+            "folder of timelines that SIGUSR2 or the death of a process writes, and of profiles, which it keeps to "
+            "this folder; empty: ramet/traces in XDG_CACHE_HOME or ~/.cache, and profiles may name another"
+        ),
+    ] = ""
     tokenizer_worker_num: Annotated[int, _about("tokenizer processes", ge=1, le=16)] = 1
     incremental_streaming_output: Annotated[bool, _about("/generate streams deltas instead of cumulative text")] = False
     max_body_mb: Annotated[float, _about("largest request body", gt=0, le=4096)] = 32.0

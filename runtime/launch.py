@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Limits, Ready, ToParent
 from ramet.ipc.paths import PathTooLong, SocketFolder
+from ramet.runtime import timeline
 from ramet.runtime.config import Args, encode_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
@@ -33,7 +35,7 @@ def serve(args: Args) -> int:
     ahead.begin(args.model, args.model_folder)
     folder = _socket_folder()
     inbox: Receiver[Ready] = Receiver(folder.address(paths.PARENT), ToParent)
-    supervisor = Supervisor(inbox)
+    supervisor = Supervisor(inbox, partial(timeline.write_unasked, folder, args.serve.trace_dir))
     try:
         for role in roles(args):
             supervisor.watch(role, _spawn(args, folder, role))

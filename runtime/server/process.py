@@ -4,6 +4,7 @@ Decides the order of start and end, and the exit code: 0 after a drain, 1 when a
 """
 
 import asyncio
+import dataclasses
 import errno
 import gc
 import ipaddress
@@ -108,12 +109,10 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
                 assert isinstance(limits, Drain | PeerDied), f"{type(limits).__name__} came before the limits"
                 return 0 if isinstance(limits, Drain) else 1
             client = _make_client(args, sockets, limits, front.metrics)
-            liveness = Liveness(
-                peers_of(sockets, args.serve.tokenizer_worker_num),
-                args.execute.watchdog_timeout,
-                client.unanswered,
-            )
-            front.service = _make_service(args, client, front.metrics, style, liveness)
+            peers = peers_of(sockets, args.serve.tokenizer_worker_num)
+            liveness = Liveness(peers, args.execute.watchdog_timeout, client.unanswered)
+            service = _make_service(args, client, front.metrics, style)
+            front.service = dataclasses.replace(service, check_moves=liveness.check, sockets=sockets)
             ready()
             return await _until_end(client, inbox, ring, liveness)
     finally:
@@ -125,15 +124,12 @@ def _make_client(args: Args, sockets: paths.SocketFolder, limits: Limits, metric
     return EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
 
 
-def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Style, liveness: Liveness) -> Service:
+def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Style) -> Service:
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     pooling = read_pooling(args.model_folder)
     started, heals, labels = int(time.time()), args.heals_unasked, read_labels(args)
-    return Service(
-        args, client, metrics, defaults, started, pooling, labels, style, store,
-        heals_unasked=heals, check_moves=liveness.check,
-    )  # fmt: skip
+    return Service(args, client, metrics, defaults, started, pooling, labels, style, store, heals_unasked=heals)
 
 
 async def _until_end(

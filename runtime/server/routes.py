@@ -13,7 +13,7 @@ from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
 from ramet.runtime.server.language import handlers as language
-from ramet.runtime.server.native import adapters, admin
+from ramet.runtime.server.native import adapters, admin, profiling
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.openai import pooled_replies as pooled
 from ramet.runtime.server.openai import replies as openai
@@ -85,6 +85,7 @@ ROUTES: dict[str, Route] = {
     "/server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
     "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
+    "/trace": Route(GET, profiling.trace, access=Access.ADMIN),
     "/load_lora_adapter": Route(POST, adapters.load, adapters.LoadBody, adapters.AdapterReply, access=Access.ADMIN),
     "/unload_lora_adapter": Route(
         POST, adapters.unload, adapters.UnloadBody, adapters.AdapterReply, access=Access.ADMIN

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from aiohttp import web
 
 from ramet.ipc.params import SamplingParams, shown
+from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError
@@ -33,6 +34,7 @@ class Service:
     responses: ResponseStore
     known_ids: dict[str, tuple[int, ...]] = field(default_factory=dict)  # text -> its ids; filled by lookups
     heals_unasked: bool = False  # text prompts of /generate that do not say
+    sockets: SocketFolder | None = None  # with the rings of the processes; None: there is one process alone
     check_moves: Callable[[], None] = lambda: None  # raises ServerError if a process hangs: see server/liveness.py
 
 
