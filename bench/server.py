@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ramet.bench.errors import BadOption
 
-ADDRESS = re.compile(r"at (http://\S+) \(ready in")
+ADDRESS = re.compile(r"at (https?://\S+) \(ready in")
 PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
 ROLES = ("server", "tokenizer", "scheduler", "detokenizer")
 READY_WITHIN_S = 120.0

@@ -10,6 +10,8 @@ never the client's own request id.
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
+    server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
+    server ── PauseGeneration, ContinueGeneration ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
     server ── Abort, Wake, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
@@ -25,6 +27,7 @@ from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Message
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import Stats
+from ramet.ipc.times import SequenceTimes, Span
 
 ID_BYTES = 4  # of a packed token id
 Uid = NewType("Uid", int)
@@ -59,6 +62,7 @@ class Generate(Message, frozen=True):
     embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
     arrival_s: float = 0.0
     contexts: Contexts = ()  # with ids alone
+    traced: bool = False  # which steps compute its prompt is told at its end
 
 
 class GenerateAll(Message, frozen=True):
@@ -77,6 +81,8 @@ class Admit(Message, frozen=True):
     arrival_s: float = 0.0
     tail: bytes = b""  # of the prompt's text after `ids`: the output begins with these bytes, which are not shown
     contexts: Contexts = ()
+    traced: bool = False
+    tokenized: Span | None = None  # by the tokenizer
 
 
 class Abort(Message, frozen=True):
@@ -275,6 +281,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True):
     uid: Uid
     finish: Finish
     routes: bytes = b""  # where spec.expert_routes asks for them: packed int32 [tokens, layers, per token], or a file
+    times: SequenceTimes = SequenceTimes()
 
 
 class TokenStep(Message, frozen=True):
@@ -305,6 +312,7 @@ class TextStep(Message, frozen=True):
     tails: list[str] = []
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
+    detokenized: Span | None = None  # of a step that closes sequences: by the detokenizer
 
 
 # -- control --------------------------------------------------------------------------------------------------------
@@ -330,6 +338,36 @@ class LocateSequence(Message, frozen=True):
     uid: Uid
 
 
+class Watch(Message, frozen=True):
+    """Everything that a page shows of the scheduler (ipc/live.py), and of the tree what changed since the last call.
+
+    `begins`: whoever asks knows nothing yet.
+    """
+
+    call: int
+    begins: bool
+
+
+class Unwatch(Message, frozen=True):
+    """Nobody looks any more."""
+
+    call: int
+
+
+class MatchPrefix(Message, frozen=True):
+    """How much of a prompt of the default namespace is cached, and where. Changes nothing."""
+
+    call: int
+    ids: bytes
+
+
+class ReadNode(Message, frozen=True):
+    """The first tokens of a node that is shown."""
+
+    call: int
+    node: int
+
+
 class LoadAdapter(Message, frozen=True):
     """Read an adapter's folder, under a generation that no other one had."""
 
@@ -344,6 +382,19 @@ class DropAdapter(Message, frozen=True):
 
     call: int
     generation: int
+
+
+class PauseGeneration(Message, frozen=True):
+    """Compute no step until generation goes on. Answered when no step is in flight any more."""
+
+    call: int
+    retract: bool = False  # what runs goes back to the queue, and loses its keys and values
+
+
+class ContinueGeneration(Message, frozen=True):
+    """Compute steps again."""
+
+    call: int
 
 
 class ProgramsEnded(Message, frozen=True):
@@ -422,7 +473,10 @@ class PeerDied(Message, frozen=True):
 
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
-Control = FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter
+Looking = Watch | Unwatch | MatchPrefix | ReadNode
+Control = (
+    FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration | Looking
+)
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep
 ToServer = (

@@ -36,6 +36,7 @@ usage: ramet COMMAND [OPTIONS]
   trace URL        write what the processes of a running server did lately, for ui.perfetto.dev
   backends         what each backend of the language can do
   doctor           what this machine has, what ramet will choose, and what is missing
+  completion SHELL print a script by which bash, zsh or fish completes commands and options
   version          print the version
 
 Every command takes --help."""
@@ -125,6 +126,13 @@ def doctor(argv: list[str]) -> int:
     return examine(argv, os.environ)
 
 
+def completion(argv: list[str]) -> int:
+    from ramet.runtime.terminal.completion import main as write
+
+    words = dict.fromkeys(COMMANDS, ()) | {"bench": tuple(BENCHES), "grammar": ("check",)}
+    return write(argv, words)
+
+
 def version(argv: list[str]) -> int:
     from ramet.version import __version__
 
@@ -142,6 +150,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "trace": trace,
     "backends": backends,
     "doctor": doctor,
+    "completion": completion,
     "version": version,
 }
 

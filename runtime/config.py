@@ -330,6 +330,15 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
             "this folder; empty: ramet/traces in XDG_CACHE_HOME or ~/.cache, and profiles may name another"
         ),
     ] = ""
+    ssl_certfile: Annotated[str, _about("file with the server's certificates in PEM: HTTPS; empty: plain HTTP")] = ""
+    ssl_keyfile: Annotated[str, _about("file with its private key in PEM; empty: it is in --ssl-certfile")] = ""
+    ssl_keyfile_password: Annotated[str, _about("password of the key's file; empty: it has none")] = ""
+    ssl_ca_certs: Annotated[
+        str, _about("file with authorities in PEM: only clients with a certificate of these are served; empty: all are")
+    ] = ""
+    enable_ssl_refresh: Annotated[
+        bool, _about("look for changes of these files every second; new connections get what they are then")
+    ] = False
     tokenizer_worker_num: Annotated[int, _about("tokenizer processes", ge=1, le=16)] = 1
     incremental_streaming_output: Annotated[bool, _about("/generate streams deltas instead of cumulative text")] = False
     max_body_mb: Annotated[float, _about("largest request body", gt=0, le=4096)] = 32.0
@@ -356,6 +365,10 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
         "info"
     )
+    metrics_compat: Annotated[
+        tuple[Literal["sglang", "vllm"], ...],
+        _about("servers whose names /metrics has beside its own, for dashboards and gateways that read these"),
+    ] = ()
     log_requests: Annotated[bool, _about("log every request with its parameters, usage and latency (no text)")] = False
 
 
@@ -477,8 +490,16 @@ def resolve(args: Args) -> Args:
     placement_of(args.execute.cpu_affinity)
     read_origins(args.serve.allowed_origins)
     read_hosts(args.serve.allowed_hosts)
+    _check_tls(args.serve)
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
     if args.schedule.random_seed is not None:
         return args
     return replace(args, schedule=replace(args.schedule, random_seed=time.time_ns()))
+
+
+def _check_tls(serve: ServeArgs) -> None:
+    """What the files hold is checked where they are used (server/http/certificates.py)."""
+    for name in ("ssl_keyfile", "ssl_keyfile_password", "ssl_ca_certs", "enable_ssl_refresh"):
+        if getattr(serve, name) and not serve.ssl_certfile:
+            raise ConfigError(f"--{name.replace('_', '-')} needs --ssl-certfile")

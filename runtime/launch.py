@@ -96,7 +96,8 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
         log.info("%-12s ready (s): %s", message.name, phases)
     port = next(message.port for message in ready if message.port is not None)
     host = args.serve.host if args.serve.host not in ("0.0.0.0", "::") else "127.0.0.1"
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if args.serve.ssl_certfile else "http"
+    url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     name = "$RAMET_API_KEY" if "RAMET_API_KEY" in os.environ else "YOUR_KEY"  # the key itself is never printed
     key = f' -H "Authorization: Bearer {name}"' if args.serve.api_key else ""
     path, body = _example(next(message.limits for message in ready if message.limits is not None))

@@ -22,6 +22,7 @@ from ramet.ipc.messages import ControlReply, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S, EngineClient
+from ramet.runtime.engine_client.pauses import PauseMode
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed
@@ -325,6 +326,20 @@ class LLM:
         reply: ControlReply = self._run(self._handle.flush_cache(float(seconds)))
         if not reply.ok:
             raise ClientError("flush_cache", f"found requests still running after {seconds:g} s", status=409)
+
+    def pause_generation(self, mode: str = "abort") -> None:
+        """Returns when no step runs any more; what is asked from now on waits until `continue_generation`.
+
+        mode: "abort" ends every open call now, "retract" computes them again later, "in_place" keeps what they have.
+        """
+        modes = [each.value for each in PauseMode]
+        if mode not in modes:
+            raise ClientError("mode", f"is {shown(mode)}, must be one of {', '.join(modes)}")
+        self._run(self._handle.pauses.pause(PauseMode(mode)))
+
+    def continue_generation(self) -> None:
+        """Compute again what waits."""
+        self._run(self._handle.pauses.go_on())
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the calling thread for what runs on the engine's event loop."""

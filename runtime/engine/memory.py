@@ -55,10 +55,14 @@ class MemoryPlan:
         return min(self.needs.context_length, self.max_total_tokens)
 
     @property
+    def pool_bytes(self) -> int:
+        return (self.max_total_tokens + self.needs.page_size) * self.needs.bytes_per_token
+
+    @property
     def rows(self) -> list[tuple[str, int, str]]:
         """(what, bytes, the flag that moves it)"""
         needs = self.needs
-        pool = (self.max_total_tokens + needs.page_size) * needs.bytes_per_token
+        pool = self.pool_bytes
         table = (needs.max_running + PART_ROWS + 1) * self.context_length * SLOT_BYTES
         reserve = self.available - needs.fixed - pool - table - needs.activations - needs.penalties
         pool_flags = "--max-total-tokens, --mem-fraction-static, --kv-cache-dtype"

@@ -272,6 +272,8 @@ class ModelRunner(LoadedModel):
             "attention_backend": self._attention.name,
             "num_threads": self._threads,
             "mem_fraction_static": self.plan.share,
+            "weight_bytes": self.plan.needs.weights,
+            "kv_pool_bytes": self.plan.pool_bytes,
             "max_total_tokens": self.max_total_tokens,
             "cuda_graph_max_bs": 0 if self._graphs is None else self._graphs.max_rows,
             "cuda_graph_max_tokens": 0 if self._prompt_graphs is None else max(self._prompt_graphs.sizes, default=0),

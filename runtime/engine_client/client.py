@@ -56,6 +56,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
+from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
@@ -103,12 +104,14 @@ class EngineClient:
         self._sequences = SequenceTable(metrics, args.serve.log_requests)
         self.adapters = AdapterNames(args)
         self._changes_adapters = asyncio.Lock()
+        self.pauses = Pauses(self.control, self._sequences, lambda message: self.abort(None, message))
         self._tasks: set[asyncio.Future[None]] = set()
         self._submissions: set[Submission] = set()
         self._unsent: set[Submission] = set()  # those whose prompts are being made
         self._none_left = asyncio.Event()  # no submission is open
         self._none_left.set()
         self._failure: RametError | None = None
+        self.stats, self.stats_s = Stats(), time.time()  # what the scheduler said last, and when (Unix time)
         self.num_streams = 0  # submissions whose callers read tokens as they come
 
     @property
@@ -209,6 +212,11 @@ class EngineClient:
     def uids_of(self, rid: str) -> list[Uid]:
         return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
 
+    def id_of(self, uid: Uid) -> str:
+        """The id of a sequence as clients know it; empty: it has ended."""
+        sequence = self._sequences.by_uid.get(uid)
+        return "" if sequence is None else sequence.id
+
     def end_programs(self, names: list[str]) -> None:
         """What is kept for their next requests is not needed. Raises what ended the engine."""
         self.check_alive()
@@ -305,6 +313,7 @@ class EngineClient:
                 self._answer(message)
             case Stats():
                 self._metrics.take(message)
+                self.stats, self.stats_s = message, time.time()
             case Drain():
                 if not self.draining.done():
                     self.draining.set_result(message)

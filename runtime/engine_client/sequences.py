@@ -12,13 +12,13 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable
 
-from ramet.ipc.messages import Finish, FinishKind, Opened, Rejected, TextStep, Uid
+from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import log
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics import DEVICE, Metrics
 
 NO_TOKEN_YET = 0.0
 OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
@@ -91,7 +91,7 @@ class SequenceTable:
             if closed.routes and sequence.texts is not None:
                 sequence.routes = closed.routes
                 sequence.submission.hold(len(closed.routes) // 4)
-            woken.add(self._close(sequence, closed.finish, tail, now))
+            woken.add(self._close(sequence, closed, tail, now))
         if step.closed and self._end_waiters:
             self._wake_end_waiters()
         for submission in woken:
@@ -132,12 +132,14 @@ class SequenceTable:
             sequence.hidden = HiddenLists(opened)
         self.num_waiting -= 1
         self._metrics.prompt_tokens.add(opened.prompt_tokens)
-        self._metrics.cached_tokens.add(opened.cached_tokens)
+        self._metrics.cached_tokens.add(opened.cached_tokens, DEVICE)
 
-    def _close(self, sequence: Sequence, finish: Finish, tail: str, now: float) -> Submission:
-        submission = sequence.submission
+    def _close(self, sequence: Sequence, closed: Closed, tail: str, now: float) -> Submission:
+        submission, finish = sequence.submission, closed.finish
         sequence.finish, sequence.tail = finish, tail
         self._end(sequence, finish.kind, now)
+        if not finish.aborted and not submission.probe:
+            self._metrics.observe_sequence(closed.times, sequence.num_prompt, sequence.num_generated)
         if finish.aborted and finish.status and not submission.as_batch:
             submission.fail(_failure(finish, sequence.prompt))
         elif sequence.texts is not None and not sequence.fresh:
@@ -154,12 +156,21 @@ class SequenceTable:
             return  # of no client: one that a busy server did not get to would count as a request that was aborted
         latency_s = now - sequence.submission.arrival_s
         self._metrics.sequences.add(1)
+        self._metrics.ended.add(1, kind.value)
+        self._observe_longest(sequence)
         if kind is FinishKind.ABORT:
             self._metrics.aborted.add(1)
         else:
             self._metrics.latency_s.observe(latency_s)
         if self._log_requests:
             log.LOGGER.info(_line(sequence, kind, latency_s))
+
+    def _observe_longest(self, sequence: Sequence) -> None:
+        """Of a request, when the last of its sequences has ended."""
+        submission = sequence.submission
+        submission.longest = max(submission.longest, sequence.num_generated)
+        if not submission.num_open:
+            self._metrics.longest_outputs.observe(submission.longest)
 
     def _observe(self, gaps: dict[float, int], now: float) -> None:
         self._metrics.generated_tokens.add(sum(gaps.values()))

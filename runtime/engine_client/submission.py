@@ -181,6 +181,7 @@ class Submission:
         self.sequences: list[Sequence] = []
         self.fresh: list[Sequence] = []
         self.num_open = 0
+        self.longest = 0  # new tokens of the longest sequence that has ended
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.aborted = False  # an Abort of its sequences was sent

@@ -85,7 +85,6 @@ COMPLETING: list[Field] = [
     *refused(list[int], "log-probabilities of chosen tokens", "logprob_token_ids"),
     *refused(list[int], "a choice of tokens that may be drawn", "allowed_token_ids"),
     *refused(list[str], "words that may not be drawn", "bad_words"),
-    *refused(bool, "tokens in log-probabilities as `token_id:5`", "return_tokens_as_token_ids", neutral=(False,)),
     *refused(bool, "where cached tokens were", "return_cached_tokens_details", neutral=(False,)),
     *refused(Object, "an end where the output repeats itself", "repetition_detection", neutral=({},)),
     *ignored(float, "it is about beam search", "length_penalty"),

@@ -47,6 +47,11 @@ class AdapterSlots:
         return len(self._loaded)
 
     @property
+    def num_taken(self) -> int:
+        """Slots that have one."""
+        return len(self._taken)
+
+    @property
     def num_pinned(self) -> int:
         return sum(loaded.is_pinned for loaded in self._loaded.values())
 

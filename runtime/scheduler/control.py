@@ -1,15 +1,16 @@
 """What the server may ask of the scheduler beside generating: a handler for each type of message. Decides nothing."""
 
-import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Control, ControlReply, FlushCache
 
-Answer = dict[str, object]
+Answer = dict[str, object] | msgspec.Struct
 M = TypeVar("M", bound=Control)
 
 
@@ -42,13 +43,20 @@ class ControlHandler:
         self._handlers[type(message)](message)
 
     def reply(self, call: int, answer: Answer, ok: bool = True) -> None:
-        self._server.send(ControlReply(call, ok, json.dumps(answer).encode()))
+        self._server.send(ControlReply(call, ok, msgspec.json.encode(answer)))
 
     def _flush_later(self, message: FlushCache) -> None:
         self.flushes.append(_Flush(message.call, self._clock() + message.timeout_s))
 
+    @property
+    def wait_s(self) -> float:
+        """Until the first of the flushes that wait gives up; there is one."""
+        return max(0.0, min(each.deadline_s for each in self.flushes) - self._clock())
+
     def settle(self, idle: bool) -> None:
-        """Once a turn while `flushes` wait: flush if nothing runs or waits, give up on flushes that are out of time."""
+        """Once a turn while `flushes` wait: flush if nothing runs or is about to (`idle`), give up on flushes that are
+        out of time.
+        """
         if idle:
             self._flush()
             for waiting in self.flushes:

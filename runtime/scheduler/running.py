@@ -266,6 +266,10 @@ class RunningSet:
         self._fail(running, f"does not fit the {self._cache.total_tokens} tokens of the KV pool by itself")
         return []
 
+    def retract_all(self) -> list[Request]:
+        """While no step is in flight."""
+        return [self._retract(running) for running in self]
+
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""
         row, before = running.row, running.leased

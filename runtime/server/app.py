@@ -13,6 +13,7 @@ from ramet.runtime.origins import HOST
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.access import Allowed
 from ramet.runtime.server.http.service import Access, Front, Service
+from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
 
 CLIENT_GONE = 499
@@ -31,6 +32,8 @@ def make_app(front: Front) -> web.Application:
 
     app = web.Application(client_max_size=int(serve.max_body_mb * (1 << 20)))
     app[exchange.TRANSFER_TIMEOUT_S] = serve.transfer_timeout_s
+    if serve.ui:
+        live.add_to(app, front)
     app.router.add_route("*", "/{path:.*}", answer)
     app.on_response_prepare.extend([exchange.add_headers, add_cors_headers])
     return app

@@ -30,6 +30,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.app import make_app
 from ramet.runtime.server.http.accepting import accepting, allowed_connections, raise_descriptor_limit
+from ramet.runtime.server.http.certificates import certificates_of
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.service import Front, Service
 from ramet.runtime.server.liveness import Liveness, peers_of
@@ -73,7 +74,7 @@ def bind(serve: ServeArgs) -> socket.socket:
     except socket.gaierror as error:
         raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
     family, *_, address = found[0]
-    if not (serve.api_key or ipaddress.ip_address(address[0]).is_loopback):
+    if not (serve.api_key or serve.ssl_ca_certs or ipaddress.ip_address(address[0]).is_loopback):
         LOGGER.warning("--host %s without --api-key: whoever reaches this machine may use the server", serve.host)
     try:  # to listen at once: two sockets may share a bound port for as long as none of them listens
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
@@ -92,7 +93,7 @@ def make_runner(front: Front) -> web.AppRunner:
 
 
 async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
-    style = style_of(args)
+    style, certificates = style_of(args), certificates_of(args.serve)
     LOGGER.info("%s", style.line)
     ring = MessageRing(sockets.ring(paths.SERVER), ToServer, {TextStep: "uids"})
     # made before the engine is ready, so that nothing sent to the server is lost
@@ -102,7 +103,7 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
     await runner.setup()
     assert runner.server is not None
     try:
-        async with accepting(runner.server, listener, args.serve, front.metrics):
+        async with accepting(runner.server, listener, args.serve, front.metrics, certificates):
             ready()
             limits = await inbox.recv()  # what the engine allows, or why there will be none
             if not isinstance(limits, Limits):
@@ -140,7 +141,7 @@ async def _until_end(
     watching = asyncio.create_task(liveness.watch(ring))
     await asyncio.wait((reading, watching, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
     if client.draining.done() and not client.death.done():
-        drained = asyncio.create_task(client.drained())
+        drained = asyncio.create_task(_drained(client))
         timeout_s = client.draining.result().timeout_s
         await asyncio.wait((reading, drained, client.death), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
@@ -155,6 +156,16 @@ async def _until_end(
     fact = "The server is shutting down, and the request did not end in time (--drain-timeout-s)."
     client.fail(ServerError(fact, 503))
     return 0
+
+
+async def _drained(client: EngineClient) -> None:
+    """Returns when the last request has ended. What waits for the end of a pause goes on, or it would end with an
+    error.
+    """
+    if client.pauses.is_paused:
+        LOGGER.info("generation is paused; it goes on, so that what waits can end")
+        await client.pauses.go_on()
+    await client.drained()
 
 
 def _loop_factory() -> Callable[[], Any]:

@@ -4,6 +4,7 @@ from functools import cache
 
 from aiohttp import web
 
+from ramet.ipc.live import PrefixFound
 from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.language.replies import Ended, LanguageReply, RenderedPrompt, SelectReply
@@ -13,7 +14,10 @@ from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
 from ramet.runtime.server.language import handlers as language
-from ramet.runtime.server.native import adapters, admin, profiling
+from ramet.runtime.server.live import handlers as live
+from ramet.runtime.server.live.feed import LiveEvent
+from ramet.runtime.server.native import adapters, admin, pausing, profiling
+from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.openai import pooled_replies as pooled
 from ramet.runtime.server.openai import replies as openai
@@ -83,9 +87,12 @@ ROUTES: dict[str, Route] = {
     "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
     "/get_server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
     "/server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
+    "/v1/loads": Route(GET, of_loads.loads, reply=of_loads.Loads, access=Access.READ),
     "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
     "/trace": Route(GET, profiling.trace, access=Access.ADMIN),
+    "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
+    "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
     "/load_lora_adapter": Route(POST, adapters.load, adapters.LoadBody, adapters.AdapterReply, access=Access.ADMIN),
     "/unload_lora_adapter": Route(
         POST, adapters.unload, adapters.UnloadBody, adapters.AdapterReply, access=Access.ADMIN
@@ -97,6 +104,10 @@ ROUTES: dict[str, Route] = {
     "/openapi.json": Route(GET, openapi_json, access=Access.READ),
     "/": Route(GET, pages.root, reply=pages.Root, access=Access.OPEN),
     "/ui": Route(GET, pages.index, access=Access.OPEN),
+    "/ui/live": Route(GET, live.live, event=LiveEvent, access=Access.READ),
+    "/ui/history": Route(GET, live.history, reply=live.LastHour, access=Access.READ),
+    "/ui/prefix": Route(POST, live.prefix, live.PrefixBody, PrefixFound),
+    "/ui/node": Route(POST, live.node, live.NodeBody, live.NodeText, access=Access.ADMIN),
 }
 
 NAMED: dict[str, Named] = {

@@ -43,7 +43,7 @@ class Live:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.lines.append(line)
-            found = re.search(r"at (http://\S+) \(ready", line)
+            found = re.search(r"at (https?://\S+) \(ready", line)
             if found:
                 self._url = found.group(1)
                 self._started.set()

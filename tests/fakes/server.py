@@ -17,6 +17,7 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.accepting import accepting
+from ramet.runtime.server.http.certificates import certificates_of
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.service import Front, Service
 from ramet.runtime.server.process import BACKLOG, make_runner
@@ -83,7 +84,7 @@ async def serving(
     port = listener.getsockname()[1]
     try:
         async with (
-            accepting(runner.server, listener, args.serve, metrics),
+            accepting(runner.server, listener, args.serve, metrics, certificates_of(args.serve)),
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
         ):
             yield Served(engine, client, http, port)
@@ -91,11 +92,11 @@ async def serving(
         await runner.cleanup()
 
 
-def served(test: Callable[[Served], Awaitable[None]], **options: Any) -> None:
+def served(test: Callable[[Served], Awaitable[None]], *, timeout_s: float = 20, **options: Any) -> None:
     """Run a test's coroutine against a fresh server."""
 
     async def main() -> None:
         async with serving(**options) as server:
             await test(server)
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), timeout_s))

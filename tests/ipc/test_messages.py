@@ -32,6 +32,8 @@ EXAMPLES = [
     ),
     Abort([7], "gone"),
     messages.FlushCache(3, timeout_s=1.0),
+    messages.PauseGeneration(4, retract=True),
+    messages.ContinueGeneration(5),
 ]
 
 

@@ -155,7 +155,7 @@ def test_printed_config_tells_the_origin_of_what_was_set(tmp_path: Path, capsys:
     assert "page_size: 1" in lines
 
 
-@pytest.mark.parametrize("name", ["api_key", "admin_api_key"])
+@pytest.mark.parametrize("name", ["api_key", "admin_api_key", "ssl_keyfile_password"])
 def test_a_key_is_never_printed(capsys: pytest.CaptureFixture[str], name: str) -> None:
     variable = f"RAMET_{name.upper()}"
     text = printed(capsys, [], {variable: "sesame"})

@@ -10,6 +10,7 @@ import errno
 import os
 import resource
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -20,6 +21,7 @@ from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import ServerError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.server.http.certificates import Certificates
 from ramet.runtime.server.http.connections import LINGER_S, Connection, Connections, Episode, closing_reply
 
 MAX_CONNECTIONS = 16384  # by default; each takes some 30 KB
@@ -29,6 +31,7 @@ MIN_IDLE_S = 1.0  # a connection that waits for less may have its next request o
 MADE_ROOM = 32  # connections closed at once, so that not every new one looks through all
 RETRY_S = 0.05  # until accepting is tried again
 AT_ONCE = 64  # connections that are accepted before others are served
+CLOSE_S = 30.0  # for a client to take the end of a TLS connection, behind what it has still to read
 UNSENT_BYTES = 128 << 10  # that the kernel takes beyond what is on the way; without it, megabytes for who does not read
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 UNLIMITED = 1 << 20
@@ -57,16 +60,23 @@ def allowed_connections(serve: ServeArgs, file_limit: int) -> int:
 
 @asynccontextmanager
 async def accepting(
-    server: web.Server, listener: socket.socket, args: ServeArgs, metrics: Metrics
+    server: web.Server,
+    listener: socket.socket,
+    args: ServeArgs,
+    metrics: Metrics,
+    certificates: Certificates | None = None,
 ) -> AsyncIterator[None]:
     """Connections are accepted within the block; those that are open at its end stay so."""
     listener.setblocking(False)
     _bound_the_kernel(listener, args.transfer_timeout_s)
-    acceptor = Acceptor(Connections(server, args, metrics), listener)
+    acceptor = Acceptor(Connections(server, args, metrics), listener, certificates)
     acceptor.start()
+    following = asyncio.create_task(certificates.follow()) if certificates and args.enable_ssl_refresh else None
     try:
         yield
     finally:
+        if following is not None:
+            following.cancel()
         await acceptor.stop()
         listener.close()
 
@@ -82,11 +92,13 @@ def _bound_the_kernel(listener: socket.socket, timeout_s: float) -> None:
 class Acceptor:
     """Whatever one connection does, the next is accepted."""
 
-    def __init__(self, connections: Connections, listener: socket.socket) -> None:
-        self._connections, self._listener = connections, listener
+    def __init__(
+        self, connections: Connections, listener: socket.socket, certificates: Certificates | None = None
+    ) -> None:
+        self._connections, self._listener, self._certificates = connections, listener, certificates
         self._max_open = connections.args.max_connections or MAX_CONNECTIONS
         self._refusals: set[Refusal] = set()
-        self._full, self._no_files = Episode(), Episode()
+        self._full, self._no_files, self._no_tls = Episode(), Episode(), Episode()
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -99,7 +111,10 @@ class Acceptor:
         self._loop.remove_reader(self._listener)
         if self._retry is not None:
             self._retry.cancel()
-        await asyncio.gather(*self._beginning)
+        if self._certificates is not None:  # a handshake may take --header-timeout-s
+            for task in self._beginning:
+                task.cancel()
+        await asyncio.gather(*self._beginning, return_exceptions=True)
 
     def _accept_waiting(self) -> None:
         """AT_ONCE connections at most: then others are served."""
@@ -132,12 +147,28 @@ class Acceptor:
     async def _open(self, accepted: socket.socket, protocol: asyncio.Protocol, among: set[Any]) -> None:
         accepted.setblocking(False)
         try:
-            await self._loop.connect_accepted_socket(lambda: protocol, accepted)
+            await self._loop.connect_accepted_socket(lambda: protocol, accepted, **self._tls())
+        except asyncio.CancelledError:
+            accepted.close()
+            among.discard(protocol)
+            raise
         except Exception as error:  # noqa: BLE001  most often the client has gone already
             accepted.close()
             among.discard(protocol)
-            if not isinstance(error, OSError):  # a bug: this connection is lost, not the server
+            if isinstance(error, ssl.SSLError):
+                line = "A client's TLS handshake failed: %s (HTTP_REQUEST: it speaks plain HTTP)"
+                self._no_tls.note(self._loop.time(), line, error.reason)
+            elif not isinstance(error, OSError):  # a bug: this connection is lost, not the server
                 LOGGER.exception("a connection could not be opened")
+
+    def _tls(self) -> dict[str, Any]:
+        """Of the next connection; a handshake may take as long as a header."""
+        if self._certificates is None:
+            return {}
+        args = self._connections.args
+        ends = min(args.transfer_timeout_s, CLOSE_S)
+        times = {"ssl_handshake_timeout": args.header_timeout_s, "ssl_shutdown_timeout": ends}
+        return {"ssl": self._certificates.context, **times}
 
     def _refusal(self) -> "Refusal":
         line = "%d connections are open and none is idle (--max-connections): new ones get a 503"
@@ -180,7 +211,8 @@ class Refusal(asyncio.Protocol):
             self._answered = True
             fact = "The server has as many connections as it takes (--max-connections)."
             self._transport.write(closing_reply(ServerError(fact, 503)))
-            self._transport.write_eof()
+            if self._transport.can_write_eof():  # TLS has none
+                self._transport.write_eof()
 
     def _close(self) -> None:
         self.data_received(b"")

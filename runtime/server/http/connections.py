@@ -110,7 +110,8 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._wire = transport
-        self._wire.set_write_buffer_limits(high=0)  # `pause_writing` when the kernel takes no more, even while closing
+        # `pause_writing` when the kernel takes no more, even while closing; TLS would pause at 0 with nothing to send
+        self._wire.set_write_buffer_limits(high=0 if self._wire.get_extra_info("sslcontext") is None else 1)
         super().connection_made(transport)
         self._await_header()
 
@@ -191,7 +192,8 @@ class Connection(web.RequestHandler):
     async def linger(self) -> None:
         """Nothing more is sent. To close at once would destroy the reply if the client still sends."""
         self._lingers = True
-        self._wire.write_eof()
+        if self._wire.can_write_eof():  # TLS has none
+            self._wire.write_eof()
         await asyncio.sleep(LINGER_S)  # cancelled when the client closes
 
     # -- replies that aiohttp makes ---------------------------------------------------------------------------------

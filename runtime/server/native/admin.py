@@ -21,6 +21,7 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
+from ramet.runtime.metrics_compat.tables import page_of
 from ramet.runtime.options import SECRET
 from ramet.runtime.reply import WEIGHT_VERSION, Reply
 from ramet.runtime.server.http.exchange import read_body, respond
@@ -106,14 +107,16 @@ async def version(service: Service, request: web.Request) -> web.Response:
 
 
 async def ready(service: Service, request: web.Request) -> web.Response:
-    """Whether new requests are taken and computed."""
+    """Whether new requests are taken, and run."""
     service.client.check_ready()
     service.check_moves()
+    _check_runs(service)
     return respond(Status())
 
 
 async def health_generate(service: Service, request: web.Request) -> web.Response:
     """One token through every process; of a busy server, the next token of any request."""
+    _check_runs(service)
     least = ONE_TOKEN if service.client.limits.generates else PREFILL_ONLY
     probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(least), ids=pack_ids([0]))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
@@ -127,9 +130,10 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
 
 
 async def metrics(service: Service, request: web.Request) -> web.Response:
-    """Prometheus metrics."""
-    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return web.Response(body=service.metrics.render(), headers=headers)
+    """Prometheus metrics, as OpenMetrics for who accepts it."""
+    page = page_of(service.metrics, service.args.serve.metrics_compat, service.args.model_name)
+    body, content_type = page.render(",".join(request.headers.getall("Accept", [])))
+    return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 async def model_info(service: Service, request: web.Request) -> web.Response:
@@ -193,6 +197,11 @@ def options(args: Args) -> dict[str, Any]:
     for group in to_builtins(args).values():
         flat |= group
     return {**flat, **{name: "set" if flat[name] else "" for name in SECRET}}
+
+
+def _check_runs(service: Service) -> None:
+    if service.client.pauses.is_paused:
+        raise ServerError("Generation is paused (/pause_generation): requests wait until /continue_generation.", 503)
 
 
 def _served_model(service: Service) -> dict[str, Any]:

@@ -65,6 +65,10 @@ def _top(body: ChatBody) -> int | None:
     return body.top_logprobs or 0 if body.logprobs else None
 
 
+def _as_ids(body: ChatBody) -> bool:
+    return bool(body.return_tokens_as_token_ids)
+
+
 def _thoughts(body: ChatBody) -> Thoughts:
     if body.separate_reasoning is False:
         return Thoughts.IN_TEXT
@@ -77,7 +81,7 @@ def _whole(sequence: Sequence, reader: Reader, body: ChatBody) -> replies.ChatCh
     ids, top, lists, logprobs = list(sequence.tokens), _top(body), sequence.logprobs, None
     message = chat_message(sequence, reader)
     if top is not None and lists is not None:
-        logprobs = replies.ChatLogprobs(replies.all_token_logprobs(lists, top))
+        logprobs = replies.ChatLogprobs(replies.all_token_logprobs(lists, top, _as_ids(body)))
     return replies.ChatChoice(
         index=sequence.index,
         message=message,
@@ -154,7 +158,8 @@ class Choice:
         """The chunks of these tokens, the first of them with all that is asked of each. `place`: the first one's."""
         end, lists, asked = place + len(ids), self._sequence.logprobs, dict[str, Any]()
         if lists is not None:
-            asked["logprobs"] = replies.ChatLogprobs(replies.places_of(lists, place, end, _top(self._body) or 0))
+            places = replies.places_of(lists, place, end, _top(self._body) or 0, _as_ids(self._body))
+            asked["logprobs"] = replies.ChatLogprobs(places)
         if self._body.return_token_ids:
             asked["token_ids"] = ids
         if not parts and not asked:

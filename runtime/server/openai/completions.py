@@ -209,7 +209,8 @@ class Choice:
 
     def _listed(self, spans: list[Span]) -> replies.CompletionLogprobs:
         """The next places. `text_offset` counts characters from the start of the choice's text."""
-        columns: Any = (_texts, _values, partial(_by_text, _top(self._body)), self._offsets)
+        as_ids = bool(self._body.return_tokens_as_token_ids)
+        columns: Any = (partial(_names, as_ids), _values, partial(_by_name, as_ids, _top(self._body)), self._offsets)
         (places, start, stop), *more = spans
         if more or stop - start > 1:
             return replies.CompletionLogprobs(*(_long_column(column, spans) for column in columns))
@@ -219,8 +220,8 @@ class Choice:
     def _offsets(self, places: Places, start: int, stop: int, tokens: list[Triple]) -> list[int]:
         """Of places that follow those that were read before."""
         offsets = list[int]()
-        for length, text in zip(places.lengths(start, stop), _texts(places, start, stop, tokens), strict=True):
-            held = max(0, length - len(text))  # characters of tokens before it, which only now are certain
+        for length, (_, _, text) in zip(places.lengths(start, stop), tokens, strict=True):
+            held = max(0, length - len(text or ""))  # characters of tokens before it, which only now are certain
             offsets.append(self._offset + held)
             self._offset += length
         return offsets
@@ -234,25 +235,25 @@ def _long_column(column: Callable[[Places, int, int, list[Triple]], list[Any]], 
     return LongList(chain.from_iterable(parts))
 
 
-def _texts(places: Places, start: int, stop: int, tokens: list[Triple]) -> list[str]:
-    return [text or "" for _, _, text in tokens]
+def _names(as_ids: bool, places: Places, start: int, stop: int, tokens: list[Triple]) -> list[str]:
+    return [replies.token_name(token, as_ids) for token in tokens]
 
 
 def _values(places: Places, start: int, stop: int, tokens: list[Triple]) -> list[float | None]:
     return [value for value, _, _ in tokens]
 
 
-def _by_text(
-    num_top: int | None, places: Places, start: int, stop: int, tokens: list[Triple]
+def _by_name(
+    as_ids: bool, num_top: int | None, places: Places, start: int, stop: int, tokens: list[Triple]
 ) -> list[dict[str, float] | None]:
     """So many best tokens and the place's own; of tokens with one text the likelier counts."""
     found = zip(tokens, places.tops(start, stop), strict=True)
-    return [None if top is None else _likeliest_by_text([*top[:num_top], token]) for token, top in found]
+    return [None if top is None else _likeliest_by_name([*top[:num_top], token], as_ids) for token, top in found]
 
 
-def _likeliest_by_text(triples: list[Triple]) -> dict[str, float]:
+def _likeliest_by_name(triples: list[Triple], as_ids: bool) -> dict[str, float]:
     found: dict[str, float] = {}
-    for value, _, text in sorted(triples, key=lambda triple: -(triple[0] or 0.0)):
-        assert value is not None
-        found.setdefault(text or "", value)
+    for triple in sorted(triples, key=lambda triple: -(triple[0] or 0.0)):
+        assert triple[0] is not None
+        found.setdefault(replies.token_name(triple, as_ids), triple[0])
     return found

@@ -224,30 +224,39 @@ def _usage(prompt: int, cached: int, completion: int, reasoning: int) -> Usage:
     return Usage(prompt, prompt + completion, completion, CachedTokens(cached), ReasoningTokens(reasoning), reasoning)
 
 
-def all_token_logprobs(lists: LogprobLists, num_top: int) -> Any:
+def all_token_logprobs(lists: LogprobLists, num_top: int, as_ids: bool = False) -> Any:
     """Of the whole output. `num_top`: so many of the best."""
-    return places_of(lists, 0, len(lists.output), num_top)
+    return places_of(lists, 0, len(lists.output), num_top, as_ids)
 
 
-def places_of(lists: LogprobLists, start: int, end: int, num_top: int) -> Any:
+def places_of(lists: LogprobLists, start: int, end: int, num_top: int, as_ids: bool = False) -> Any:
     """Of the output's places in [start, end), made in parts where they are many."""
-    return listed(partial(token_logprobs, lists, num_top=num_top), start, end, NUMBERS_OF_A_TOP * (1 + num_top))
+    made = partial(token_logprobs, lists, num_top=num_top, as_ids=as_ids)
+    return listed(made, start, end, NUMBERS_OF_A_TOP * (1 + num_top))
 
 
-def token_logprobs(lists: LogprobLists, start: int, end: int, num_top: int | None = None) -> list[TokenLogprob]:
+def token_logprobs(
+    lists: LogprobLists, start: int, end: int, num_top: int | None = None, as_ids: bool = False
+) -> list[TokenLogprob]:
     """Of the output's places in [start, end)."""
     places = zip(lists.output.tokens(start, end), lists.output.tops(start, end), strict=True)
+    spelled = partial(_spelled, lists, as_ids)
     return [
-        TokenLogprob(*_spelled(token, lists), [TopLogprob(*_spelled(each, lists)) for each in (top or ())[:num_top]])
+        TokenLogprob(*spelled(token), [TopLogprob(*spelled(each)) for each in (top or ())[:num_top]])
         for token, top in places
     ]
 
 
-def _spelled(triple: Triple, lists: LogprobLists) -> tuple[str, float, list[int]]:
-    """The text, the log-probability and the bytes."""
+def _spelled(lists: LogprobLists, as_ids: bool, triple: Triple) -> tuple[str, float, list[int]]:
+    """The text or name, the log-probability and the bytes."""
     value, token, text = triple
     assert value is not None
-    return text or "", value, list(lists.raw.get(token, (text or "").encode()))
+    return token_name(triple, as_ids), value, list(lists.raw.get(token, (text or "").encode()))
+
+
+def token_name(triple: Triple, as_ids: bool) -> str:
+    """How a reply names a token: its text, or vLLM's form of its id."""
+    return f"token_id:{triple[1]}" if as_ids else triple[2] or ""
 
 
 def last_chunk(chunk: Completed, sequences: Many[Sequence], readers: Many[Reader] = ()) -> bytes:

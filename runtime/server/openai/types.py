@@ -59,6 +59,9 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
     ] = None
     return_token_ids: Annotated[bool | None, about("choices have `token_ids`, and `prompt_token_ids` is there")] = None
     return_prompt_token_ids: Annotated[bool | None, about("choices have `prompt_token_ids`")] = None
+    return_tokens_as_token_ids: Annotated[
+        bool | None, about("log-probabilities name their tokens `token_id:5` in the place of their texts")
+    ] = None
     prompt_logprobs: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_TOP)] | None,
         about("the prompt's log-probabilities, with so many best tokens at each place; not in a stream"),

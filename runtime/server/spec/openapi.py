@@ -20,9 +20,13 @@ KEYS = {
 }
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
-QUERIES = {"/flush_cache": {"name": "timeout", "in": "query", "required": False, "schema": SECONDS}}
+WORDS = {"type": "string"}
 TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
 Described = dict[str, Any]
+QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
+    "/flush_cache": {"timeout": SECONDS},
+    "/v1/loads": {"include": WORDS, "format": {"enum": ["json", "prometheus"]}, "dp_rank": {"const": 0}},
+}
 
 
 def document(routes: Mapping[str, Route], named: Mapping[str, Named]) -> bytes:
@@ -62,6 +66,8 @@ def _schemas(types: list[Any]) -> tuple[Described, Described]:
 def _require_all(components: Described) -> None:
     """A reply has every field that is not UNSET, so a default of a reply's struct is no default for its reader."""
     for schema in components.values():
+        if schema["type"] == "array":  # of a struct that is sent as one
+            continue
         sent = [name for name, field in schema["properties"].items() if "default" in field]
         for name in sent:
             del schema["properties"][name]["default"]
@@ -74,6 +80,8 @@ def _operation(
     content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
     if path in TEXTS:
         content = {TEXTS[path]: {"schema": {"type": "string"}}}
+    elif reply is None and event is not None:  # nothing but a stream
+        content = {}
     if event is not None:
         content["text/event-stream"] = _stream(path, schema_of[str(event)], schema_of)
     shape = problems.shape_of(path)
@@ -89,8 +97,12 @@ def _operation(
     }
     if access is Access.OPEN:
         operation["security"] = []
-    if "{id}" in path or path in QUERIES:
-        operation["parameters"] = [QUERIES.get(path, ID)]
+    if "{id}" in path:
+        operation["parameters"] = [ID]
+    if path in QUERIES:
+        operation["parameters"] = [
+            {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in QUERIES[path].items()
+        ]
     if body is not None:
         written = {"application/json": {"schema": schema_of[str(body)]}}
         operation["requestBody"] = {"required": True, "content": written}

@@ -275,6 +275,23 @@ def test_log_probabilities_are_one_place_for_each_token(stream: bool) -> None:
     served(check)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities_can_name_tokens_by_their_ids(stream: bool) -> None:
+    async def check(server: Served) -> None:
+        body = {**HELLO, "logprobs": True, "max_tokens": 3, "stream": stream}
+        asked = {**body, "return_token_ids": True, "return_tokens_as_token_ids": True}
+        if stream:
+            choices = [choice for event in (await server.events(CHAT, asked))[:-1] for choice in event["choices"]]
+        else:
+            choices = (await server.post(CHAT, asked))[1]["choices"]
+        places = [place for choice in choices if choice["logprobs"] for place in choice["logprobs"]["content"]]
+        ids = [token for choice in choices for token in choice["token_ids"]]
+        assert len(ids) == 3 and [place["token"] for place in places] == [f"token_id:{each}" for each in ids]
+        assert all(place["bytes"] == list(str(token).encode()) for place, token in zip(places, ids))
+
+    served(check)
+
+
 @pytest.mark.parametrize("field, value", [
     ("tool_choice", {"type": "function", "function": {"name": "other"}}),
     ("tool_choice", "maybe"), ("json_schema", "["), ("regex", "\0"), ("functions", [{}]), ("audio", {"voice": "a"}),

@@ -261,3 +261,22 @@ def test_of_best_of_outputs_the_likeliest_are_returned(prompt: object, logprobs:
         assert all((choice["logprobs"] is None) == (logprobs is None) for choice in reply["choices"])
 
     served(check)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probabilities_of_completions_can_name_tokens_by_their_ids(stream: bool) -> None:
+    async def check(server: Served) -> None:
+        asked = {"logprobs": 1, "return_token_ids": True, "return_tokens_as_token_ids": True}
+        body = {"prompt": "a", "max_tokens": 3, "stream": stream, **asked}
+        if stream:
+            choices = [
+                choice for event in (await server.events("/v1/completions", body))[:-1] for choice in event["choices"]
+            ]
+        else:
+            choices = (await server.post("/v1/completions", body))[1]["choices"]
+        ids = [token for choice in choices for token in choice["token_ids"]]
+        logprobs = [choice["logprobs"] for choice in choices if choice["logprobs"]]
+        assert len(ids) == 3
+        assert [name for each in logprobs for name in each["tokens"]] == [f"token_id:{each}" for each in ids]
+
+    served(check)

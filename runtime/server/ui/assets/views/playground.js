@@ -1,7 +1,125 @@
-// Chat and completion.
+// Chat and completion with every parameter, samples side by side, tokens with their alternatives, and the code for it.
 
-import { html } from "../dom.js";
+import { html, useEffect, useState } from "../dom.js";
+import { Composer, messageOf, Turns } from "../playground/chat.js";
+import { Code } from "../playground/code.js";
+import { problemOf } from "../playground/constraint.js";
+import { requestOf } from "../playground/request.js";
+import { Sample, SHOWN_AS } from "../playground/sample.js";
+import { useSamples } from "../playground/samples.js";
+import { useServer } from "../playground/server.js";
+import { INITIAL, Settings } from "../playground/settings.js";
 
 export function PlaygroundView() {
-  return html`<p class="soon">Here one can chat with the model.</p>`;
+  const server = useServer();
+  const [asked, setAsked] = useState(INITIAL);
+  const change = (patch) => setAsked((before) => ({ ...before, ...patch }));
+  useEffect(() => {
+    if (server && !server.models.includes(asked.model)) change({ model: server.base });
+  }, [server]);
+  if (server === null) return html`<p class="soon">Asking the server …</p>`;
+  return html`
+    ${server.problem && html`<p class="problem" role="alert">${server.problem}</p>`}
+    <div class="playground">
+      <${Settings} asked=${asked} server=${server} change=${change} />
+      <${Talk} asked=${{ ...asked, fields: server.fields, base: server.base }} change=${change} />
+    </div>`;
+}
+
+function Talk({ asked, change }) {
+  const [turns, setTurns] = useState([]); // of the chat, without the samples that are shown
+  const [as, setAs] = useState("markdown");
+  const [problem, setProblem] = useState("");
+  const run = useSamples();
+  const isChat = asked.mode === "chat";
+
+  useEffect(() => {
+    run.show([]);
+    setProblem("");
+  }, [asked.mode]);
+
+  const start = (said) => {
+    try {
+      const request = requestOf(asked, said.map((turn) => turn.message));
+      const wrong = problemOf(asked.constraint);
+      if (wrong) throw new Error(wrong);
+      setProblem("");
+      setTurns(said);
+      run.start(request, countOf(request));
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  const withKept = () => {
+    const sample = run.samples[run.kept];
+    return sample ? [...turns, { message: messageOf(sample), sample }] : turns;
+  };
+  const send = (messages) => start([...withKept(), ...messages.map((message) => ({ message }))]);
+  const again = () => start(turns);
+  const cut = (index) => {
+    run.show([]);
+    setTurns(turns.slice(0, index));
+  };
+  const goOnBefore = (index, place, token) => {
+    setTurns(turns.slice(0, index));
+    run.goOn(asked, turns[index].sample, place, token, [turns[index].sample]).catch((error) => setProblem(error.message));
+  };
+  const goOn = (sample) => (place, token) => run.goOn(asked, sample, place, token).catch((error) => setProblem(error.message));
+
+  const canRepeat = isChat ? turns.length > 0 : asked.prompt !== "";
+  return html`
+    <div class="talk">
+      <div class="row toolbar">
+        <label class="field"><span>show as</span>
+          <select id="shown-as" value=${as} onChange=${(event) => setAs(event.target.value)}>
+            ${SHOWN_AS.map((name) => html`<option value=${name}>${name}</option>`)}
+          </select></label>
+        <span class="grow"></span>
+        ${run.running && html`<button type="button" id="stop" onClick=${run.stop}>Stop</button>`}
+        ${isChat && html`
+          <button type="button" class="quiet" disabled=${run.running || !canRepeat} onClick=${again}>Again</button>
+          <button type="button" class="quiet" disabled=${run.running} onClick=${() => cut(0)}>New chat</button>`}
+      </div>
+      ${isChat
+        ? html`<${Turns} turns=${turns} as=${as} goOn=${goOnBefore} cut=${cut} />`
+        : html`<${Prompt} prompt=${asked.prompt} change=${change} run=${() => start([])} running=${run.running} />`}
+      ${run.samples.length > 0 && html`
+        <div class="samples" aria-live="polite">
+          ${run.samples.map((sample, index) => html`
+            <${Sample} key=${index} sample=${sample} as=${as} chosen=${index === run.kept} goOn=${goOn(sample)}
+              choose=${isChat && run.samples.length > 1 ? () => run.keep(index) : null} />`)}
+        </div>`}
+      ${problem && html`<p class="problem" role="alert">${problem}</p>`}
+      ${isChat && html`
+        <${Composer} running=${run.running} send=${send} calls=${run.samples[run.kept]?.calls ?? []} />`}
+      <details class="codes">
+        <summary>Code</summary>
+        <${Code} ...${codeOf(asked, isChat ? turns : [])} />
+      </details>
+    </div>`;
+}
+
+function Prompt({ prompt, change, run, running }) {
+  const press = (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
+  };
+  return html`
+    <div class="composer">
+      <textarea id="prompt" rows="6" aria-label="Prompt" placeholder="A text to go on with (Ctrl+Enter completes)" value=${prompt}
+        onInput=${(event) => change({ prompt: event.target.value })} onKeyDown=${press}></textarea>
+      <button type="button" id="complete" disabled=${running} onClick=${run}>Complete</button>
+    </div>`;
+}
+
+const countOf = ({ body }) => body.n ?? body.sampling_params?.n ?? 1;
+
+/** Of the request that was sent last, or would be sent now. */
+function codeOf(asked, turns) {
+  try {
+    const said = turns.length ? turns.map((turn) => turn.message) : [{ role: "user", content: "Hello" }];
+    const request = requestOf(asked.mode === "chat" || asked.prompt ? asked : { ...asked, prompt: "Once upon a time" }, said);
+    return { request: () => request, problem: "" };
+  } catch (error) {
+    return { request: null, problem: error.message };
+  }
 }

@@ -1,0 +1,47 @@
+"""Pauses of generation, as an operator asks for them. The scheduler holds what waits; here is what callers are told.
+
+abort      everything that was asked ends now, and the call returns when the last of it has ended
+retract    what runs goes back to the queue and loses its keys and values, which are computed again later
+in_place   what runs keeps its keys and values and goes on later where it was
+"""
+
+from collections.abc import Awaitable, Callable
+from enum import Enum
+
+from ramet.ipc.messages import ContinueGeneration, Control, ControlReply, PauseGeneration
+from ramet.runtime.engine_client.sequences import SequenceTable
+
+ABORTED = "aborted by /pause_generation"
+
+
+class PauseMode(Enum):
+    ABORT = "abort"
+    RETRACT = "retract"
+    IN_PLACE = "in_place"
+
+
+class Pauses:
+    """`ask` is EngineClient.control, `abort_all` ends every sequence that was sent."""
+
+    def __init__(
+        self,
+        ask: Callable[[Callable[[int], Control]], Awaitable[ControlReply]],
+        sequences: SequenceTable,
+        abort_all: Callable[[str], object],
+    ) -> None:
+        self._ask, self._sequences, self._abort_all = ask, sequences, abort_all
+        self.is_paused = False  # or about to be
+
+    async def pause(self, mode: PauseMode) -> None:
+        """Returns when no step is in flight. What is asked from now on waits. A paused engine may be paused again."""
+        self.is_paused = True
+        hit = set(self._sequences.by_uid) if mode is PauseMode.ABORT else set()
+        if hit:
+            self._abort_all(ABORTED)
+        await self._ask(lambda call: PauseGeneration(call, retract=mode is PauseMode.RETRACT))
+        await self._sequences.none_left(lambda sequence: sequence.uid in hit)
+
+    async def go_on(self) -> None:
+        """Of an engine that is not paused it changes nothing."""
+        self.is_paused = False
+        await self._ask(ContinueGeneration)

@@ -1,0 +1,42 @@
+"""Pauses: no step is computed until generation goes on; whatever else arrives is done meanwhile.
+
+Requests that arrive wait in the queue, as any that cannot run yet: they can be aborted, their constraints are compiled.
+Those that run keep their rows and what they have computed, or are retracted. Knows no client and no device.
+"""
+
+from collections.abc import Callable
+
+from ramet.ipc.messages import ContinueGeneration, PauseGeneration
+from ramet.runtime.scheduler.admission import WaitingQueue
+from ramet.runtime.scheduler.control import ControlHandler
+from ramet.runtime.scheduler.running import RunningSet
+
+PAUSED = "paused by /pause_generation"
+
+
+class Pausing:
+    """`why` no step is computed; empty: steps go on. `apply_in_flight` ends the step that runs."""
+
+    def __init__(self, running: RunningSet, waiting: WaitingQueue, apply_in_flight: Callable[[], None]) -> None:
+        self._running, self._waiting, self._apply_in_flight = running, waiting, apply_in_flight
+        self.why = ""
+
+    def register(self, control: ControlHandler) -> None:
+        def pause(message: PauseGeneration) -> None:
+            self.pause(retract=message.retract)
+            control.reply(message.call, {})
+
+        def go_on(message: ContinueGeneration) -> None:
+            self.why = ""
+            control.reply(message.call, {})
+
+        control.on(PauseGeneration, pause)
+        control.on(ContinueGeneration, go_on)
+
+    def pause(self, *, retract: bool) -> None:
+        """Of a paused scheduler as well, whose running requests may be retracted later."""
+        self._apply_in_flight()
+        self.why = PAUSED
+        if retract:
+            for request in self._running.retract_all():
+                self._waiting.add(request)

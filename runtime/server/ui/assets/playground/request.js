@@ -1,0 +1,77 @@
+// What the playground asks the server: {path, body}. `extras` are what the page itself needs to show tokens; the code
+// that is shown to copy has none of them.
+
+import { constraintFields } from "./constraint.js";
+import { CHAT_NAMES, jsonOf, valueOf } from "./schema.js";
+import { toolFields } from "./tools.js";
+
+/** Throws an Error that says which control holds what cannot be sent. */
+export function requestOf(asked, messages) {
+  return asked.mode === "chat" ? chatRequest(asked, messages) : completionRequest(asked);
+}
+
+function chatRequest(asked, messages) {
+  const named = Object.entries(parameters(asked)).map(([name, value]) => [CHAT_NAMES[name] ?? name, value]);
+  const system = asked.system.trim() ? [{ role: "system", content: asked.system }] : [];
+  const body = {
+    model: asked.model, messages: [...system, ...messages], ...Object.fromEntries(named),
+    ...constraintFields(asked.constraint), ...toolFields(asked.tools), ...moreFields(asked), stream: true,
+  };
+  const extras = {
+    logprobs: true, top_logprobs: asked.numTop, return_token_ids: true, return_tokens_as_token_ids: true,
+    stream_options: { include_usage: true },
+  };
+  return { path: "v1/chat/completions", body, extras };
+}
+
+function completionRequest(asked) {
+  if (asked.prompt === "") throw new Error("The prompt is empty.");
+  const params = { ...parameters(asked), ...constraintFields(asked.constraint) };
+  const body = { text: asked.prompt, sampling_params: params, ...adapterOf(asked), ...moreFields(asked), stream: true };
+  return { path: "generate", body, extras: nativeExtras(asked.numTop, params.max_new_tokens) };
+}
+
+/**
+ * The same output up to a token, another token in its place, and what the model writes then. It is asked for by ids: no
+ * text is tokenised again. Constraints and the number of samples are left out, because both are about a whole output.
+ */
+export function continuedRequest(asked, promptIds, keptIds) {
+  const { n, max_new_tokens: most, min_new_tokens: least, ...params } = parameters(asked);
+  if (most !== undefined) params.max_new_tokens = Math.max(0, most - keptIds.length);
+  if (least !== undefined) params.min_new_tokens = Math.max(0, least - keptIds.length);
+  const body = { input_ids: [...promptIds, ...keptIds], sampling_params: params, ...adapterOf(asked), stream: true };
+  return { path: "generate", body, extras: nativeExtras(asked.numTop, params.max_new_tokens) };
+}
+
+/** An event of /generate repeats all that came before it, so there are at most EVENTS of them. */
+const EVENTS = 256;
+const DEFAULT_TOKENS = 128;
+
+function nativeExtras(numTop, tokens = DEFAULT_TOKENS) {
+  const interval = Math.ceil(tokens / EVENTS);
+  return {
+    return_logprob: true, top_logprobs_num: numTop, return_text_in_logprobs: true, return_prompt_token_ids: true,
+    ...(interval > 1 && { sampling_params: { stream_interval: interval } }),
+  };
+}
+
+/** With the page's extras; what the user set counts. */
+export function sent({ body, extras }) {
+  const whole = { ...extras, ...body };
+  if (body.sampling_params) whole.sampling_params = { ...extras.sampling_params, ...body.sampling_params };
+  return whole;
+}
+
+function parameters(asked) {
+  const given = asked.fields.map((field) => [field.name, valueOf(field, asked.params[field.name])]);
+  return Object.fromEntries(given.filter(([, value]) => value !== undefined));
+}
+
+const adapterOf = ({ model, base }) => (model === base ? {} : { lora_path: model });
+
+function moreFields({ more }) {
+  if (more.trim() === "") return {};
+  const fields = jsonOf("Other fields", more);
+  if (fields === null || typeof fields !== "object" || Array.isArray(fields)) throw new Error("Other fields must be an object");
+  return fields;
+}

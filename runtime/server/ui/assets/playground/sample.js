@@ -1,0 +1,37 @@
+// One output: its text, Markdown or tokens, its thought and calls, how it ended.
+
+import { html } from "../dom.js";
+import { Markdown } from "../markdown.js";
+import { Tokens } from "./tokens.js";
+import { Calls } from "./tools.js";
+
+export const SHOWN_AS = ["markdown", "text", "tokens"];
+
+export function Sample({ sample, as, chosen, choose, goOn }) {
+  return html`
+    <article class=${`sample ${chosen ? "chosen" : ""}`} aria-busy=${sample.running}>
+      ${(choose || sample.origin) && html`
+        <header>
+          ${choose && html`<label><input type="radio" name="kept" checked=${chosen} onChange=${choose} /> keep</label>`}
+          <span class="faint">${sample.origin}</span>
+        </header>`}
+      <${Output} sample=${sample} as=${as} goOn=${goOn} />
+      ${sample.error && html`<p class="problem" role="alert">${sample.error}</p>`}
+      <footer class="faint">${endOf(sample)}</footer>
+    </article>`;
+}
+
+export function Output({ sample, as, goOn }) {
+  if (as === "tokens" && sample.tokens.length) return html`<${Tokens} sample=${sample} goOn=${goOn} />`;
+  return html`
+    ${sample.reasoning && html`
+      <details class="thought" open=${!sample.text}><summary>Thought</summary><div class="plain">${sample.reasoning}</div></details>`}
+    ${sample.text && (as === "markdown" ? html`<${Markdown} text=${sample.text} />` : html`<div class="plain">${sample.text}</div>`)}
+    <${Calls} calls=${sample.calls} />`;
+}
+
+function endOf({ running, finish, tokens, usage }) {
+  if (running) return tokens.length ? `${tokens.length} tokens …` : "…";
+  const prompt = usage && `prompt ${usage.prompt} (${usage.cached} cached)`;
+  return [finish, `${tokens.length} tokens`, prompt].filter(Boolean).join(" · ");
+}

@@ -1,0 +1,58 @@
+// The samples of the page as they are filled: one run at a time, drawn at most once a frame.
+
+import { askJson } from "../api.js";
+import { useEffect, useRef, useState } from "../dom.js";
+import { continuedRequest } from "./request.js";
+import { branch, fill, idsOf, newSample } from "./run.js";
+
+/**
+ * {samples, kept, running, start, stop, goOn, keep, show}
+ *
+ * start(request, n)  n samples of a request, in the place of those that are shown
+ * goOn(asked, sample, place, token)  one more sample, with this token at that place of another one
+ */
+export function useSamples() {
+  const [samples, setSamples] = useState([]);
+  const [kept, setKept] = useState(0);
+  const aborting = useRef(null);
+  const redraw = useRedraw();
+  const running = samples.some((sample) => sample.running);
+
+  const stop = () => aborting.current?.abort();
+  const show = (shown, which = 0) => {
+    stop();
+    setSamples(shown);
+    setKept(which);
+  };
+  const run = (filled, request) => {
+    aborting.current = new AbortController();
+    return fill(filled, request, aborting.current.signal, redraw);
+  };
+  const start = (request, n) => {
+    const fresh = Array.from({ length: n }, () => newSample());
+    show(fresh);
+    return run(fresh, request);
+  };
+  const goOn = async (asked, sample, place, token, others = samples) => {
+    const before = [...idsOf(sample).slice(0, place), token.id];
+    const head = await textOf(before);
+    const branched = branch(sample, place, token, head);
+    show([...others, branched], others.length);
+    return run([branched], continuedRequest(asked, sample.promptIds, before));
+  };
+  return { samples, kept, running, start, stop, goOn, show, keep: setKept };
+}
+
+const textOf = async (ids) => (await askJson("v1/detokenize", { body: { tokens: ids } })).text;
+
+function useRedraw() {
+  const [, setCount] = useState(0);
+  const frame = useRef(0);
+  useEffect(() => () => cancelAnimationFrame(frame.current), []);
+  return () => {
+    frame.current ||= requestAnimationFrame(() => {
+      frame.current = 0;
+      setCount((count) => count + 1);
+    });
+  };
+}

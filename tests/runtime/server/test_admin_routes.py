@@ -1,0 +1,76 @@
+"""Over the whole table of routes: what changes the server takes its key, and never answers a GET.
+
+A new route that is no GET is on the list of those that clients may use, or it is an administrator's.
+"""
+
+import hmac
+from typing import Any
+
+import pytest
+
+from ramet.ipc.messages import Control
+from ramet.runtime.server.http import access
+from ramet.runtime.server.http.service import Access
+from ramet.runtime.server.routes import NAMED, ROUTES
+from tests.fakes.server import Served, served
+
+USER, ADMIN = {"Authorization": "Bearer user"}, {"Authorization": "Bearer admin"}
+ADMINS = sorted(path for path, route in ROUTES.items() if route.access is Access.ADMIN)
+NAMED_ADMINS = sorted(prefix for prefix, named in NAMED.items() if named.access is Access.ADMIN)
+FOR_CLIENTS = {  # what a client may send with the API key: it draws tokens, computes, or changes what this client has
+    "/generate", "/language/generate", "/language/select", "/language/render", "/language/end",
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/", "/v1/messages",
+    "/v1/messages/count_tokens", "/v1/embeddings", "/v1/score", "/score", "/v1/rerank", "/rerank", "/v1/classify",
+    "/classify", "/pooling", "/encode", "/v1/tokenize", "/tokenize", "/v1/detokenize", "/detokenize",
+}  # fmt: skip
+CHANGE_NOTHING = {"/ping"}  # probes that may be sent as a POST
+GETS_THAT_COMPUTE = {"/health_generate"}
+
+
+def test_what_is_no_get_is_for_clients_or_for_administrators() -> None:
+    changing = {path for path, route in (*ROUTES.items(), *NAMED.items()) if set(route.methods) - {"GET"}}
+    assert changing - FOR_CLIENTS - CHANGE_NOTHING == {*ADMINS, *NAMED_ADMINS}
+    assert changing >= FOR_CLIENTS | CHANGE_NOTHING  # none is listed that is not there
+
+
+def test_what_clients_send_is_refused_to_pages_of_other_sites() -> None:
+    table: dict[str, Any] = {**ROUTES, **NAMED}
+    assert {path for path, route in table.items() if route.access is Access.USE} == FOR_CLIENTS | GETS_THAT_COMPUTE
+
+
+@pytest.mark.parametrize("path", [*ADMINS, *NAMED_ADMINS])
+def test_no_administrator_s_path_answers_get(path: str) -> None:
+    assert not set((ROUTES.get(path) or NAMED[path]).methods) & {"GET", "HEAD", "OPTIONS"}
+
+
+@pytest.mark.parametrize("path", ADMINS)
+def test_an_administrator_s_path_wants_the_admin_key_and_a_method_that_changes_things(path: str) -> None:
+    async def check(server: Served) -> None:
+        for method in ROUTES[path].methods:
+            for headers, status in (({}, 401), ({"Authorization": "Bearer no"}, 401), (USER, 403)):
+                async with server.http.request(method, path, headers=headers, json={}) as response:
+                    assert response.status == status, (method, headers)
+        for method in ("GET", "HEAD", "DELETE", "PATCH"):
+            async with server.http.request(method, path, headers=ADMIN) as response:
+                assert response.status == 405, method
+        assert server.engine.of_type(Control) == server.engine.sent == []
+
+    served(check, api_key="user", admin_api_key="admin")
+
+
+@pytest.mark.parametrize("path", ADMINS)
+def test_without_keys_no_page_of_another_site_and_no_other_name_reaches_it(path: str) -> None:
+    async def check(server: Served) -> None:
+        for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json"):
+                sent = {**headers, "Content-Type": kind}
+                async with server.http.post(path, headers=sent, data=b'{"abort_all": true}') as response:
+                    assert response.status == 403, (headers, kind)
+        assert server.engine.sent == []
+
+    served(check)
+
+
+def test_keys_are_compared_in_a_time_that_says_nothing_of_them() -> None:
+    assert access.compare_digest is hmac.compare_digest
+    assert access._is_among([b"x", b"key"], b"key") and not access._is_among([b""], b"")
