@@ -13,7 +13,7 @@ never the client's own request id.
     server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
     server ── PauseGeneration, ContinueGeneration ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
-    server ── Abort, Wake, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
+    server ── Abort, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
 
 from array import array
@@ -404,10 +404,7 @@ class ProgramsEnded(Message, frozen=True):
 
 
 class Wake(Message, frozen=True):
-    """scheduler -> scheduler: another of its threads is done with something, one way or the other.
-
-    From the server it means nothing.
-    """
+    """scheduler -> scheduler: another of its threads is done with something, one way or the other."""
 
 
 class ControlReply(Message, frozen=True):

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Sender
-from ramet.ipc.messages import Abort, TokenStep, Wake
+from ramet.ipc.messages import Abort, TokenStep
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import Activity, MessageRing, RingView, silence_s
 from ramet.runtime.errors import ServerError
@@ -39,8 +39,8 @@ class Peer:
 
 def peers_of(sockets: SocketFolder, num_tokenizers: int) -> list[Peer]:
     """In the order in which a request reaches them."""
-    tokenizers = [paths.tokenizer(worker) for worker in range(num_tokenizers)]
-    signs = dict.fromkeys(tokenizers, Abort([])) | {paths.SCHEDULER: Wake(), paths.DETOKENIZER: TokenStep([], b"")}
+    takers = [*map(paths.tokenizer, range(num_tokenizers)), paths.SCHEDULER]
+    signs = dict.fromkeys(takers, Abort([])) | {paths.DETOKENIZER: TokenStep([], b"")}
     return [
         Peer(name, sockets.ring(name), partial(Sender(sockets.address(name)).send, sign))
         for name, sign in signs.items()

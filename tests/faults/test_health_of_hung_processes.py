@@ -66,12 +66,14 @@ def test_health_fails_while_the_scheduler_is_stopped_in_the_middle_of_a_request(
 
 def test_a_server_is_well_through_steps_that_are_long_and_in_the_quiet_after_them():
     """The requests take longer than the timeout, a step of them does not."""
-    with Live(**SCRIPTED, watchdog_timeout=TIMEOUT_S, scripted_step_ms=400) as server, ThreadPoolExecutor(1) as pool:
-        whole = pool.submit(server.generate, text="a" * 2000, sampling_params={"max_new_tokens": 6})
+    timeout_s = 3.0
+    with Live(**SCRIPTED, watchdog_timeout=timeout_s, scripted_step_ms=1200) as server, ThreadPoolExecutor(1) as pool:
+        whole = pool.submit(server.generate, text="a" * 2000, sampling_params={"max_new_tokens": 3})
         while not whole.done():
-            assert status(server) == 200
+            answer = requests.get(server.url + "/health", timeout=10)
+            assert answer.status_code == 200, answer.text
         assert whole.result().status_code == 200
-        quiet_until = time.monotonic() + 2 * TIMEOUT_S
+        quiet_until = time.monotonic() + 1.5 * timeout_s
         while time.monotonic() < quiet_until:
             assert status(server) == 200
 

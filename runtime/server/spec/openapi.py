@@ -21,7 +21,7 @@ KEYS = {
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
 WORDS = {"type": "string"}
-TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
+TEXTS = {"/metrics": "text/plain", "/trace": "application/gzip", "/ui": "text/html"}  # replies that are not JSON
 Described = dict[str, Any]
 QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
     "/flush_cache": {"timeout": SECONDS},
