@@ -19,6 +19,7 @@ from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Drain, PeerDied, Ready
 from ramet.ipc.paths import SERVER
 from ramet.runtime.errors import RametError
+from ramet.runtime.service_manager import ServiceManager
 
 log = logging.getLogger("ramet")
 LAST_WORDS_S = 5.0  # how long the server may take to end its requests after a process ended
@@ -53,11 +54,11 @@ class ChildDied(Exception):
 class Supervisor:
     """Children by name, and the queue that everything that happens to them arrives on."""
 
-    def __init__(self, inbox: Receiver[Ready], write_timeline: Callable[[], Path]) -> None:
+    def __init__(self, inbox: Receiver[Ready], write_timeline: Callable[[], Path], manager: ServiceManager) -> None:
         """`write_timeline` writes what the processes did lately into a file. Raises OSError."""
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._inbox, self._write_timeline = inbox, write_timeline
+        self._inbox, self._write_timeline, self._manager = inbox, write_timeline, manager
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, lambda n, _: self._events.put(Signalled(n)))
         threading.Thread(target=self._read_ready, daemon=True).start()
@@ -103,6 +104,7 @@ class Supervisor:
                         return 128 + number
                     ends_at = time.monotonic() + drain_timeout_s + GRACE_S
                     log.info("draining: running requests finish, new ones get 503 (again to end at once)")
+                    self._manager.stopping(drain_timeout_s + GRACE_S + KILLED_S)
                     server.send(Drain(drain_timeout_s))
                 case Exited(name, 0) if name == SERVER and ends_at is not None:
                     return 0
