@@ -345,6 +345,18 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     stored_responses_mb: Annotated[
         float, _about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
     ] = 64.0
+    enable_streaming_session: Annotated[
+        bool, _about("let clients open sessions that are streaming: their requests only append, and stay cached")
+    ] = False
+    sessions_mb: Annotated[
+        float,
+        _about(
+            "memory for token ids of sessions (4 bytes each); if it is full, their requests get a 503", ge=0, le=65536
+        ),
+    ] = 64.0
+    session_timeout_s: Annotated[
+        float, _about("a session that names no timeout and is idle for so long is closed", gt=0)
+    ] = 3600.0
     request_timeout_s: Annotated[
         Annotated[float, Meta(gt=0)] | None, _about("a request that takes longer ends with 504; unset: never")
     ] = None

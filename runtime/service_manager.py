@@ -22,7 +22,7 @@ PINGS = 3  # within the time that the manager gives
 
 
 class ServiceManager:
-    """`address`: of its socket, empty where there is none. `watchdog_s`: it wants a ping within; None: it wants none."""
+    """`address`: of its socket, empty where there is none. `watchdog_s`: within which it wants a ping; None: none."""
 
     def __init__(self, address: str, watchdog_s: float | None) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address

@@ -209,6 +209,10 @@ class EngineClient:
         self._send_abort(hit, message)
         return len(hit)
 
+    def end(self, submission: Submission, message: str) -> None:
+        """End its sequences; its caller gets what came so far."""
+        self._send_abort(self._open_of(submission), message)
+
     def uids_of(self, rid: str) -> list[Uid]:
         return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
 
@@ -251,10 +255,14 @@ class EngineClient:
         await self._whatever_happens(self._drop_adapter(self.adapters.take_away(name)))
 
     async def _whatever_happens(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        await asyncio.shield(self.in_background(coroutine))
+
+    def in_background(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        """Whatever becomes of the caller."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await asyncio.shield(task)
+        return task
 
     async def _load_adapter(self, name: str, path: str, pinned: bool, replaces: bool) -> None:
         async with self._changes_adapters:

@@ -131,6 +131,8 @@ class SequenceTable:
         if opened.spec.hidden is not None and sequence.texts is not None:
             sequence.hidden = HiddenLists(opened)
         self.num_waiting -= 1
+        if sequence.submission.probe:
+            return
         self._metrics.prompt_tokens.add(opened.prompt_tokens)
         self._metrics.cached_tokens.add(opened.cached_tokens, DEVICE)
 

@@ -15,6 +15,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.server.http.session_tree import Sessions
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
 
@@ -36,6 +37,10 @@ class Service:
     heals_unasked: bool = False  # text prompts of /generate that do not say
     sockets: SocketFolder | None = None  # with the rings of the processes; None: there is one process alone
     check_moves: Callable[[], None] = lambda: None  # raises ServerError if a process hangs: see server/liveness.py
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20))))
 
 
 @dataclass(slots=True)
