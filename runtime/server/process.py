@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -37,6 +37,9 @@ from ramet.runtime.server.liveness import Liveness, peers_of
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.labels import read_labels
 from ramet.runtime.text.pooling import read_pooling
+
+if TYPE_CHECKING:
+    from ramet.runtime.server.tracing.otlp import OtlpTraces
 
 BACKLOG = 2048  # connections that wait to be accepted
 GC_THRESHOLDS = (100_000, 20, 50)
@@ -98,7 +101,7 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
     ring = MessageRing(sockets.ring(paths.SERVER), ToServer, {TextStep: "uids"})
     # made before the engine is ready, so that nothing sent to the server is lost
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
-    front = Front(args, Metrics())
+    front, traces = Front(args, Metrics()), _make_traces(args)
     runner = make_runner(front)
     await runner.setup()
     assert runner.server is not None
@@ -112,12 +115,14 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
             client = _make_client(args, sockets, limits, front.metrics)
             peers = peers_of(sockets, args.serve.tokenizer_worker_num)
             liveness = Liveness(peers, args.execute.watchdog_timeout, client.unanswered)
-            service = _make_service(args, client, front.metrics, style)
+            service = _make_service(args, client, front.metrics, style, traces)
             front.service = dataclasses.replace(service, check_moves=liveness.check, sockets=sockets)
             ready()
             return await _until_end(client, inbox, ring, liveness)
     finally:
         await runner.cleanup()
+        if traces is not None:
+            traces.close()
 
 
 def _make_client(args: Args, sockets: paths.SocketFolder, limits: Limits, metrics: Metrics) -> EngineClient:
@@ -125,12 +130,25 @@ def _make_client(args: Args, sockets: paths.SocketFolder, limits: Limits, metric
     return EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
 
 
-def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Style) -> Service:
+def _make_traces(args: Args) -> "OtlpTraces | None":
+    """OpenTelemetry takes time and memory, so only who sends traces imports it."""
+    if not args.serve.otlp_traces_endpoint:
+        return None
+    from ramet.runtime.server.tracing.otlp import make_traces
+
+    return make_traces(args.serve, args.model_name)
+
+
+def _make_service(
+    args: Args, client: EngineClient, metrics: Metrics, style: Style, traces: "OtlpTraces | None"
+) -> Service:
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     pooling = read_pooling(args.model_folder)
     started, heals, labels = int(time.time()), args.heals_unasked, read_labels(args)
-    return Service(args, client, metrics, defaults, started, pooling, labels, style, store, heals_unasked=heals)
+    return Service(
+        args, client, metrics, defaults, started, pooling, labels, style, store, traces=traces, heals_unasked=heals
+    )
 
 
 async def _until_end(
