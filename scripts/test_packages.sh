@@ -60,7 +60,7 @@ echo "pip: an environment of $(du -sm "$work/venv" | cut -f1) MB"
 token pip "$work/venv/bin/ramet"
 "$work/venv/bin/ramet" completion bash | grep -q _ramet
 
-export UV_CONSTRAINT=$pins UV_INDEX_STRATEGY=unsafe-best-match
+export UV_COMPILE_BYTECODE=1 UV_CONSTRAINT=$pins UV_INDEX_STRATEGY=unsafe-best-match
 uvx=("$work/tools/bin/uvx" --python "$python" "${more[@]}" --from "ramet[serve] @ file://$wheel" ramet)
 "${uvx[@]}" version # installs
 token uvx "${uvx[@]}"
