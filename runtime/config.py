@@ -310,9 +310,7 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, _about("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _about("port to listen on; 0 picks a free one", ge=0, le=65535)] = 30000
-    api_key: Annotated[str, _about("asked of every request but /health, /ping, /version and /metrics; empty: none")] = (
-        ""
-    )
+    api_key: Annotated[str, _about("asked of all but /health, /ready, /ping, /version and /metrics; empty: none")] = ""
     admin_api_key: Annotated[
         str, _about("key for what changes the server, and opens everything else as well; empty: the API key opens all")
     ] = ""

@@ -84,7 +84,7 @@ ROUTES: dict[str, Route] = {
     "/ping": Route(EITHER, admin.health, reply=admin.Status, access=Access.OPEN),
     "/version": Route(GET, admin.version, reply=admin.Version, access=Access.OPEN),
     "/health_generate": Route(GET, admin.health_generate, reply=admin.Status),
-    "/ready": Route(GET, admin.ready, reply=admin.Status, access=Access.READ),
+    "/ready": Route(GET, admin.ready, reply=admin.Status, access=Access.OPEN),
     "/metrics": Route(GET, admin.metrics, access=Access.OPEN),
     "/get_model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
     "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
