@@ -44,7 +44,7 @@ Every command takes --help."""
 
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = {  # word -> module
-    "serving": "serving", "pipeline": "pipeline", "pipelines": "pipelines", "offline": "offline", "against": "against",
+    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "pipelines": "pipelines",
     "peers": "peers", "ring": "ring", "startup": "startup", "formats": "formats",
     "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
     "delta": "kernels.delta",
