@@ -13,6 +13,7 @@ never the client's own request id.
     server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
     server ── PauseGeneration, ContinueGeneration ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
+    server ── Abort, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
 
 from array import array
@@ -396,6 +397,33 @@ class ContinueGeneration(Message, frozen=True):
     call: int
 
 
+class StartProfile(Message, frozen=True):
+    """Record the operations of the steps that follow, from step `start_step` on and `num_steps` of them."""
+
+    call: int
+    name: str  # of the file
+    folder: str | None = None
+    start_step: int | None = None
+    num_steps: int | None = None
+    with_cpu: bool = True
+    with_gpu: bool = True
+    with_stack: bool = False
+    record_shapes: bool = False
+
+
+class StopProfile(Message, frozen=True):
+    """Answered when the file is written."""
+
+    call: int
+
+
+class ProfileWritten(Message, frozen=True):
+    """scheduler -> scheduler: the thread that writes a profile is done. `error`: empty if it could."""
+
+    call: int  # of the profile
+    error: str
+
+
 class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
@@ -446,7 +474,7 @@ class Limits(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """child -> parent. `phases`: seconds of each start-up phase, in order."""
+    """child -> parent, of the server a second time when it answers requests. `phases`: seconds of each, in order."""
 
     name: str
     pid: int
@@ -471,7 +499,17 @@ class PeerDied(Message, frozen=True):
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Looking = Watch | Unwatch | MatchPrefix | ReadNode
 Control = (
-    FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration | Looking
+    FlushCache
+    | GetState
+    | LocateSequence
+    | LoadAdapter
+    | DropAdapter
+    | PauseGeneration
+    | ContinueGeneration
+    | Looking
+    | StartProfile
+    | StopProfile
+    | ProfileWritten
 )
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep

@@ -14,7 +14,8 @@ usage: ramet COMMAND [OPTIONS]
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   chat [URL]       chat in the terminal, with a running server or with a model that is started for it
-  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
+  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), pipelines (of another
+                   checkout beside this one's), ring (what timelines cost), offline (in process),
                    peers (other engines, in pairs), formats (4 bits beside 16, starts beside a read of the file),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
@@ -34,6 +35,7 @@ usage: ramet COMMAND [OPTIONS]
                    write a checkpoint (GGUF, pickles, 4 and 8 bits) as plain safetensors
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
+  trace URL        write what the processes of a running server did lately, for ui.perfetto.dev
   backends         what each backend of the language can do
   doctor           what this machine has, what ramet will choose, and what is missing
   completion SHELL print a script by which bash, zsh or fish completes commands and options
@@ -43,8 +45,8 @@ Every command takes --help."""
 
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = {  # word -> module
-    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
-    "startup": "startup", "formats": "formats",
+    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "pipelines": "pipelines",
+    "peers": "peers", "ring": "ring", "startup": "startup", "formats": "formats",
     "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
     "delta": "kernels.delta",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "pace": "pace", "intake": "intake",
@@ -109,6 +111,12 @@ def grammar(argv: list[str]) -> int:
     return check(argv[1:], os.environ)
 
 
+def trace(argv: list[str]) -> int:
+    from ramet.runtime.trace import main as write
+
+    return write(argv, os.environ)
+
+
 def backends(argv: list[str]) -> int:
     from ramet.frontend.backends.table import main as show
 
@@ -142,6 +150,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "bench": bench,
     "convert": convert,
     "grammar": grammar,
+    "trace": trace,
     "backends": backends,
     "doctor": doctor,
     "completion": completion,
