@@ -10,7 +10,7 @@ never the client's own request id.
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
-    server ── PauseGeneration, ContinueGeneration ──> scheduler
+    server ── PauseGeneration, ContinueGeneration, ReadWeights, HoldRequests, PlaceWeights ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
 """
 
@@ -289,6 +289,7 @@ class TokenStep(Message, frozen=True):
     closed: list[Closed] = []
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
+    weights: int = 0  # what follows is computed with the weights of this number; 0: nothing has changed
 
 
 class TextStep(Message, frozen=True):
@@ -305,6 +306,7 @@ class TextStep(Message, frozen=True):
     tails: list[str] = []
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
+    weights: int = 0
 
 
 # -- control --------------------------------------------------------------------------------------------------------
@@ -357,6 +359,27 @@ class ContinueGeneration(Message, frozen=True):
     """Compute steps again."""
 
     call: int
+
+
+class ReadWeights(Message, frozen=True):
+    """Read other weights for the model from a folder, while steps run. Answered when they can be placed."""
+
+    call: int
+    path: str
+
+
+class HoldRequests(Message, frozen=True):
+    """Requests that arrived later wait until weights are placed; None: no request waits for that any more."""
+
+    call: int
+    after_s: float | None
+
+
+class PlaceWeights(Message, frozen=True):
+    """Compute with the weights that were read, from the next step on."""
+
+    call: int
+    number: int  # of these weights: 1, 2, ...
 
 
 class ProgramsEnded(Message, frozen=True):
@@ -432,7 +455,18 @@ class PeerDied(Message, frozen=True):
 
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
-Control = FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration
+Control = (
+    FlushCache
+    | GetState
+    | LocateSequence
+    | LoadAdapter
+    | DropAdapter
+    | PauseGeneration
+    | ContinueGeneration
+    | ReadWeights
+    | HoldRequests
+    | PlaceWeights
+)
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep
 ToServer = (

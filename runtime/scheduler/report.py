@@ -69,7 +69,7 @@ class Reporter:
 
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle or paused."""
-        now, used, paused = self._clock(), self._used(), self._pausing.why
+        now, used, paused = self._clock(), self._used(), self._pausing.why_no_steps
         is_news = idle != self._sent_idle or paused != self._sent_paused
         is_news = is_news or (idle and used != self._sent_used)  # a client's lease has ended
         if now - self._sent_s < STATS_INTERVAL_S and not is_news:
@@ -83,6 +83,7 @@ class Reporter:
 
     def stats(self) -> Stats:
         """Every counter as it is now."""
+        paused = self._pausing.why_no_steps
         cache, results, leases = self._cache, self._results, self._leases
         held = leases.held() if leases.claimed else NOTHING_HELD
         first = self._waiting.first(WINDOW)
@@ -99,8 +100,8 @@ class Reporter:
             total_tokens=cache.total_tokens,
             evictable_tokens=cache.tree.evictable_tokens,
             last_gen_throughput=self._rate,
-            paused_requests=len(self._running) + len(self._waiting) if self._pausing.why else 0,
-            paused=self._pausing.why,
+            paused_requests=len(self._running) + len(self._waiting) if paused else 0,
+            paused=paused,
             waiting_tokens=self._waiting.num_tokens,
             waiting_uncached_tokens=self._waiting.num_tokens - sum(each.match_length for each in first),
             prefill_left_tokens=sum(each.target - each.scheduled for each in self._running if each.prefilling),

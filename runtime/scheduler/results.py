@@ -138,7 +138,7 @@ class Results:
         pooler: Pooler | None,
     ) -> None:
         self._routes, self._pooler = routes, pooler
-        self._running, self._leases, self._follow_ups = running, leases, follow_ups
+        self._running, self.leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
         self.constrained = ConstrainedRows(running, decide=self._decide, rewound=stopping.rewound, send=self._add_token)
@@ -190,8 +190,8 @@ class Results:
     def _publish(self, running: RunningRequest) -> None:
         """Share what is computed of its prompt; the lease that it asked for begins with the last of it."""
         self._running.publish(running)
-        if running.uid in self._leases.open and running.applied >= running.request.prompt_len:
-            self._leases.begin(running.request)
+        if running.uid in self.leases.open and running.applied >= running.request.prompt_len:
+            self.leases.begin(running.request)
 
     def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
         draws = step.batch.draws
@@ -360,6 +360,10 @@ class Results:
                 TokenStep(news.uids, news.tokens, news.opened, news.closed, news.logprobs, news.hidden)
             )
 
+    def tell_weights(self, number: int) -> None:
+        """What is told from now on is computed with the weights of this number. All that came before is sent."""
+        self._detokenizer.send(TokenStep([], b"", weights=number))
+
     def _end(self, running: RunningRequest, finish: Finish) -> None:
         if running.request.part is not None:
             return self._running.park(running)
@@ -389,8 +393,8 @@ class Results:
         if request.constrained is not None:
             self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
-        if request.uid in self._leases.open:
-            (self._leases.withdraw if finish.aborted else self._leases.keep)(request.uid)
+        if request.uid in self.leases.open:
+            (self.leases.withdraw if finish.aborted else self.leases.keep)(request.uid)
         self.finished_requests += 1
         ended = replace(finish, num_retractions=request.num_retractions)
         self._news.closed.append(Closed(request.uid, ended, routes))

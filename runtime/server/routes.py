@@ -13,7 +13,7 @@ from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
 from ramet.runtime.server.language import handlers as language
-from ramet.runtime.server.native import adapters, admin, pausing
+from ramet.runtime.server.native import adapters, admin, pausing, weights
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.openai import pooled_replies as pooled
@@ -89,6 +89,12 @@ ROUTES: dict[str, Route] = {
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
     "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
     "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
+    "/update_weights_from_disk": Route(
+        POST, weights.update, weights.UpdateBody, weights.UpdateReply, access=Access.ADMIN
+    ),
+    "/update_weight_version": Route(
+        POST, weights.rename, weights.VersionBody, weights.VersionReply, access=Access.ADMIN
+    ),
     "/load_lora_adapter": Route(POST, adapters.load, adapters.LoadBody, adapters.AdapterReply, access=Access.ADMIN),
     "/unload_lora_adapter": Route(
         POST, adapters.unload, adapters.UnloadBody, adapters.AdapterReply, access=Access.ADMIN

@@ -69,7 +69,7 @@ class Detokenizer:
         with_texts = [self._with_texts(each) for each in step.opened]
         logprobs = [self._texts_of(each) if each.uid in self._logprob_texts else each for each in step.logprobs]
         tails = [self._close(closed) for closed in step.closed]
-        return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden)
+        return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden, step.weights)
 
     def _open(self, opened: Opened) -> None:
         decoder = self._decoder(opened)

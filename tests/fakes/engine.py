@@ -33,13 +33,16 @@ from ramet.ipc.messages import (
     Generate,
     GetState,
     HiddenStates,
+    HoldRequests,
     Limits,
     LoadAdapter,
     LocateSequence,
     Logprobs,
     Opened,
     PauseGeneration,
+    PlaceWeights,
     PromptReply,
+    ReadWeights,
     Rejected,
     Render,
     RenderChoices,
@@ -169,6 +172,7 @@ class FakeEngine:
         self.made: dict[int, int] = {}  # uid -> tokens so far
         self.num_labels = HIDDEN  # of a classifier: so many numbers of a state are its own
         self.flush_ok = True
+        self.weights_error = ""  # why weights cannot be read
         self.auto_answer = True  # to Control
         self.state_body = b'{"running_requests": 0, "steps": 1}'
         self.deliver: Any = None
@@ -232,6 +236,15 @@ class FakeEngine:
                 self.is_paused = isinstance(message, PauseGeneration)
                 self.tell(ControlReply(message.call, True))
                 self._start()
+            case ReadWeights():
+                error = self.weights_error
+                reply = ControlReply(message.call, not error, orjson.dumps({"error": error}))
+                loop.call_soon(self.tell, reply)
+            case HoldRequests():
+                loop.call_soon(self.tell, ControlReply(message.call, True))
+            case PlaceWeights():
+                self.tell(TextStep([], b"", [], weights=message.number))
+                loop.call_soon(self.tell, ControlReply(message.call, True, b'{"num_paused_requests": 2}'))
             case GetState() | LocateSequence() | FlushCache() | LoadAdapter() | DropAdapter() if self.auto_answer:
                 loop.call_soon(self.answer, message)
 
