@@ -10,6 +10,7 @@ never the client's own request id.
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
+    server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
     server ── PauseGeneration, ContinueGeneration, ReadWeights, HoldRequests, PlaceWeights ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
 """
@@ -25,6 +26,7 @@ from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Message
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import Stats
+from ramet.ipc.times import SequenceTimes, Span
 
 ID_BYTES = 4  # of a packed token id
 Uid = NewType("Uid", int)
@@ -59,6 +61,7 @@ class Generate(Message, frozen=True):
     embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
     arrival_s: float = 0.0
     contexts: Contexts = ()  # with ids alone
+    traced: bool = False  # which steps compute its prompt is told at its end
 
 
 class GenerateAll(Message, frozen=True):
@@ -77,6 +80,8 @@ class Admit(Message, frozen=True):
     arrival_s: float = 0.0
     tail: bytes = b""  # of the prompt's text after `ids`: the output begins with these bytes, which are not shown
     contexts: Contexts = ()
+    traced: bool = False
+    tokenized: Span | None = None  # by the tokenizer
 
 
 class Abort(Message, frozen=True):
@@ -275,6 +280,7 @@ class Closed(msgspec.Struct, frozen=True, array_like=True):
     uid: Uid
     finish: Finish
     routes: bytes = b""  # where spec.expert_routes asks for them: packed int32 [tokens, layers, per token], or a file
+    times: SequenceTimes = SequenceTimes()
 
 
 class TokenStep(Message, frozen=True):
@@ -306,6 +312,7 @@ class TextStep(Message, frozen=True):
     tails: list[str] = []
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
+    detokenized: Span | None = None  # of a step that closes sequences: by the detokenizer
     weights: int = 0
 
 
@@ -330,6 +337,36 @@ class LocateSequence(Message, frozen=True):
 
     call: int
     uid: Uid
+
+
+class Watch(Message, frozen=True):
+    """Everything that a page shows of the scheduler (ipc/live.py), and of the tree what changed since the last call.
+
+    `begins`: whoever asks knows nothing yet.
+    """
+
+    call: int
+    begins: bool
+
+
+class Unwatch(Message, frozen=True):
+    """Nobody looks any more."""
+
+    call: int
+
+
+class MatchPrefix(Message, frozen=True):
+    """How much of a prompt of the default namespace is cached, and where. Changes nothing."""
+
+    call: int
+    ids: bytes
+
+
+class ReadNode(Message, frozen=True):
+    """The first tokens of a node that is shown."""
+
+    call: int
+    node: int
 
 
 class LoadAdapter(Message, frozen=True):
@@ -455,6 +492,8 @@ class PeerDied(Message, frozen=True):
 
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
+Looking = Watch | Unwatch | MatchPrefix | ReadNode
+Updating = ReadWeights | HoldRequests | PlaceWeights
 Control = (
     FlushCache
     | GetState
@@ -463,9 +502,8 @@ Control = (
     | DropAdapter
     | PauseGeneration
     | ContinueGeneration
-    | ReadWeights
-    | HoldRequests
-    | PlaceWeights
+    | Looking
+    | Updating
 )
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep

@@ -12,10 +12,30 @@ import msgspec
 
 from ramet.ipc.message import Message
 
+STEP_BOUNDS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)  # tokens of a step
+
 
 class MetricKind(Enum):
     COUNTER = "counter"  # only grows
     GAUGE = "gauge"
+
+
+class WaitKind(Enum):
+    """What a sequence waits for before it is admitted."""
+
+    ARRIVAL = "just_arrived"  # no step was planned since
+    ROWS = "rows"  # --max-running-requests
+    PREFILL_BUDGET = "prefill_budget"  # --chunked-prefill-size
+    PACE = "pace"  # --max-itl-ms
+    MEMORY = "memory"
+    RETRACTION = "retraction"  # running ones gave their memory back in the last step, so nobody was asked
+    PREFIX = "prefix"  # another sequence is computing what it can use
+    CONTEXTS = "contexts"  # a step that looks its contexts up
+    ADAPTERS = "adapters"  # --max-loras-per-batch
+    PENALTIES = "penalties"  # --max-penalised-requests
+    PAUSE = "pause"  # whatever it waited for before
+    WEIGHTS = "weights"  # other weights, which are about to take the place of those that are served
+    PROGRAMS = "programs"  # memory is kept for what programs that have begun may add
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,12 @@ class Stats(Message, frozen=True):
     last_gen_throughput: Annotated[
         float, _gauge("gen_throughput", "tokens generated per second, as the scheduler last measured")
     ] = 0.0
+    compiling_requests: Annotated[
+        int, _gauge("num_grammar_queue_reqs", "sequences whose constraint is being compiled")
+    ] = 0
+    waiting_by_reason: tuple[tuple[str, int], ...] = ()  # by WaitKind; they sum to waiting_requests
+    step_sizes: tuple[int, ...] = ()  # steps by the tokens that they computed: up to each of STEP_BOUNDS, and above
+    step_tokens: int = 0  # that all steps computed
     paused_requests: Annotated[
         int, _gauge("num_paused_reqs", "sequences that run or wait while generation is paused")
     ] = 0
@@ -69,7 +95,6 @@ class Stats(Message, frozen=True):
     waiting_uncached_tokens: int = 0  # those of them that are to be computed, as far as is known
     prefill_left_tokens: int = 0  # of prompts of running sequences that are not computed yet
     retracted_requests: int = 0  # among those that wait
-    compiling_requests: int = 0  # whose constraints are being compiled
     adapters_in_slots: int = 0
     prefill_seconds: float = 0.0  # of the steps that computed prompts
     generated_tokens: int = 0
@@ -85,6 +110,9 @@ class Stats(Message, frozen=True):
     penalty_slots: int = 0  # taken
     cached_tokens_in_tree: int = 0
     free_tokens: int = 0
+    lookups: int = 0  # of prefixes in the tree, by which the last use of its nodes is counted
+    # of all steps: plan, forward, sample, results
+    phase_seconds: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def metrics_of_stats() -> list[Metric]:

@@ -35,6 +35,7 @@ usage: ramet COMMAND [OPTIONS]
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
   backends         what each backend of the language can do
   doctor           what this machine has, what ramet will choose, and what is missing
+  completion SHELL print a script by which bash, zsh or fish completes commands and options
   version          print the version
 
 Every command takes --help."""
@@ -118,6 +119,13 @@ def doctor(argv: list[str]) -> int:
     return examine(argv, os.environ)
 
 
+def completion(argv: list[str]) -> int:
+    from ramet.runtime.terminal.completion import main as write
+
+    words = dict.fromkeys(COMMANDS, ()) | {"bench": tuple(BENCHES), "grammar": ("check",)}
+    return write(argv, words)
+
+
 def version(argv: list[str]) -> int:
     from ramet.version import __version__
 
@@ -134,6 +142,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "grammar": grammar,
     "backends": backends,
     "doctor": doctor,
+    "completion": completion,
     "version": version,
 }
 

@@ -55,15 +55,7 @@ LAYERS = {"int8": OF_BYTES, "int8wo": "float32 products, inputs as they are"}  #
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    about = "What this machine has and what is missing; with --model-path what a model is and needs, before it is read."
-    parser = argparse.ArgumentParser(prog="ramet doctor", description=about, allow_abbrev=False)
-    parser.add_argument("--deep", action="store_true", help="also load torch and run a matrix product (seconds)")
-    parser.add_argument("--measure", action="store_true", help="measure the CPU again, beside nothing else (seconds)")
-    parser.add_argument(
-        "--model-path", metavar="FOLDER", help="look at this model instead; takes options of serve, too"
-    )
-    contexts = "with --model-path: lengths at which its memory is shown, as 4096,32768"
-    parser.add_argument("--contexts", metavar="N,N", type=_lengths, default=(), help=contexts)
+    parser = make_parser()
     options, rest = parser.parse_known_args(list(argv))
     if options.model_path is None:
         if rest or options.contexts:
@@ -80,6 +72,19 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         missing += [finding.what] if finding.kind == "missing" else []
     print(f"\nserving cannot work: {', '.join(missing)}" if missing else f"\nready: {works}")
     return 1 if missing else 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    about = "What this machine has and what is missing; with --model-path what a model is and needs, before it is read."
+    parser = argparse.ArgumentParser(prog="ramet doctor", description=about, allow_abbrev=False)
+    parser.add_argument("--deep", action="store_true", help="also load torch and run a matrix product (seconds)")
+    parser.add_argument("--measure", action="store_true", help="measure the CPU again, beside nothing else (seconds)")
+    parser.add_argument(
+        "--model-path", metavar="FOLDER", help="look at this model instead; takes options of serve, too"
+    )
+    contexts = "with --model-path: lengths at which its memory is shown, as 4096,32768"
+    parser.add_argument("--contexts", metavar="N,N", type=_lengths, default=(), help=contexts)
+    return parser
 
 
 def _lengths(text: str) -> tuple[int, ...]:

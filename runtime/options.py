@@ -180,6 +180,8 @@ def _valid(kind: inspect.Type) -> str:
         return "one of " + ", ".join(str(v) for v in sorted(kind.values, key=str))
     if isinstance(kind, inspect.StrType):
         return "text"
+    if isinstance(kind, inspect.VarTupleType) and isinstance(kind.item_type, inspect.LiteralType):
+        return f"words separated by commas, each {_valid(kind.item_type)} (in Python a list of texts)"
     if isinstance(kind, inspect.VarTupleType):
         return "words separated by commas (in Python a list of texts)"
     noun = "an integer" if isinstance(kind, inspect.IntType) else "a number"

@@ -25,7 +25,7 @@ SAMPLING = [option for option in options_of(SamplingParams) if option.name not i
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    args, space = parse_with(_parser(), argv, env)
+    args, space = parse_with(make_parser(), argv, env)
     params = sampling_params(space)
     prompt = sys.stdin.read().removesuffix("\n") if space.prompt == "-" else space.prompt
     if not prompt:
@@ -87,7 +87,7 @@ def _by_flag(place: str, fact: str) -> ConfigError:
     return ConfigError(f"{place} {fact}")
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
     parser = serve_parser("ramet run", "Answer one prompt in this process, streamed to the terminal.")
     parser.add_argument(
         "prompt", help="the prompt as it is, without a chat template; - reads stdin, without its last newline"

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.inspect import TupleType
 from msgspec.json import schema_components
+from prometheus_client import Metric
 
 from ramet.bench.figures import gpu, page, records, svg
 from ramet.bench.figures.questions import views_of
@@ -22,11 +23,12 @@ from ramet.frontend.backends import table
 from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args, ServeArgs
 from ramet.runtime.flags import aliases_of
-from ramet.runtime.intake.calls import GenerateBody
+from ramet.runtime.intake.calls import GenerateBody, SessionParams
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.intake.specs import Constraints
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics_compat.tables import TABLES as COMPAT
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
@@ -101,6 +103,8 @@ def http_api() -> str:
         "/encode",
         "/v1/tokenize",
         "/v1/detokenize",
+        "/open_session",
+        "/close_session",
         "/abort_request",
     ):
         lines += [f"\n## Fields of `POST {path}`\n", *fields_table(ROUTES[path].body)]
@@ -204,12 +208,17 @@ def kinds_of(schema: dict[str, Any]) -> list[str]:
     return [f"array of {inside}" if kind == "array" and inside else kind for kind in kinds]
 
 
-def metrics() -> str:
-    lines = ["# Metrics at `/metrics`\n", "| name | kind | |", "|---|---|---|"]
-    for m in Metrics().collect():
+def compat_table(server: str) -> str:
+    """What --metrics-compat adds."""
+    return "\n".join(names_table(COMPAT[server](Metrics(), "").collect()))
+
+
+def names_table(families: Iterable[Metric]) -> list[str]:
+    lines = ["| name | kind | |", "|---|---|---|"]
+    for m in families:
         name = f"{m.name}_total" if m.type == "counter" else m.name
         lines.append(f"| `{name}` | {m.type} | {m.documentation} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def sampling_table() -> str:
@@ -330,7 +339,6 @@ def performance() -> page.Made:
 PAGES: dict[str, Callable[[], str]] = {
     "options.md": options,
     "http-api.md": http_api,
-    "metrics.md": metrics,
     "performance.md": lambda: performance().page,
 }
 
@@ -344,6 +352,8 @@ def backends_tables() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "metrics": lambda: "\n".join(names_table(Metrics().collect())),
+    **{f"metrics of {server}": partial(compat_table, server) for server in COMPAT},
     "sampling parameters": sampling_table,
     "sampling defaults": sampling_defaults_note,
     "constraints": lambda: "\n".join(fields_table(Constraints)),
@@ -353,6 +363,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "harmless keys": harmless_keys,
     "models of transformers' modules": others_table,
     "fields of /generate": generate_table,
+    "fields of session_params": lambda: "\n".join(fields_table(SessionParams)),
     **{f"fields of {path}": partial(table_of, path) for path in (*OPENAI_PATHS, *LANGUAGE_PATHS)},
     "parsers and templates": parsers_table,
     "tuning figures": tuning_table,

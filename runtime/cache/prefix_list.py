@@ -38,6 +38,8 @@ class SequenceList(RadixTree):
         self._clock += 1
         self._touch(entry)
         self.version += 1
+        if self.watch is not None:
+            self.watch.note(entry)
 
     def drop(self, entry: Node) -> Ints:
         """Forget an entry that nobody leases; its slots are the caller's."""

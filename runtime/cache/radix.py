@@ -10,7 +10,8 @@ children differ in their first p tokens. Each namespace has its own root, so pre
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
+from typing import Protocol
 
 import numpy as np
 
@@ -51,11 +52,24 @@ class Node:
 Path = list[tuple[Node, int]]  # what `walk` yields
 
 
+class Watch(Protocol):
+    """Is told of changes while somebody looks at the tree (watched.py)."""
+
+    def note(self, node: Node) -> None:
+        """It is new, or its run or its parent is another."""
+
+    def note_path(self, node: Node) -> None:
+        """It and all above it were used, or their locks have changed."""
+
+    def note_removed(self, node: Node) -> None: ...
+
+
 class RadixTree:
     """Prefixes of token sequences. All lengths are in tokens and multiples of the page size."""
 
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
+        self.watch: Watch | None = None  # nobody looks
         self.clear()
 
     def clear(self) -> None:
@@ -71,6 +85,20 @@ class RadixTree:
         self.version = 0  # changes whenever a match could
 
     # -- reading ----------------------------------------------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        """Roots do not count."""
+        return self._num_nodes
+
+    @property
+    def clock(self) -> int:
+        """Matches so far: what `Node.used` is compared with."""
+        return self._clock
+
+    def newest_roots(self, num: int) -> list[Node]:
+        """At most so many, one for each namespace; that which came last is first."""
+        return list(islice(reversed(self._roots.values()), num))
 
     def walk(self, tokens: Ints, namespace: Namespace) -> Iterator[tuple[Node, int]]:
         """(child, tokens it shares with the rest of `tokens`) along the longest match; only the last may be partial."""
@@ -113,6 +141,8 @@ class RadixTree:
             node, slots = self._ending(child, common)
             self._touch(node)
             pieces.append(slots)
+        if self.watch is not None:
+            self.watch.note_path(node)
         return node, np.concatenate(pieces) if pieces else _EMPTY
 
     def nodes(self) -> Iterator[Node]:
@@ -143,6 +173,8 @@ class RadixTree:
 
     def lock(self, node: Node) -> None:
         """Keep `node` and everything above it."""
+        if self.watch is not None:
+            self.watch.note_path(node)
         while node.parent is not None:
             if node.locks == 0:
                 self.evictable_tokens -= len(node.run)
@@ -152,6 +184,8 @@ class RadixTree:
         node.locks += 1
 
     def unlock(self, node: Node) -> None:
+        if self.watch is not None:
+            self.watch.note_path(node)
         while node.parent is not None:
             assert node.locks > 0, "unlock without lock"
             node.locks -= 1
@@ -257,6 +291,8 @@ class RadixTree:
         node.parent, node.run, node.slots = upper, node.run[at:], node.slots[at:]
         upper.children[self._key(node)] = node
         self._num_nodes += 1
+        if self.watch is not None:
+            self.watch.note(node)
         return upper
 
     def _grow(self, parent: Node, run: Ints, slots: Ints) -> Node:
@@ -266,6 +302,8 @@ class RadixTree:
         self.version += 1
         self._num_nodes += 1
         self._offer(leaf)
+        if self.watch is not None:
+            self.watch.note(leaf)
         return leaf
 
     def _shorten(self, leaf: Node, keep: int) -> None:
@@ -274,6 +312,8 @@ class RadixTree:
         leaf.run, leaf.slots = leaf.run[:keep], leaf.slots[:keep]
         self._lose_end(leaf)
         self._offer(leaf)
+        if self.watch is not None:
+            self.watch.note(leaf)
 
     def _lose_end(self, leaf: Node) -> None:
         leaf.num_losses += 1
@@ -293,6 +333,8 @@ class RadixTree:
         self.version += 1
         self._num_nodes -= 1
         leaf.removed = True
+        if self.watch is not None:
+            self.watch.note_removed(leaf)
         self._lose_end(leaf)
         self._offer(parent)
         self._drop_empty_root(parent)

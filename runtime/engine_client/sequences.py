@@ -12,13 +12,15 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable
 
-from ramet.ipc.messages import Finish, FinishKind, Opened, Rejected, TextStep, Uid
+from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep, Uid
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime import log
+from ramet.runtime.engine_client.recording import Ended, Recording
 from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics import DEVICE, Metrics
 
 NO_TOKEN_YET = 0.0
 MIXED = "The weights were updated while the prompts of this request were computed: send it again."
@@ -89,6 +91,8 @@ class SequenceTable:
             gaps[sequence.last_s] += 1
             if sequence.last_s == NO_TOKEN_YET:
                 self._metrics.first_token_s.observe(now - sequence.submission.arrival_s)
+                if (recording := sequence.submission.recording) is not None:
+                    recording.first_token_s = recording.first_token_s or now
             sequence.last_s = now
             texts = sequence.texts
             if texts is None:
@@ -112,7 +116,9 @@ class SequenceTable:
             if closed.routes and sequence.texts is not None:
                 sequence.routes = closed.routes
                 sequence.submission.hold(len(closed.routes) // 4)
-            woken.add(self._close(sequence, closed.finish, tail, now))
+            woken.add(self._close(sequence, closed, tail, now))
+            if (recording := sequence.submission.recording) is not None:
+                _record(recording, sequence, closed, step.detokenized)
         if step.closed and self._end_waiters:
             self._wake_end_waiters()
         for submission in woken:
@@ -127,6 +133,8 @@ class SequenceTable:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
             sequence.submission.fail(as_written(ClientError.of(message.error), sequence.prompt))
+            if (recording := sequence.submission.recording) is not None:
+                _record(recording, sequence, None, None)
         self._wake_end_waiters()
 
     def _wake_end_waiters(self) -> None:
@@ -152,13 +160,17 @@ class SequenceTable:
         if opened.spec.hidden is not None and sequence.texts is not None:
             sequence.hidden = HiddenLists(opened)
         self.num_waiting -= 1
+        if sequence.submission.probe:
+            return
         self._metrics.prompt_tokens.add(opened.prompt_tokens)
-        self._metrics.cached_tokens.add(opened.cached_tokens)
+        self._metrics.cached_tokens.add(opened.cached_tokens, DEVICE)
 
-    def _close(self, sequence: Sequence, finish: Finish, tail: str, now: float) -> Submission:
-        submission = sequence.submission
+    def _close(self, sequence: Sequence, closed: Closed, tail: str, now: float) -> Submission:
+        submission, finish = sequence.submission, closed.finish
         sequence.finish, sequence.tail = finish, tail
         self._end(sequence, finish.kind, now)
+        if not finish.aborted and not submission.probe:
+            self._metrics.observe_sequence(closed.times, sequence.num_prompt, sequence.num_generated)
         if finish.aborted and finish.status and not submission.as_batch:
             submission.fail(_failure(finish, sequence.prompt))
         elif sequence.texts is not None and not sequence.fresh:
@@ -175,6 +187,8 @@ class SequenceTable:
             return  # of no client: one that a busy server did not get to would count as a request that was aborted
         latency_s = now - sequence.submission.arrival_s
         self._metrics.sequences.add(1)
+        self._metrics.ended.add(1, kind.value)
+        self._observe_longest(sequence)
         if kind is FinishKind.ABORT:
             self._metrics.aborted.add(1)
         else:
@@ -182,11 +196,29 @@ class SequenceTable:
         if self._log_requests:
             log.LOGGER.info(_line(sequence, kind, latency_s))
 
+    def _observe_longest(self, sequence: Sequence) -> None:
+        """Of a request, when the last of its sequences has ended."""
+        submission = sequence.submission
+        submission.longest = max(submission.longest, sequence.num_generated)
+        if not submission.num_open:
+            self._metrics.longest_outputs.observe(submission.longest)
+
     def _observe(self, gaps: dict[float, int], now: float) -> None:
         self._metrics.generated_tokens.add(sum(gaps.values()))
         for last_s, num in gaps.items():
             if last_s != NO_TOKEN_YET:
                 self._metrics.token_gap_s.observe(now - last_s, num)
+
+
+def _record(recording: Recording, sequence: Sequence, closed: Closed | None, detokenized: Span | None) -> None:
+    """The end of a sequence that is traced. `closed` None: it was refused before the scheduler got it."""
+    finish, times = (closed.finish, closed.times) if closed is not None else (None, SequenceTimes())
+    recording.add(
+        Ended(sequence.index, sequence.sample, finish, times, detokenized),
+        prompt_tokens=sequence.num_prompt,
+        cached_tokens=sequence.num_cached,
+        new_tokens=sequence.num_generated,
+    )
 
 
 def as_written(error: ClientError, prompt: Prompt) -> ClientError:
@@ -228,6 +260,7 @@ def _line(sequence: Sequence, kind: FinishKind, latency_s: float) -> str:
         completion_tokens=sequence.num_generated,
         latency_s=latency_s,
         ending=kind.value,
+        trace_id=trace.trace_id if (trace := sequence.submission.trace) is not None else "",
     )
 
 

@@ -16,10 +16,12 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ramet.ipc.messages import Uid
+from ramet.ipc.stats import WaitKind
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Namespace, Node
 from ramet.runtime.scheduler.contexts import FirstGroup, memory_of_parts
@@ -229,10 +231,54 @@ class Admitted:
     running: RunningRequest
 
 
+class WaitReason(NamedTuple):
+    """Why a request waits, for metrics and for people."""
+
+    kind: WaitKind
+    text: str
+
+
+JUST_ARRIVED = WaitReason(WaitKind.ARRIVAL, "has just arrived")
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
-    reason: str
+    reason: WaitReason
     full: bool  # no request behind it can be admitted either
+
+
+class WaitReasons:
+    """Why each request of the queue waits, as the last step found."""
+
+    def __init__(self) -> None:
+        self._refused: dict[Uid, WaitReason] = {}
+        self._others = JUST_ARRIVED  # of those that were not asked
+
+    def begin(self) -> None:
+        """Of a new step."""
+        self._refused.clear()
+        self._others = JUST_ARRIVED
+
+    def note(self, uid: Uid, reason: WaitReason) -> None:
+        self._refused[uid] = reason
+
+    def end(self, kind: WaitKind, text: str) -> None:
+        """Nobody else is asked in this step."""
+        self._others = WaitReason(kind, text)
+
+    def of(self, uid: Uid) -> str:
+        return self._refused.get(uid, self._others).text
+
+    def counts(self, waiting: WaitingQueue) -> tuple[tuple[str, int], ...]:
+        """How many wait for what; together they are all that wait."""
+        found = Counter(reason.kind for uid, reason in self._refused.items() if waiting.get(uid) is not None)
+        found[WaitKind.WEIGHTS] = waiting.num_held
+        found[self._others.kind] += len(waiting) - found.total()
+        return tuple((kind.value, num) for kind, num in found.items() if num)
+
+
+def _refused(kind: WaitKind, text: str, *, full: bool = False) -> Refused:
+    return Refused(WaitReason(kind, text), full)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +327,10 @@ class Admission:
         self._contexts: dict[Namespace, _Contexts] = {}  # of this step, by key
         self._num_looked_up = 0
         self._drains = False  # in this step: who waited longest needs a slot of an adapter
+        self._now_s = 0.0
 
-    def begin(self) -> None:
+    def begin(self, now_s: float) -> None:
+        self._now_s = now_s
         table, rows = self._running.table, self._running.rows
         remaining = np.minimum(table.limits[rows] - table.planned_totals[rows], CLIP_NEW_TOKENS)
         self._reserved = int((remaining * self.ratio.value).astype(np.int64).sum())
@@ -300,20 +348,22 @@ class Admission:
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
-            return Refused(f"finds all {len(self._running)} rows of --max-running-requests taken", full=True)
+            return _refused(
+                WaitKind.ROWS, f"finds all {len(self._running)} rows of --max-running-requests taken", full=True
+            )
         if request.params.penalised and not self._running.num_free_penalty_slots:
-            return Refused("finds all places of --max-penalised-requests taken", full=False)
+            return _refused(WaitKind.PENALTIES, "finds all places of --max-penalised-requests taken")
         if self._num_kept_out >= MAX_KEPT_OUT and self._is_new_program(request):
-            return Refused(f"is behind {self._num_kept_out} programs that wait for memory as well", full=False)
+            return _refused(WaitKind.PROGRAMS, f"is behind {self._num_kept_out} programs that wait for memory as well")
         first, namespace = request.first_group, request.namespace
         if first is not None and self._num_looked_up >= MAX_LOOKED_UP and namespace + first.key not in self._contexts:
-            return Refused(f"waits for a step that looks up its {len(first.contexts)} contexts", full=False)
+            return _refused(WaitKind.CONTEXTS, f"waits for a step that looks up its {len(first.contexts)} contexts")
         if not self._place_adapter(request):
             num = self._running.adapters.num_slots
-            return Refused(f"waits for one of the {num} adapters of --max-loras-per-batch to end", full=False)
+            return _refused(WaitKind.ADAPTERS, f"waits for one of the {num} adapters of --max-loras-per-batch to end")
         gain = self._worth_waiting(request)
         if gain:
-            return Refused(f"waits for {gain} tokens of prefix that another request is computing", full=False)
+            return _refused(WaitKind.PREFIX, f"waits for {gain} tokens of prefix that another request is computing")
         return self._run(request)
 
     def _place_adapter(self, request: Request) -> bool:
@@ -399,10 +449,14 @@ class Admission:
             return None
         self._num_kept_out += 1
         why = f"needs {needed} tokens of memory, {max(self._spare - kept, 0)} are left beside what programs may add"
-        return Refused(why, full=False)
+        return _refused(WaitKind.PROGRAMS, why)
 
     def _is_full(self, needed: int) -> Refused:
-        return Refused(f"needs {needed} tokens of memory, {max(self._spare, 0)} are not promised to others", full=True)
+        return _refused(
+            WaitKind.MEMORY,
+            f"needs {needed} tokens of memory, {max(self._spare, 0)} are not promised to others",
+            full=True,
+        )
 
     @property
     def _spare(self) -> int:
@@ -420,6 +474,7 @@ class Admission:
         return self._follow_ups.expected(request.spec.follow_up.kind, int(added), request.num_calls + 1)
 
     def _begins(self, request: Request) -> None:
+        request.times.admitted_s = request.times.admitted_s or self._now_s
         self._policy.admitted(request)
         self._computing.append((request, request.namespace))
         self._is_announced = False

@@ -62,16 +62,14 @@ class Constraints:
                 for constraint, request in self.compiling.pop(compiling):
                     yield request, self._begin(request, constraint, compiling.outcome)
 
-    @property
-    def num_waiting(self) -> int:
-        """Requests whose constraint is being compiled."""
-        return sum(map(len, self.compiling.values()))
-
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
+        return next((reason for request, reason in self.all_waiting() if request.uid == uid), "")
+
+    def all_waiting(self) -> list[tuple[Request, str]]:
+        """Requests whose constraints are being compiled, and why each waits."""
         entries = (entry for waiting in self.compiling.values() for entry in waiting)
-        kind = next((constraint.kind.value for constraint, request in entries if request.uid == uid), "")
-        return f"its {kind} is being compiled" if kind else ""
+        return [(request, f"its {constraint.kind.value} is being compiled") for constraint, request in entries]
 
     def remove(self, uid: Uid) -> Request | None:
         """A request that waits for its constraint, which it does no longer."""

@@ -1,14 +1,15 @@
 """What the server may ask of the scheduler beside generating: a handler for each type of message. Decides nothing."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Control, ControlReply, FlushCache
 
-Answer = dict[str, object]
+Answer = dict[str, object] | msgspec.Struct
 M = TypeVar("M", bound=Control)
 
 
@@ -39,7 +40,7 @@ class ControlHandler:
         self._handlers[type(message)](message)
 
     def reply(self, call: int, answer: Answer, ok: bool = True) -> None:
-        self._server.send(ControlReply(call, ok, json.dumps(answer).encode()))
+        self._server.send(ControlReply(call, ok, msgspec.json.encode(answer)))
 
     def _flush_later(self, message: FlushCache) -> None:
         self.flushes.append(_Flush(message.call, self._clock() + message.timeout_s))

@@ -46,6 +46,11 @@ class FollowUps:
         return [kept.lease for kept in self._all()]
 
     @property
+    def kept_until(self) -> list[tuple[Lease, float]]:
+        """Each with its end, by the clock."""
+        return [(kept.lease, kept.until_s) for kept in self._all()]
+
+    @property
     def wait_s(self) -> float:
         """Until the first of them ends; inf: there is none."""
         return max(0.0, min((kept.until_s for kept in self._all()), default=inf) - self._clock())

@@ -29,6 +29,7 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.spec import RequestSpec
+from ramet.ipc.stats import WaitKind
 from ramet.runtime import log
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PageAllocator, RowAllocator
@@ -38,7 +39,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.adapters import Adapters
-from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue
+from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.constraints import Constraints, MaskThread
@@ -51,17 +52,17 @@ from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter
-from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, seed_of_sample
+from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, StageTimes, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.states import RowStates
+from ramet.runtime.scheduler.view import LiveView
 from ramet.runtime.scheduler.weights import WeightUpdates
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
-JUST_ARRIVED = "has just arrived"
 
 
 class Inbox(Protocol):
@@ -141,23 +142,27 @@ class Scheduler:
         self._decode_planner = DecodePlanner(self.running, eos_ids)
         self._results = Results(
             self.running, self.leases, self.follow_ups, self._stopping, ReturnedRoutes(runner.routes), detokenizer,
-            runner.pooler,
+            runner.pooler, clock,
         )  # fmt: skip
         self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.pausing = Pausing(self.running, self.waiting, self._apply_in_flight)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
+        self._why = WaitReasons()
         self.reporter = Reporter(
             server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
-            self.pausing,
+            self.pausing, self._why,
         )  # fmt: skip
         self._masks = MaskThread(self.running, runner.vocab_size)
-        self._refusals: dict[Uid, str] = {}  # uid -> why it was refused in the last step that asked
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
-        self._queue_wait_reason = JUST_ARRIVED  # of those that were not asked
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self._control = control = ControlHandler(server, clock, self.flush)
         control.on(GetState, lambda message: control.reply(message.call, self.state()))
         control.on(LocateSequence, self._locate)
+        self.view = LiveView(
+            self.cache, self.running, self.waiting, self._why, self._constraints, self.leases, self.follow_ups,
+            self.pausing, clock,
+        )  # fmt: skip
+        self.view.register(control)
         self._adapters.register(control)
         self.pausing.register(control)
         self._weights = WeightUpdates(
@@ -179,12 +184,7 @@ class Scheduler:
     @property
     def waits(self) -> bool:
         """Nothing can be computed before something arrives, or what is kept for follow-ups ends."""
-        return self.idle or self.waits_for_kept or (bool(self._paused) and self._in_flight is None)
-
-    @property
-    def _paused(self) -> str:
-        """Why no step is to be expected, whoever waits; empty: nothing keeps from one."""
-        return self.pausing.why_no_steps if self.pausing.why or self.waiting.num_held else ""
+        return self.idle or self.waits_for_kept or (bool(self.reporter.paused) and self._in_flight is None)
 
     @property
     def kept(self) -> list[Lease]:
@@ -312,8 +312,8 @@ class Scheduler:
 
     def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""
-        queued = self._refusals.get(uid, self._queue_wait_reason)
-        return where(uid, self.waiting, self._constraints, self.running, queued=queued, paused=self.pausing.why)
+        queued, paused = self._why.of(uid), self.pausing.why
+        return where(uid, self.waiting, self._constraints, self.running, queued=queued, paused=paused)
 
     # -- one turn ---------------------------------------------------------------------------------------------------
 
@@ -346,7 +346,7 @@ class Scheduler:
         waited = time.perf_counter()
         result = launched.pending.result()
         ran = time.perf_counter()
-        self._results.apply(launched.step, result)
+        self._results.apply(launched.step, result, launched.begun_s)
         self._admission.ratio.step()
         if self._pace is not None:
             self._pace.applied(launched.step.batch.load, launched.begun_s)
@@ -356,8 +356,8 @@ class Scheduler:
     def _plan(self) -> Step | None:
         """Decide what runs next: every decoding request one token, then prompts by chunks, then new requests."""
         if self.pausing.why:
-            self._refusals.clear()
-            self._queue_wait_reason = self.pausing.why
+            self._why.begin()
+            self._why.end(WaitKind.PAUSE, self.pausing.why)
             return None
         if self._boundary is not None:
             for request in self.running.take_outgrown():
@@ -374,9 +374,10 @@ class Scheduler:
             step_time = self._pace.beside(self.running.table, decoding)
             budget = PrefillBudget(self.chunk, self._hidden_size, step_time)
         prefills = [prefill for running in self.running.prefilling for prefill in budget.take(running)]
-        self._refusals.clear()
+        self._why.begin()
         if retracted:
-            self._queue_wait_reason = f"memory ran out: {len(retracted)} running requests were retracted in this step"
+            fact = f"memory ran out: {len(retracted)} running requests were retracted in this step"
+            self._why.end(WaitKind.RETRACTION, fact)
             self._admission.ratio.retracted(self.running)
         elif self.waiting.num_ready:
             prefills += self._admit(budget)
@@ -390,20 +391,20 @@ class Scheduler:
     def _admit(self, budget: PrefillBudget) -> list[Prefill]:
         """Run waiting requests in the policy's order while prefill tokens, memory and rows last."""
         prefills: list[Prefill] = []
-        self._queue_wait_reason = JUST_ARRIVED
         if not self.running.num_free_rows:
-            self._queue_wait_reason = f"all {len(self.running)} rows of --max-running-requests are taken"
+            self._why.end(WaitKind.ROWS, f"all {len(self.running)} rows of --max-running-requests are taken")
             return prefills
         if budget.tokens <= 0:
-            self._queue_wait_reason = self._no_budget
+            self._why.end(WaitKind.PREFILL_BUDGET, self._no_budget)
             return prefills
-        self._admission.begin()
-        for request in self._policy.order(self.waiting, self._clock()):
+        now_s = self._clock()
+        self._admission.begin(now_s)
+        for request in self._policy.order(self.waiting, now_s):
             if budget.tokens <= 0:
-                self._queue_wait_reason = self._no_budget
+                self._why.end(WaitKind.PREFILL_BUDGET, self._no_budget)
                 break
-            if self._pace is not None and (reason := self._pace.refusal(self.running, request)):
-                self._queue_wait_reason = self._refusals[request.uid] = reason
+            if self._pace is not None and (fact := self._pace.refusal(self.running, request)):
+                self._why.end(WaitKind.PACE, fact)
                 break
             match self._admission.try_add(request):
                 case Admitted(running):
@@ -411,9 +412,9 @@ class Scheduler:
                     if not request.groups and self._results.open(running):
                         prefills += budget.take(running)
                 case Refused(reason, full):
-                    self._refusals[request.uid] = reason
+                    self._why.note(request.uid, reason)
                     if full:
-                        self._queue_wait_reason = f"is behind a request that {reason}"
+                        self._why.end(reason.kind, f"is behind a request that {reason.text}")
                         break
         return prefills
 
@@ -431,8 +432,8 @@ class Scheduler:
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
         if self._control.flushes:
-            self._control.settle(self.idle or (bool(self._paused) and not len(self.running)))
-        self.reporter.send(self.idle, self._paused)
+            self._control.settle(self.idle or (bool(self.reporter.paused) and not len(self.running)))
+        self.reporter.send(self.idle)
 
     def _give_way(self, alone: bool) -> bool:
         """Memory is short: see RunningSet."""
@@ -448,7 +449,7 @@ class Scheduler:
 
     def _enqueue(self, message: Admit) -> None:
         prompt = np.array(unpack_ids(message.ids), dtype=np.int32)
-        spec = message.spec
+        spec, now_s = message.spec, self._clock()
         num_calls = self.follow_ups.came(spec.follow_up) if spec.follow_up is not None else 0
         given = spec.params.sampling_seed
         base = given if given is not None else int(self._seeds.integers(1 << 63))
@@ -471,6 +472,7 @@ class Scheduler:
                 groups=groups,
                 first_group=first,
                 boundary=self._boundary,
+                times=StageTimes(now_s, message.tokenized, message.traced),
             )
             request.num_calls = num_calls
             if refusal:

@@ -81,6 +81,11 @@ class PrefixLeases:
         return [each.lease for each in self.claimed.values() if each.lease is not None]
 
     @property
+    def kept(self) -> list[tuple[Lease, float]]:
+        """Each with its deadline, by the clock."""
+        return [(each.lease, each.deadline_s) for each in self.claimed.values() if each.lease is not None]
+
+    @property
     def num_tokens(self) -> int:
         """Tokens that the leases hold; what they share counts once."""
         return self._cache.tokens_of(self.leases)

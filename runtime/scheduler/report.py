@@ -4,16 +4,17 @@ Knows every part read-only. Says a line for each step with prefill, one for ever
 sends Stats at most once a second and when it becomes idle.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from msgspec.structs import asdict
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.stats import Stats
+from ramet.ipc.stats import STEP_BOUNDS, Stats
 from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.admission import WINDOW, WaitingQueue
+from ramet.runtime.scheduler.admission import WINDOW, WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.pausing import Pausing
@@ -37,13 +38,16 @@ class Reporter:
         results: Results,
         constraints: Constraints,
         pausing: Pausing,
+        why_waiting: WaitReasons,
     ) -> None:
         self._server, self._clock = server, clock
         self._cache, self._running, self._leases = cache, running, leases
         self._waiting, self._results, self._constraints = waiting, results, constraints
-        self._pausing = pausing
+        self._pausing, self._why_waiting = pausing, why_waiting
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
+        self.step_sizes = [0] * (len(STEP_BOUNDS) + 1)  # steps by the tokens that they computed
+        self.step_tokens = 0
         self.prefill_s = 0.0  # of the steps that computed them
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._sent_s = 0.0
@@ -55,21 +59,30 @@ class Reporter:
 
     def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
         """Account for one applied step."""
+        num_prefill = step.num_prefill_tokens
+        num_computed = num_prefill + step.num_rows - len(step.prefills)
         self.steps += 1
-        self.prefill_tokens += step.num_prefill_tokens
+        self.prefill_tokens += num_prefill
+        self.step_sizes[bisect_left(STEP_BOUNDS, num_computed)] += 1
+        self.step_tokens += num_computed
         self.phase_seconds["plan"] += plan_s
         self.phase_seconds["forward"] += result.phases.get("forward", run_s)
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += apply_s
-        if step.num_prefill_tokens:
+        if num_prefill:
             self.prefill_s += run_s
-            log.LOGGER.info(self._line("Prefill", len(step.prefills), step.num_prefill_tokens, None))
+            log.LOGGER.info(self._line("Prefill", len(step.prefills), num_prefill, None))
         elif self.steps % DECODE_INTERVAL == 0:
             log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
 
+    @property
+    def paused(self) -> str:
+        """Why no step is to be expected, whoever waits; empty: nothing keeps from one."""
+        return self._pausing.why_no_steps if self._pausing.why or self._waiting.num_held else ""
+
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle or paused."""
-        now, used, paused = self._clock(), self._used(), self._pausing.why_no_steps
+        now, used, paused = self._clock(), self._used(), self.paused
         is_news = idle != self._sent_idle or paused != self._sent_paused
         is_news = is_news or (idle and used != self._sent_used)  # a client's lease has ended
         if now - self._sent_s < STATS_INTERVAL_S and not is_news:
@@ -83,7 +96,7 @@ class Reporter:
 
     def stats(self) -> Stats:
         """Every counter as it is now."""
-        paused = self._pausing.why_no_steps
+        paused = self.paused
         cache, results, leases = self._cache, self._results, self._leases
         held = leases.held() if leases.claimed else NOTHING_HELD
         first = self._waiting.first(WINDOW)
@@ -100,14 +113,17 @@ class Reporter:
             total_tokens=cache.total_tokens,
             evictable_tokens=cache.tree.evictable_tokens,
             last_gen_throughput=self._rate,
+            waiting_by_reason=self._why_waiting.counts(self._waiting),
+            step_sizes=tuple(self.step_sizes),
+            step_tokens=self.step_tokens,
             paused_requests=len(self._running) + len(self._waiting) if paused else 0,
             paused=paused,
             waiting_tokens=self._waiting.num_tokens,
             waiting_uncached_tokens=self._waiting.num_tokens - sum(each.match_length for each in first),
             prefill_left_tokens=sum(each.target - each.scheduled for each in self._running if each.prefilling),
             retracted_requests=sum(each.num_retractions > 0 for each in first),
-            compiling_requests=self._constraints.num_waiting,
-            adapters_in_slots=self._running.adapters.num_taken,
+            compiling_requests=sum(map(len, self._constraints.compiling.values())),
+            adapters_in_slots=len(self._running.adapters.taken),
             prefill_seconds=self.prefill_s,
             generated_tokens=results.generated_tokens,
             finished_requests=results.finished_requests,
@@ -122,11 +138,15 @@ class Reporter:
             penalty_slots=self._running.num_penalty_slots,
             cached_tokens_in_tree=cache.tree_tokens,
             free_tokens=cache.free_tokens,
+            lookups=cache.tree.clock,
+            phase_seconds=dict(self.phase_seconds),
         )
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
-        return {**asdict(self.stats()), "phase_seconds": dict(self.phase_seconds)}
+        stats = self.stats()
+        by_reason = dict(stats.waiting_by_reason)
+        return {**asdict(stats), "waiting_by_reason": by_reason}
 
     def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
         cached = self._results.cached_tokens

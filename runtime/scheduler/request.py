@@ -11,6 +11,7 @@ tree and no device. M rows, L context length rounded up to pages; row 0 is paddi
     slots[row]    [0, applied)  computed      [applied, scheduled)  being computed      [scheduled, allocated)  taken
 """
 
+import os
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy as np
 from ramet.ipc.messages import Finish, Logprobs, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
+from ramet.ipc.times import PrefillChunk, SequenceTimes, Span
 from ramet.runtime.arrays import Doubles, Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Node
@@ -41,6 +43,31 @@ class Constrained:
     output: ConstrainedOutput
     unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
     failure: Finish | None = None  # why no mask could be made for its next token
+
+
+MAX_CHUNKS = 64  # of one sequence that are told
+
+
+class StageTimes:
+    """When a request passed each stage of the scheduler; the first time counts. 0.0: it has not.
+
+    `chunks`: of one that is traced, steps that computed tokens of it.
+    """
+
+    __slots__ = ("admitted_s", "chunks", "prefilled_s", "queued_s", "tokenized")
+
+    def __init__(self, queued_s: float = 0.0, tokenized: Span | None = None, traced: bool = False) -> None:
+        self.queued_s, self.tokenized = queued_s, tokenized
+        self.admitted_s = self.prefilled_s = 0.0
+        self.chunks: list[PrefillChunk] | None = [] if traced else None
+
+    def computed(self, start_s: float, end_s: float, num_tokens: int) -> None:
+        if self.chunks is not None and len(self.chunks) < MAX_CHUNKS:
+            self.chunks.append(PrefillChunk(max(start_s, self.admitted_s), end_s, num_tokens))
+
+    def until(self, ended_s: float) -> SequenceTimes:
+        times, chunks = (self.queued_s, self.admitted_s, self.prefilled_s, ended_s), tuple(self.chunks or ())
+        return SequenceTimes(os.getpid(), *times, self.tokenized, chunks)
 
 
 class Request:
@@ -79,6 +106,7 @@ class Request:
         "seed",
         "spec",
         "tail_bytes",
+        "times",
         "tokens",
         "uid",
         "wanted",
@@ -98,8 +126,10 @@ class Request:
         groups: tuple[Group, ...] = (),
         first_group: FirstGroup | None = None,
         boundary: int | None = None,
+        times: StageTimes | None = None,
     ) -> None:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
+        self.times = times or StageTimes()
         self.tokens = prompt
         self.prompt_len = len(prompt)
         self.boundary = boundary  # tokens beyond which all of its keys are others; None: there is no such length

@@ -10,7 +10,7 @@ characters.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -136,8 +136,9 @@ class Results:
         routes: ReturnedRoutes,
         detokenizer: Outbox,
         pooler: Pooler | None,
+        clock: Callable[[], float],
     ) -> None:
-        self._routes, self._pooler = routes, pooler
+        self._routes, self._pooler, self._clock = routes, pooler, clock
         self._running, self.leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
@@ -153,8 +154,11 @@ class Results:
 
     # -- a step -----------------------------------------------------------------------------------------------------
 
-    def apply(self, step: Step, result: StepResult) -> None:
-        """Advance every row that still is what the step was planned for; requests that end give their rows back."""
+    def apply(self, step: Step, result: StepResult, begun_s: float = 0.0) -> None:
+        """Advance every row that still is what the step was planned for; requests that end give their rows back.
+
+        `begun_s`: when its planning began.
+        """
         rows, table = step.batch.rows, self._running.table
         alive = (table.uids[rows] == step.uids) & (table.epochs[rows] == step.epochs)
         if alive.all():
@@ -170,8 +174,11 @@ class Results:
         if ends:
             going = alive.copy()
             going[list(ends)] = False
+        now_s = self._clock() if len(step.prefills) else 0.0
         for index in step.prefills[going[step.prefills]]:
-            self._publish(self._running.at(rows[index]))
+            running = self._running.at(rows[index])
+            running.request.times.computed(begun_s, now_s, int(step.batch.num_new[index]))
+            self._publish(running, now_s)
         draws, tokens = step.batch.draws, result.tokens
         if not going.all():
             kept = going[draws]
@@ -187,11 +194,14 @@ class Results:
             self._end(self._running.at(rows[index]), ends[index])
         self._running.left.confirm(step.number)
 
-    def _publish(self, running: RunningRequest) -> None:
+    def _publish(self, running: RunningRequest, now_s: float) -> None:
         """Share what is computed of its prompt; the lease that it asked for begins with the last of it."""
         self._running.publish(running)
-        if running.uid in self.leases.open and running.applied >= running.request.prompt_len:
-            self.leases.begin(running.request)
+        request = running.request
+        if running.applied >= request.prompt_len:
+            request.times.prefilled_s = request.times.prefilled_s or now_s
+            if running.uid in self.leases.open:
+                self.leases.begin(request)
 
     def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
         draws = step.batch.draws
@@ -397,7 +407,7 @@ class Results:
             (self.leases.withdraw if finish.aborted else self.leases.keep)(request.uid)
         self.finished_requests += 1
         ended = replace(finish, num_retractions=request.num_retractions)
-        self._news.closed.append(Closed(request.uid, ended, routes))
+        self._news.closed.append(Closed(request.uid, ended, routes, request.times.until(self._clock())))
 
 
 def _packed(uid: Uid, of_prompt: bool, ids: Ints, values: PlaceLogprobs) -> Logprobs:

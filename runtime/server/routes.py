@@ -4,6 +4,7 @@ from functools import cache
 
 from aiohttp import web
 
+from ramet.ipc.live import PrefixFound
 from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.language.replies import Ended, LanguageReply, RenderedPrompt, SelectReply
@@ -13,9 +14,12 @@ from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages
 from ramet.runtime.server.http.service import Access, Named, Operation, Route, Service
 from ramet.runtime.server.language import handlers as language
+from ramet.runtime.server.live import handlers as live
+from ramet.runtime.server.live.feed import LiveEvent
 from ramet.runtime.server.native import adapters, admin, pausing, weights
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
+from ramet.runtime.server.native.sessions import CloseBody, OpenBody, close_session, open_session
 from ramet.runtime.server.openai import pooled_replies as pooled
 from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
@@ -49,6 +53,8 @@ def _document() -> bytes:
 
 ROUTES: dict[str, Route] = {
     "/generate": Route(WRITE, generate, GenerateBody, GenerateReply | list[GenerateReply], GenerateReply),
+    "/open_session": Route(POST, open_session, OpenBody, str),
+    "/close_session": Route(POST, close_session, CloseBody),
     "/language/generate": Route(
         POST, language.generate, LanguageGenerateBody, LanguageReply | list[LanguageReply], LanguageReply
     ),
@@ -78,7 +84,7 @@ ROUTES: dict[str, Route] = {
     "/ping": Route(EITHER, admin.health, reply=admin.Status, access=Access.OPEN),
     "/version": Route(GET, admin.version, reply=admin.Version, access=Access.OPEN),
     "/health_generate": Route(GET, admin.health_generate, reply=admin.Status),
-    "/ready": Route(GET, admin.ready, reply=admin.Status, access=Access.READ),
+    "/ready": Route(GET, admin.ready, reply=admin.Status, access=Access.OPEN),
     "/metrics": Route(GET, admin.metrics, access=Access.OPEN),
     "/get_model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
     "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
@@ -106,6 +112,10 @@ ROUTES: dict[str, Route] = {
     "/openapi.json": Route(GET, openapi_json, access=Access.READ),
     "/": Route(GET, pages.root, reply=pages.Root, access=Access.OPEN),
     "/ui": Route(GET, pages.index, access=Access.OPEN),
+    "/ui/live": Route(GET, live.live, event=LiveEvent, access=Access.READ),
+    "/ui/history": Route(GET, live.history, reply=live.LastHour, access=Access.READ),
+    "/ui/prefix": Route(POST, live.prefix, live.PrefixBody, PrefixFound),
+    "/ui/node": Route(POST, live.node, live.NodeBody, live.NodeText, access=Access.ADMIN),
 }
 
 NAMED: dict[str, Named] = {

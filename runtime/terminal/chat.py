@@ -30,7 +30,7 @@ OF_A_CLIENT = frozenset({"api_key", "served_model_name"})  # options that mean s
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    args, space = parse_with(_parser(), argv, env)
+    args, space = parse_with(make_parser(), argv, env)
     conversation = Conversation(space.system, dict(map(read_field, space.set)))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))  # a server of our own ends with the chat
@@ -118,7 +118,7 @@ def _options(space: argparse.Namespace) -> list[str]:
     return given
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
     parser = serve_parser("ramet chat", DESCRIPTION)
     parser.add_argument("url", nargs="?", help="address of a running server, as http://127.0.0.1:30000", metavar="URL")
     parser.add_argument("--system", help="the system prompt", default="", metavar="TEXT")

@@ -5,6 +5,7 @@ it arrives as `closed`. Knows uids, no prompts and no clients. A sequence lives 
 stop token arrives in the same step as the Closed that names it.
 """
 
+import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
@@ -25,6 +26,7 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
@@ -52,12 +54,14 @@ class Detokenizer:
         self._push: dict[int, Callable[[int], str]] = {}  # uid -> the push of its output: one look-up a token
         self._logprob_texts: dict[int, LogprobTexts] = {}  # of uids whose log-probabilities come with texts
         self._token_text = lru_cache(CACHED_TEXTS)(self._decode_one)
+        self._pid = os.getpid()
 
     @property
     def num_open(self) -> int:
         return len(self._outputs)
 
     def step(self, step: TokenStep) -> TextStep:
+        began_s = time.monotonic() if step.closed else 0.0
         for opened in step.opened:
             self._open(opened)
         push, uids, tokens = self._push, step.uids, unpack_ids(step.tokens)
@@ -69,7 +73,10 @@ class Detokenizer:
         with_texts = [self._with_texts(each) for each in step.opened]
         logprobs = [self._texts_of(each) if each.uid in self._logprob_texts else each for each in step.logprobs]
         tails = [self._close(closed) for closed in step.closed]
-        return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden, step.weights)
+        span = Span(self._pid, began_s, time.monotonic()) if step.closed else None
+        return TextStep(
+            uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden, span, step.weights
+        )
 
     def _open(self, opened: Opened) -> None:
         decoder = self._decoder(opened)

@@ -6,6 +6,7 @@ takes the same path as Generate, so it cannot overtake its request. One bad requ
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Callable
 
@@ -38,6 +39,7 @@ from ramet.ipc.messages import (
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.spec import Namespace
+from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
@@ -73,9 +75,11 @@ class Encoder:
     ) -> None:
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
         self._clock, self._quiet_until = clock, -math.inf
+        self._pid = os.getpid()
         self.segments = SegmentEncoder(tokenizer, limits, self._chats)
 
     def admit(self, request: Generate) -> Admit | Rejected:
+        began_s = time.monotonic()
         try:
             ids, tail = self._prompt(request), b""
             if request.contexts:
@@ -101,7 +105,9 @@ class Encoder:
                 check_routes(spec.expert_routes, len(ids), new, len(request.uids), self._limits.routes)
         except ClientError as error:
             return Rejected(request.uids, error.record)
-        return Admit(request.uids, spec, pack_ids(ids), request.embeds, request.arrival_s, tail, request.contexts)
+        packed, tokenized = pack_ids(ids), Span(self._pid, began_s, time.monotonic())
+        given = request.arrival_s, tail, request.contexts, request.traced
+        return Admit(request.uids, spec, packed, request.embeds, *given, tokenized)
 
     def admit_all(self, batch: GenerateAll) -> list[Admit] | list[Rejected]:
         """All of them; or the refusal of the first bad prompt, as that of every other one too."""

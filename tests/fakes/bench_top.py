@@ -25,6 +25,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
+from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
@@ -82,11 +83,20 @@ class BenchTop:
         self.routes: dict[int, bytes] = {}  # of those that asked for experts, when they have ended
         self.finish: dict[int, Finish] = {}
         self.finish_order: list[int] = []
+        self.times: dict[int, SequenceTimes] = {}  # when they have ended
         self.replies: list[ControlReply] = []
         self.told: list[TokenStep] = []  # every message to the detokenizer, in order
 
     def add(
-        self, uid: int, prompt: list[int], num_new: int, *, n: int = 1, contexts: Contexts = (), **more: Any
+        self,
+        uid: int,
+        prompt: list[int],
+        num_new: int,
+        *,
+        n: int = 1,
+        contexts: Contexts = (),
+        traced: bool = False,
+        **more: Any,
     ) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
         spec = make_spec(**{"max_new_tokens": num_new, "temperature": 0.0, "n": n, **more})
@@ -95,7 +105,8 @@ class BenchTop:
             assert self._tokenizer is not None
             prompt, tail = take_tail(self._tokenizer, prompt, self.runner.vocab_size, num_new)
             self.runner.heals = True
-        self.inbox.send(Admit(uids, spec, pack_ids(prompt), arrival_s=self.clock(), tail=tail, contexts=contexts))
+        given = {"arrival_s": self.clock(), "tail": tail, "contexts": contexts, "traced": traced}
+        self.inbox.send(Admit(uids, spec, pack_ids(prompt), **given))
 
     @property
     def reserve_ratio(self) -> float:
@@ -138,7 +149,7 @@ class BenchTop:
                 self.hidden[states.uid].add(states)
             for closed in step.closed:
                 assert closed.uid in self.opened and closed.uid not in self.finish, f"{closed.uid} closed out of turn"
-                self.finish[closed.uid] = closed.finish
+                self.finish[closed.uid], self.times[closed.uid] = closed.finish, closed.times
                 if self.opened[closed.uid].spec.expert_routes is not None:
                     self.routes[closed.uid] = closed.routes
                 self.finish_order.append(closed.uid)

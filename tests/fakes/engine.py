@@ -5,15 +5,19 @@ drives it with `step`. Tokens and texts follow formulas, so a test knows what mu
 """
 
 import asyncio
+import os
 import random
+import time
 from array import array
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import orjson
 
 from ramet.ipc.channel import Codec, encode
 from ramet.ipc.errors import ErrorRecord
+from ramet.ipc.live import LiveState, NodeRow, NodeTokens, PrefixFound, SequenceRow, TreeChanges
 from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
@@ -26,22 +30,21 @@ from ramet.ipc.messages import (
     ControlReply,
     Detokenize,
     DetokenizeReply,
-    DropAdapter,
     Finish,
     FinishKind,
-    FlushCache,
     Generate,
     GetState,
     HiddenStates,
     HoldRequests,
     Limits,
-    LoadAdapter,
     LocateSequence,
     Logprobs,
+    MatchPrefix,
     Opened,
     PauseGeneration,
     PlaceWeights,
     PromptReply,
+    ReadNode,
     ReadWeights,
     Rejected,
     Render,
@@ -56,10 +59,13 @@ from ramet.ipc.messages import (
     ToServer,
     ToTokenizer,
     Turn,
+    Unwatch,
+    Watch,
     pack_ids,
     unpack_ids,
 )
 from ramet.ipc.spec import HiddenMode, PoolingTask
+from ramet.ipc.times import PrefillChunk, SequenceTimes, Span
 
 VOCAB = 512
 HIDDEN = 4
@@ -152,6 +158,12 @@ def joined(segments: list[Segment]) -> str:
     return "".join(texts)
 
 
+def live_state(nodes: list[NodeRow], begins: bool = True, waiting: tuple[SequenceRow, ...] = ()) -> LiveState:
+    tokens = sum(node.tokens for node in nodes)
+    tree = TreeChanges(begins, nodes, [], [], True, len(nodes), tokens, 0, 1)
+    return LiveState(tree, 0, len(waiting), 0, [], list(waiting), {each.reason: 1 for each in waiting}, [])
+
+
 class Door:
     """An outbox of the server whose messages the engine reads."""
 
@@ -170,13 +182,17 @@ class FakeEngine:
         self.sent: list[tuple[int, Any]] = []  # (tokenizer worker or -1, message)
         self.running: dict[int, Generate] = {}
         self.made: dict[int, int] = {}  # uid -> tokens so far
+        self.came: dict[int, Span] = {}  # uid -> as if it had been tokenised then
+        self.begun: dict[int, tuple[float, float]] = {}  # uid -> when its first step began and ended
         self.num_labels = HIDDEN  # of a classifier: so many numbers of a state are its own
         self.flush_ok = True
         self.weights_error = ""  # why weights cannot be read
         self.auto_answer = True  # to Control
         self.state_body = b'{"running_requests": 0, "steps": 1}'
+        self.live = live_state([])  # what whoever looks is told
         self.deliver: Any = None
         self.tokenize: Callable[[str], list[int]] = lambda text: list(text.encode())
+        self.bos: int | None = None  # before every text that is tokenised with special tokens
         self.says: list[str] | None = None  # pieces of every output, which then stops by itself; None: the formula's
         self.prompt_end = ""  # of every rendered chat
         self.answers_renders = True
@@ -213,12 +229,14 @@ class FakeEngine:
             case Generate():
                 for uid in message.uids:
                     self.running[uid], self.made[uid] = message, 0
+                    self.came[uid] = Span(os.getpid(), time.monotonic(), time.monotonic())
                 self._start()
             case Abort() if self.auto:
                 loop.call_soon(self.abort, message.uids, message.message)
             case Tokenize():
                 text = message.text if message.pair is None else f"{message.text}|{message.pair}"
-                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(text))))
+                bos = [self.bos] if self.bos is not None and message.add_special_tokens else []
+                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids([*bos, *self.tokenize(text)])))
             case Render() if self.answers_renders:
                 loop.call_soon(self.render, message)
             case RenderPrompt() if self.answers_renders:
@@ -245,7 +263,7 @@ class FakeEngine:
             case PlaceWeights():
                 self.tell(TextStep([], b"", [], weights=message.number))
                 loop.call_soon(self.tell, ControlReply(message.call, True, b'{"num_paused_requests": 2}'))
-            case GetState() | LocateSequence() | FlushCache() | LoadAdapter() | DropAdapter() if self.auto_answer:
+            case _ if isinstance(message, Control) and self.auto_answer:
                 loop.call_soon(self.answer, message)
 
     def render(self, message: Render) -> None:
@@ -273,6 +291,7 @@ class FakeEngine:
         """One token for each of these (all that run), opening and closing as a scheduler would."""
         chosen = [uid for uid in (uids if uids is not None else list(self.running)) if uid in self.running]
         first = [uid for uid in chosen if self.made[uid] == 0]
+        began_s = time.monotonic()
         rows = [uid for uid in chosen if self.running[uid].spec.params.max_new_tokens > 0]
         tokens = [token_at(uid, self.made[uid]) for uid in rows]
         texts = [self._piece(uid, self.made[uid]) for uid in rows]
@@ -282,15 +301,25 @@ class FakeEngine:
         hidden = [states for uid in first for states in self._states(uid, self.running[uid])]
         for uid in rows:
             self.made[uid] += 1
+        for uid in first:
+            self.begun.setdefault(uid, (began_s, time.monotonic()))
         stopped = [uid for uid in chosen if self.says is not None and self.made[uid] >= len(self.says)]
         full = [uid for uid in chosen if self.made[uid] >= self.running[uid].spec.params.max_new_tokens]
-        closed = [Closed(uid, self.stop) for uid in stopped]
-        closed += [Closed(uid, Finish(FinishKind.LENGTH, length=self.made[uid])) for uid in full if uid not in stopped]
+        closed = [Closed(uid, self.stop, times=self._times(uid)) for uid in stopped]
+        for uid in (uid for uid in full if uid not in stopped):
+            closed.append(Closed(uid, Finish(FinishKind.LENGTH, length=self.made[uid]), times=self._times(uid)))
         ended = [each.uid for each in closed]
         tails = [self.tail if self.says is not None else TAIL if self.made[uid] else "" for uid in ended]
         for uid in ended:
             del self.running[uid]
-        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden))
+        span = Span(os.getpid(), time.monotonic(), time.monotonic()) if closed else None
+        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden, span))
+
+    def _times(self, uid: int) -> SequenceTimes:
+        """In the order in which it happened."""
+        came, (began_s, ended_s) = self.came.pop(uid), self.begun.pop(uid)
+        chunks = (PrefillChunk(began_s, ended_s, 3),) if self.running[uid].traced else ()
+        return SequenceTimes(os.getpid(), came.end_s, began_s, ended_s, time.monotonic(), came, chunks)
 
     def _piece(self, uid: int, i: int) -> str:
         return piece_at(uid, i) if self.says is None else self.says[i]
@@ -337,6 +366,9 @@ class FakeEngine:
         del self.running[uid]
         self.tell(TextStep([], b"", [], [], [Closed(uid, finish)], [tail]))
 
+    def fail(self, uid: int, status: int) -> None:
+        self.close(uid, Finish(FinishKind.ABORT, message="broken", status=status))
+
     def abort(self, uids: list[int], message: str) -> None:
         for uid in uids:
             if uid in self.running:
@@ -362,6 +394,18 @@ class FakeEngine:
                 known = message.uid in self.running
                 body = {"state": "waiting", "reason": "no memory"} if known else {"error": "no such request"}
                 self.tell(ControlReply(message.call, known, orjson.dumps(body)))
+            case Watch():
+                self.tell(ControlReply(message.call, True, msgspec.json.encode(self.live)))
+            case Unwatch():
+                self.tell(ControlReply(message.call, True))
+            case MatchPrefix():
+                ids = unpack_ids(message.ids)
+                found = PrefixFound(len(ids), CACHED, CACHED, [(1, CACHED)])
+                self.tell(ControlReply(message.call, True, msgspec.json.encode(found)))
+            case ReadNode():
+                known = message.node == 1
+                body = NodeTokens(list(b"Hi"), 2) if known else {"error": "there is no such node"}
+                self.tell(ControlReply(message.call, known, msgspec.json.encode(body)))
             case _:
                 body = {"flushed": True} if self.flush_ok else {"error": "requests are running"}
                 self.tell(ControlReply(message.call, self.flush_ok, orjson.dumps(body)))

@@ -109,6 +109,9 @@ class Request(NamedTuple):
     hangs_up_after: int | None = None  # bytes of the reply
 
 
+ENDLESS = "/ui/live"  # a stream that goes on as long as somebody reads
+
+
 class Fuzzer:
     def __init__(self, document: dict[str, Any], seed: int = 0) -> None:
         self._components, self._seed = document["components"]["schemas"], seed
@@ -131,7 +134,7 @@ class Fuzzer:
         path, method = _path(draw, operation), method.upper()
         if draw.random() < 0.03:
             path, method, headers = _strange(draw, path, method)
-        hangs_up = draw.randint(0, 3000) if draw.random() < 0.04 else None
+        hangs_up = draw.randint(0, 3000) if draw.random() < 0.04 or operation == ENDLESS else None
         return Request(method, path, operation, headers, body, hangs_up)
 
     def _body(self, draw: Random, values: SchemaValues, operation: str) -> dict[str, Any]:

@@ -18,7 +18,8 @@ ALSO_MEANT = {  # the modules that may name it, and what else it is there
     "params": 28,  # sampling parameters by themselves, on every path of a step; a template's and a processor's
     "logprobs": 31,  # what is computed and replied, beside what is asked
     "hidden": 28,  # hidden states and sizes in models, layers, engine and replies
-    "namespace": 7,  # the cache's own, in which a request's may be one part
+    "namespace": 9,  # the cache's own, in which a request's may be one part; a viewer is told a number for it
+    "priority": 8,  # of a row in the queue that a viewer is told of
     "constraint": 24,  # what a grammar backend compiles, by itself
 }
 MAKERS = ("RequestSpec", "read_spec", "replace")

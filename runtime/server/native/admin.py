@@ -21,6 +21,7 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
+from ramet.runtime.metrics_compat.tables import page_of
 from ramet.runtime.options import SECRET
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond
@@ -124,9 +125,10 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
 
 
 async def metrics(service: Service, request: web.Request) -> web.Response:
-    """Prometheus metrics."""
-    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    return web.Response(body=service.metrics.render(), headers=headers)
+    """Prometheus metrics, as OpenMetrics for who accepts it."""
+    page = page_of(service.metrics, service.args.serve.metrics_compat, service.args.model_name)
+    body, content_type = page.render(",".join(request.headers.getall("Accept", [])))
+    return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 async def model_info(service: Service, request: web.Request) -> web.Response:

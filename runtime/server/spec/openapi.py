@@ -22,6 +22,7 @@ ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
 WORDS = {"type": "string"}
 TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
+EMPTY = {"/close_session"}  # replies without a body
 Described = dict[str, Any]
 QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
     "/flush_cache": {"timeout": SECONDS},
@@ -66,6 +67,8 @@ def _schemas(types: list[Any]) -> tuple[Described, Described]:
 def _require_all(components: Described) -> None:
     """A reply has every field that is not UNSET, so a default of a reply's struct is no default for its reader."""
     for schema in components.values():
+        if schema["type"] == "array":  # of a struct that is sent as one
+            continue
         sent = [name for name, field in schema["properties"].items() if "default" in field]
         for name in sent:
             del schema["properties"][name]["default"]
@@ -78,6 +81,8 @@ def _operation(
     content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
     if path in TEXTS:
         content = {TEXTS[path]: {"schema": {"type": "string"}}}
+    elif path in EMPTY or (reply is None and event is not None):  # nothing, or nothing but a stream
+        content = {}
     if event is not None:
         content["text/event-stream"] = _stream(path, schema_of[str(event)], schema_of)
     shape = problems.shape_of(path)

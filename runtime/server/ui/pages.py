@@ -33,7 +33,7 @@ async def root(service: Service, request: web.Request) -> web.StreamResponse:
 async def index(service: Service, request: web.Request) -> web.StreamResponse:
     """The page."""
     if request.path.endswith("/"):  # its files are named from /ui
-        _check_served(service, "/ui")
+        check_served(service, "/ui")
         return web.Response(status=302, headers={**assets.HEADERS, "Location": "../ui"})
     return await _asset(service, request, "/ui", INDEX)
 
@@ -44,14 +44,14 @@ async def file(service: Service, request: web.Request, name: str) -> web.StreamR
 
 
 async def _asset(service: Service, request: web.Request, path: str, name: str) -> web.StreamResponse:
-    _check_served(service, path)
+    check_served(service, path)
     asset = (await asyncio.to_thread(assets.table)).get(name)
     if asset is None:
         raise _nothing_at(path)
     return assets.respond(asset, request)
 
 
-def _check_served(service: Service, path: str) -> None:
+def check_served(service: Service, path: str) -> None:
     """Raises ClientError: with --no-ui its paths are unknown ones."""
     if not service.args.serve.ui:
         raise _nothing_at(path)

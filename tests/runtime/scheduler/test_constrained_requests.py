@@ -67,7 +67,11 @@ def test_a_request_waits_for_its_constraint_and_others_do_not():
     top.add(1, PROMPT, 20, constraint=regex("[ab]{3}"))
     top.add(2, PROMPT, 5)
     top.turn()
-    assert top.scheduler.where(1) == {"state": "waiting", "reason": "its regex is being compiled", "retractions": 0}
+    assert top.scheduler.where(1) == {
+        "state": "waiting",
+        "reason": "its regex is being compiled",
+        "retractions": 0,
+    }
     top.run()
     assert list(top.finish) == [2] and 1 not in top.opened
     release(grammars, top)

@@ -9,7 +9,7 @@ import pytest
 from ramet.ipc.messages import Abort, Control, Generate, PeerDied
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics import Metrics, Page
 from ramet.runtime.server.native import admin
 from ramet.runtime.server.routes import ROUTES
 from ramet.version import __version__
@@ -242,10 +242,8 @@ def test_a_key_guards_everything_but_probes_and_metrics() -> None:
             for sent in (None, "Bearer wrong", "secret", "Bearer ", "Basic secret", "Bearer s\u00e9cret"):
                 headers = {} if sent is None else {"Authorization": sent}
                 async with server.http.get(path, headers=headers) as response:
-                    assert (response.status == 200) == (path in ("/health", "/ping", "/version", "/metrics")), (
-                        path,
-                        headers,
-                    )
+                    is_open = path in ("/health", "/ready", "/ping", "/version", "/metrics", "/", "/ui")
+                    assert (response.status == 200) == is_open, (path, headers)
                     assert response.status in (200, 401)
         right = {"Authorization": "Bearer secret"}
         assert (await server.post("/generate", {"text": "a"}, headers=right))[0] == 200
@@ -260,7 +258,7 @@ def test_a_key_guards_everything_but_probes_and_metrics() -> None:
 def test_a_key_of_broken_bytes_is_a_wrong_key() -> None:
     async def check(server: Served) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
         assert b" 401 " in await reader.readline()
         writer.close()
 
@@ -277,8 +275,7 @@ def test_doubled_slashes_are_one(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path, shape",
-    [("/nowhere", {"message"}), ("/", {"message"}), ("/v1/nowhere", {"message", "type", "param", "code"})],
+    "path, shape", [("/nowhere", {"message"}), ("/v1/nowhere", {"message", "type", "param", "code"})]
 )
 def test_an_unknown_route_is_a_404_in_json(path: str, shape: set[str]) -> None:
     async def check(server: Served) -> None:
@@ -322,6 +319,9 @@ def test_metrics_count_what_happened() -> None:
         stats = Stats(
             running_requests=3,
             waiting_requests=4,
+            waiting_by_reason=(("memory", 4),),
+            step_sizes=(2, 3, *[0] * 11, 6),
+            step_tokens=99999,
             used_tokens=50,
             total_tokens=100,
             steps=11,
@@ -334,7 +334,18 @@ def test_metrics_count_what_happened() -> None:
         assert page['ramet:http_requests_total{endpoint="/generate",status="400"}'] == 2
         assert page['ramet:http_requests_total{endpoint="unknown",status="404"}'] == 1
         assert page["ramet:num_requests_total"] == 3 and page["ramet:num_aborted_requests_total"] == 1
-        assert page["ramet:prompt_tokens_total"] == 6 and page["ramet:cached_tokens_total"] == 2 * CACHED
+        assert page["ramet:prompt_tokens_total"] == 6
+        assert page['ramet:cached_tokens_total{cache_source="device"}'] == 2 * CACHED
+        assert page["ramet:queue_time_seconds_count"] == page["ramet:prefill_time_seconds_count"] == 2
+        assert page["ramet:decode_time_seconds_count"] == page["ramet:inference_time_seconds_count"] == 2
+        assert page["ramet:generation_tokens_histogram_sum"] == 10
+        assert page["ramet:max_generation_tokens_histogram_count"] == 2
+        assert page['ramet:finished_requests_total{finish_reason="length"}'] == 2
+        assert page['ramet:finished_requests_total{finish_reason="abort"}'] == 1
+        assert page['ramet:num_queue_reqs_by_reason{reason="memory"}'] == 4
+        assert page['ramet:num_queue_reqs_by_reason{reason="rows"}'] == 0
+        assert page["ramet:token_usage"] == 0.5 and page["ramet:cache_hit_rate"] == 2 * CACHED / 6
+        assert page['ramet:step_tokens_bucket{le="8"}'] == 5 and page["ramet:step_tokens_count"] == 11
         assert page["ramet:generation_tokens_total"] == 10
         assert page["ramet:time_to_first_token_seconds_count"] == 2
         assert page["ramet:inter_token_latency_seconds_count"] == 8
@@ -381,5 +392,5 @@ def test_requests_are_logged_without_their_text(caplog: Any) -> None:
 def test_every_metric_has_the_prefix_and_says_what_it_is() -> None:
     for row in Metrics().rows():
         assert len(row.about) > 10
-    page = Metrics().render().decode()
+    page = Page(Metrics()).render()[0].decode()
     assert all(line.startswith(("ramet:", "# HELP ramet:", "# TYPE ramet:")) for line in page.splitlines())

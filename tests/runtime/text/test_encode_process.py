@@ -1,5 +1,7 @@
 """What the tokenizer process admits, refuses and passes on."""
 
+import os
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,7 +55,10 @@ def test_prompt_becomes_ids_with_its_parameters(encoder: Encoder, byte_level: To
     request = Generate([4, 5], make_spec(max_new_tokens=3, namespace=("a",)), text="the fox", arrival_s=2.5)
     admitted = encoder.admit(request)
     ids = pack_ids(byte_level.encode("the fox"))
-    assert admitted == Admit([4, 5], make_spec(max_new_tokens=3, namespace=("a",)), ids, arrival_s=2.5)
+    tokenized = admitted.tokenized
+    assert tokenized.pid == os.getpid() and tokenized.start_s <= tokenized.end_s
+    spec = make_spec(max_new_tokens=3, namespace=("a",))
+    assert admitted == Admit([4, 5], spec, ids, arrival_s=2.5, tokenized=tokenized)
 
 
 def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:

@@ -12,14 +12,15 @@ export class Refusal extends Error {
 
 /**
  * The reply, whose status is good. `path`: without a slash at its start. `body`: sent as JSON, by POST.
+ * `quiet`: nobody is asked for a key.
  * A request that `changes the server` passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
  */
-export async function ask(path, { body, method = body === undefined ? "GET" : "POST", key = "api", signal } = {}) {
+export async function ask(path, { body, method = body === undefined ? "GET" : "POST", key = "api", signal, quiet = false } = {}) {
   for (;;) {
     const reply = await send(path, { body, method, key, signal });
     if (reply.ok) return reply;
     const refusal = new Refusal(reply.status, await messageOf(reply));
-    if (!wantsKey(refusal, key) || !(await askForKey(key, refusal.message))) throw refusal;
+    if (quiet || !wantsKey(refusal, key) || !(await askForKey(key, refusal.message))) throw refusal;
   }
 }
 

@@ -1,0 +1,80 @@
+"""Rows of tables of other servers' names: how a family is made of our numbers, with their labels and buckets."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ramet.runtime.metric_buckets import Bounds
+from ramet.runtime.metrics import Histogram, Metrics
+
+Values = Mapping[tuple[str, ...], float]
+
+
+@dataclass(frozen=True)
+class Total:
+    """A counter. `labels` names what `of`'s values are split by."""
+
+    name: str
+    about: str
+    of: Callable[[Metrics], Values]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Level:
+    """A gauge."""
+
+    name: str
+    about: str
+    of: Callable[[Metrics], Values]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A histogram."""
+
+    name: str
+    about: str
+    of: Callable[[Metrics], Histogram]
+    bounds: Bounds
+
+
+Row = Total | Level | Spread
+
+
+def one(value: float) -> Values:
+    """What is not split by labels of its own."""
+    return {(): value}
+
+
+class Names(Collector):
+    """A table with the labels that every number of it has."""
+
+    def __init__(self, prefix: str, rows: tuple[Row, ...], labels: Mapping[str, str], metrics: Metrics) -> None:
+        self._prefix, self._rows, self._metrics = prefix, rows, metrics
+        self._names, self._values = tuple(labels), tuple(labels.values())
+
+    def collect(self) -> Iterator[Metric]:
+        return map(self._family, self._rows)
+
+    def _family(self, row: Row) -> Metric:
+        name = self._prefix + row.name
+        match row:
+            case Spread():
+                histogram = row.of(self._metrics)
+                spread = HistogramMetricFamily(name, row.about, labels=self._names)
+                spread.add_metric(self._values, list(histogram.buckets(row.bounds)), histogram.sum)
+                return spread
+            case Total():
+                total = CounterMetricFamily(name, row.about, labels=(*self._names, *row.labels))
+                for own, value in row.of(self._metrics).items():
+                    total.add_metric((*self._values, *own), value)
+                return total
+            case Level():
+                level = GaugeMetricFamily(name, row.about, labels=(*self._names, *row.labels))
+                for own, value in row.of(self._metrics).items():
+                    level.add_metric((*self._values, *own), value)
+                return level

@@ -1,0 +1,95 @@
+"""vLLM's names, those that were renamed away and are still read by older dashboards among them."""
+
+from ramet.ipc.messages import FinishKind
+from ramet.ipc.stats import STEP_BOUNDS, WaitKind
+from ramet.runtime import metric_buckets as buckets
+from ramet.runtime.metrics import DEVICE, Metrics
+from ramet.runtime.metrics_compat.names import Level, Names, Row, Spread, Total, Values, one
+
+PREFIX = "vllm:"
+DEFERRED = (WaitKind.PREFIX, WaitKind.CONTEXTS)  # there is room for who waits for these
+
+
+def _waiting(metrics: Metrics) -> dict[str, float]:
+    """By vLLM's two reasons. Who waits for its constraint counts, as there."""
+    deferred = sum(metrics.waiting.values.get((kind.value,), 0) for kind in DEFERRED)
+    waiting = metrics.scheduler["waiting_requests"].total
+    return {
+        "capacity": waiting - deferred,
+        "deferred": deferred + metrics.scheduler["compiling_requests"].total,
+    }
+
+
+def _by_source(metrics: Metrics) -> Values:
+    cached = metrics.cached_tokens.total
+    return {
+        ("local_compute",): metrics.prompt_tokens.total - cached,
+        ("local_cache_hit",): cached,
+        ("external_kv_transfer",): 0.0,
+    }
+
+
+def _ended(metrics: Metrics) -> Values:
+    return {(kind.value,): metrics.ended.values.get((kind.value,), 0.0) for kind in FinishKind}
+
+
+ROWS: tuple[Row, ...] = (
+    Level("num_requests_running", "sequences that run", lambda m: one(m.scheduler["running_requests"].total)),
+    Level("num_requests_waiting", "sequences that wait", lambda m: one(sum(_waiting(m).values()))),
+    Level(
+        "num_requests_waiting_by_reason",
+        "sequences that wait: for room (capacity), or for another's prefix or their constraint (deferred)",
+        lambda m: {(reason,): num for reason, num in _waiting(m).items()},
+        ("reason",),
+    ),
+    Level("kv_cache_usage_perc", "share of the KV pool that is held, 1 is all", lambda m: m.token_usage.values),
+    Level("gpu_cache_usage_perc", "the older name of kv_cache_usage_perc", lambda m: m.token_usage.values),
+    Total("prefix_cache_queries", "prompt tokens that were looked up", lambda m: m.prompt_tokens.values),
+    Total("prefix_cache_hits", "prompt tokens that were found", lambda m: one(m.cached_tokens.total)),
+    Total("gpu_prefix_cache_queries", "the older name of prefix_cache_queries", lambda m: m.prompt_tokens.values),
+    Total("gpu_prefix_cache_hits", "the older name of prefix_cache_hits", lambda m: one(m.cached_tokens.total)),
+    Total("num_preemptions", "retractions", lambda m: one(m.scheduler["retractions"].total)),
+    Total("prompt_tokens", "prompt tokens", lambda m: m.prompt_tokens.values),
+    Total("prompt_tokens_by_source", "prompt tokens by how they came to be computed", _by_source, ("source",)),
+    Total("prompt_tokens_cached", "prompt tokens that were found", lambda m: one(m.cached_tokens.total)),
+    Total(
+        "prompt_tokens_cached_by_source",
+        "prompt tokens by where they were found",
+        lambda m: {(DEVICE,): m.cached_tokens.total},
+        ("source",),
+    ),
+    Total("generation_tokens", "new tokens", lambda m: m.generated_tokens.values),
+    Total("request_success", "sequences that ended", _ended, ("finished_reason",)),
+    Spread("request_prompt_tokens", "tokens of a prompt", lambda m: m.prompt_lengths, buckets.TOKENS),
+    Spread("request_generation_tokens", "new tokens of a sequence", lambda m: m.output_lengths, buckets.TOKENS),
+    Spread("iteration_tokens_total", "tokens of a step", lambda m: m.step_tokens, STEP_BOUNDS),
+    Spread(
+        "request_max_num_generation_tokens",
+        "new tokens of the longest sequence of a request",
+        lambda m: m.longest_outputs,
+        buckets.TOKENS,
+    ),
+    Spread("time_to_first_token_seconds", "until the first token", lambda m: m.first_token_s, buckets.VLLM_FIRST_TOKEN),
+    Spread("inter_token_latency_seconds", "between two tokens", lambda m: m.token_gap_s, buckets.VLLM_TOKEN_GAP),
+    Spread(
+        "time_per_output_token_seconds",
+        "the older name of inter_token_latency_seconds",
+        lambda m: m.token_gap_s,
+        buckets.VLLM_TOKEN_GAP,
+    ),
+    Spread(
+        "request_time_per_output_token_seconds",
+        "mean time of a sequence's tokens after its first",
+        lambda m: m.token_time_s,
+        buckets.VLLM_TOKEN_GAP,
+    ),
+    Spread("e2e_request_latency_seconds", "of a whole sequence", lambda m: m.latency_s, buckets.VLLM_LATENCY),
+    Spread("request_queue_time_seconds", "until admission", lambda m: m.queue_s, buckets.VLLM_LATENCY),
+    Spread("request_prefill_time_seconds", "admission to first token", lambda m: m.prefill_s, buckets.VLLM_LATENCY),
+    Spread("request_decode_time_seconds", "first token to end", lambda m: m.decode_s, buckets.VLLM_LATENCY),
+    Spread("request_inference_time_seconds", "admission to end", lambda m: m.inference_s, buckets.VLLM_LATENCY),
+)
+
+
+def table(metrics: Metrics, model_name: str) -> Names:
+    return Names(PREFIX, ROWS, {"model_name": model_name, "engine": "0"}, metrics)
