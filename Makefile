@@ -10,7 +10,7 @@ MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients test-ui test-deploy gpu check bench peers evaluate model docs \
+.PHONY: help install serve test test-slow test-clients test-ui test-deploy test-operators gpu check bench peers evaluate model docs \
         ui-vendor build test-packages clean
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
 	@echo "make test-deploy  the files of deploy/ as Compose, Helm, Kubernetes' schemas, systemd and nginx read them"
 	@echo "make test-ui    the page in Chromium; installs playwright into $(VENV), and as root on Debian chromium by apt"
+	@echo "make test-operators  dashboards against a Prometheus that has scraped a server; as root on Debian installs it"
 	@echo "make gpu        every test and figure that needs a CUDA card (PYTHON=.venv/bin/python where make serve made one)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
@@ -41,10 +42,10 @@ serve: install
 	$(RUN) -m ramet serve $(ARGS)
 
 test: install
-	$(RUN) -m pytest -m "not slow and not gpu and not ui" $(PARALLEL) $(ARGS)
+	$(RUN) -m pytest -m "not slow and not gpu and not ui and not operators" $(PARALLEL) $(ARGS)
 
 test-slow: install
-	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu and not ui" --hypothesis-profile whole $(PARALLEL) $(ARGS)
+	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu and not ui and not operators" --hypothesis-profile whole $(PARALLEL) $(ARGS)
 
 # The clients' pins disagree with the server's: they get a venv of their own and start the server from the other one.
 $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
@@ -72,6 +73,14 @@ $(VENV)/ui-installed: $(VENV)/installed
 
 test-ui: install $(VENV)/ui-installed
 	$(RUN) -m pytest -m ui tests/ui $(ARGS)
+
+# What Prometheus finds of a server: its own dashboard's queries, and those of other servers' dashboards.
+test-operators: install
+	@command -v prometheus >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    apt-get install -y --no-install-recommends prometheus; } || { \
+	    echo "make test-operators: there is no prometheus on the PATH, and it is not installed without root and apt" >&2; \
+	    exit 1; }
+	$(RUN) -m pytest -m operators tests/operators $(ARGS)
 
 # With a Python that has torch for a CUDA card: nothing is installed and nothing fetched.
 gpu:

@@ -322,6 +322,13 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         _about("further names of this server in the header Host, for one without API key; .example.com: all below it"),
     ] = ()
+    trace_dir: Annotated[
+        str,
+        _about(
+            "folder of timelines that SIGUSR2 or the death of a process writes, and of profiles, which it keeps to "
+            "this folder; empty: ramet/traces in XDG_CACHE_HOME or ~/.cache, and profiles may name another"
+        ),
+    ] = ""
     ssl_certfile: Annotated[str, _about("file with the server's certificates in PEM: HTTPS; empty: plain HTTP")] = ""
     ssl_keyfile: Annotated[str, _about("file with its private key in PEM; empty: it is in --ssl-certfile")] = ""
     ssl_keyfile_password: Annotated[str, _about("password of the key's file; empty: it has none")] = ""

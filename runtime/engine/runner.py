@@ -207,6 +207,7 @@ class ModelRunner(LoadedModel):
         log.info("%s", self._cost)
         self._keeping = Thread(target=self._keep_weights, name="keep-weights", daemon=True)  # behind the start
         self._keeping.start()
+        self._keep_weights = None  # it has every tensor, and other weights may take their place
 
     @property
     def asynchronous(self) -> bool:
