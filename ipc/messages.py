@@ -396,6 +396,13 @@ class ContinueGeneration(Message, frozen=True):
     call: int
 
 
+class SetLogLevel(Message, frozen=True):
+    """Print lines of this severity and worse: debug, info, warning or error."""
+
+    call: int
+    level: str
+
+
 class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
@@ -471,7 +478,15 @@ class PeerDied(Message, frozen=True):
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Looking = Watch | Unwatch | MatchPrefix | ReadNode
 Control = (
-    FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration | Looking
+    FlushCache
+    | GetState
+    | LocateSequence
+    | LoadAdapter
+    | DropAdapter
+    | PauseGeneration
+    | ContinueGeneration
+    | Looking
+    | SetLogLevel
 )
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep

@@ -14,8 +14,13 @@ def setup(level: str, process: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {process:<11} %(levelname)-7s %(message)s", "%H:%M:%S"))
     LOGGER.handlers[:] = [handler]
-    LOGGER.setLevel(level.upper())
+    set_level(level)
     LOGGER.propagate = False
+
+
+def set_level(level: str) -> None:
+    """Of this process, from now on."""
+    LOGGER.setLevel(level.upper())
 
 
 def step_line(
@@ -51,10 +56,10 @@ def request_line(
     latency_s: float,
     ending: str,
 ) -> str:
-    """One finished sequence, without any of its text."""
+    """One finished sequence, without any of its text. `params`: empty: they are not said."""
     return (
         f"Request {rid}: {ending}, {prompt_tokens} prompt tokens ({cached_tokens} cached), "
-        f"{completion_tokens} new tokens, {latency_s:.3f} s, {params}"
+        f"{completion_tokens} new tokens, {latency_s:.3f} s" + (f", {params}" if params else "")
     )
 
 

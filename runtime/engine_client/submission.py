@@ -95,7 +95,7 @@ class Sequence:
 
     __slots__ = (
         "finish", "fresh", "hidden", "id", "index", "interval", "last_s", "logprobs", "num_cached", "num_prompt",
-        "num_taken", "opened", "prompt", "prompt_ids", "routes", "submission", "tail", "texts", "tokens", "uid",
+        "num_taken", "opened", "prompt", "prompt_ids", "routes", "said", "submission", "tail", "texts", "tokens", "uid",
         "worker",
     )  # fmt: skip
 
@@ -106,6 +106,7 @@ class Sequence:
         self.id = prompt.id_of(sample) or f"{uid}"
         self.texts: list[str] | None = []  # None: abandoned
         self.tokens: list[int] = []
+        self.said: list[str] | None = None  # texts that were taken, where the log wants them
         self.num_taken = self.num_prompt = self.num_cached = 0
         self.interval = prompt.params.stream_interval
         self.opened = False
@@ -124,11 +125,15 @@ class Sequence:
         texts, tokens = self.texts, self.tokens
         self.texts, self.tokens = [], []
         self.num_taken += len(tokens)
+        if self.said is not None:
+            self.said += texts
         return texts, tokens
 
     def abandon(self) -> None:
         """Keep nothing of what came and of what will come."""
         self.num_taken += len(self.tokens)
+        if self.said is not None:
+            self.said += self.texts or ()
         self.texts = None
         self.tokens = []
         self.prompt_ids = self.routes = b""

@@ -108,6 +108,7 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
             return await _until_end(client, inbox)
     finally:
         await runner.cleanup()
+        client.request_log.writer.close()
 
 
 def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Style) -> Service:

@@ -34,6 +34,7 @@ EXAMPLES = [
     messages.FlushCache(3, timeout_s=1.0),
     messages.PauseGeneration(4, retract=True),
     messages.ContinueGeneration(5),
+    messages.SetLogLevel(6, "debug"),
 ]
 
 

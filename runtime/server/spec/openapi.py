@@ -22,7 +22,7 @@ ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
 WORDS = {"type": "string"}
 TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
-EMPTY = {"/close_session"}  # replies without a body
+EMPTY = {"/close_session", "/configure_logging"}  # replies without a body
 Described = dict[str, Any]
 QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
     "/flush_cache": {"timeout": SECONDS},
