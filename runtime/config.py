@@ -18,6 +18,7 @@ from ramet.runtime.adapter_paths import NamedAdapter, read_paths
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.options import SECRET, options_of
 from ramet.runtime.origins import read_hosts, read_origins
+from ramet.runtime.otlp_endpoint import read_endpoint
 from ramet.runtime.placement import placement_of
 
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
@@ -371,6 +372,16 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
         "info"
     )
+    otlp_traces_endpoint: Annotated[
+        str,
+        _about(
+            "address that traces are sent to by OTLP, as http://localhost:4318/v1/traces, with ramet[otel]; empty: none"
+        ),
+    ] = ""
+    trace_sample_ratio: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        _about("share of the traces that begin here which are kept; unset: as OTEL_TRACES_SAMPLER says, or all"),
+    ] = None
     metrics_compat: Annotated[
         tuple[Literal["sglang", "vllm"], ...],
         _about("servers whose names /metrics has beside its own, for dashboards and gateways that read these"),
@@ -534,6 +545,8 @@ def resolve(args: Args) -> Args:
     _make_log_folders(args.serve)
     read_origins(args.serve.allowed_origins)
     read_hosts(args.serve.allowed_hosts)
+    if args.serve.otlp_traces_endpoint:
+        read_endpoint(args.serve.otlp_traces_endpoint)
     _check_tls(args.serve)
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")

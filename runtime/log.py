@@ -55,11 +55,13 @@ def request_line(
     completion_tokens: int,
     latency_s: float,
     ending: str,
+    trace_id: str = "",
 ) -> str:
-    """One finished sequence, without any of its text. `params`: empty: they are not said."""
+    """One finished sequence, without any of its text. What is empty is not said."""
+    more = (f", {params}" if params else "") + (f", trace {trace_id}" if trace_id else "")
     return (
         f"Request {rid}: {ending}, {prompt_tokens} prompt tokens ({cached_tokens} cached), "
-        f"{completion_tokens} new tokens, {latency_s:.3f} s" + (f", {params}" if params else "")
+        f"{completion_tokens} new tokens, {latency_s:.3f} s{more}"
     )
 
 

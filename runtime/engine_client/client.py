@@ -57,6 +57,7 @@ from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
 from ramet.runtime.engine_client.pauses import Pauses
+from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
@@ -167,6 +168,8 @@ class EngineClient:
         self._check_room(prompts, submission)
         prompts = self._with_adapters(prompts)
         self._unsent.discard(submission)
+        if submission.recording is not None:
+            self._record(submission.recording, prompts, submission)
         if submission.as_batch:
             worker = next(self._workers)
             batch = GenerateAll([self._generate(prompt, submission, worker) for prompt in prompts])
@@ -393,9 +396,18 @@ class EngineClient:
             submission.sequences.append(sequence)
             self._sequences.add(sequence)
             if self.request_log.on and not submission.probe:
-                self.request_log.begins(sequence, is_first=sample == 0)
+                self.request_log.begins(sequence)
         given = prompt.text, prompt.ids, prompt.embeds
-        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts)
+        traced = submission.recording is not None
+        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts, traced)
+
+    def _record(self, recording: Recording, prompts: Many[Prompt], submission: Submission) -> None:
+        """What is sent of a request that is traced."""
+        first = prompts[0].spec if prompts else None
+        if first is not None and recording.sampling is None:
+            recording.sampling, recording.is_stream = first.params, submission.streaming
+            recording.adapter = first.lora.name if first.lora is not None else ""
+        recording.sent(len(prompts), sum(prompt.params.n for prompt in prompts))
 
     def _leave(self, submission: Submission) -> None:
         """The handler is done with its request: nothing more is kept of what still runs."""

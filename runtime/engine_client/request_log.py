@@ -9,10 +9,9 @@ keeps secret (its cache salt) and keys of the server are in none of them.
 
 import json
 import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +38,18 @@ class Settings(Struct, frozen=True):
     min_ms: float | None  # only requests that took longer; None: all
 
 
+class Entry(NamedTuple):
+    """What a line is made of: nothing that changes any more."""
+
+    event: str
+    rid: str
+    trace_id: str
+    time_s: float  # Unix time
+    prompt: Prompt
+    out: Fields  # empty: it has not ended
+    level: int
+
+
 class RequestLog:
     """`on` and `keeps_texts` are read with every request: they are plain attributes."""
 
@@ -52,37 +63,33 @@ class RequestLog:
         self.settings = settings
         self.on, self.keeps_texts = settings.on, settings.on and settings.level >= 2
 
-    def begins(self, sequence: Sequence, *, is_first: bool) -> None:
-        """It is about to be sent. `is_first`: of the samples of its prompt, for all of which it speaks."""
+    def begins(self, sequence: Sequence) -> None:
+        """It is about to be sent. The first sample of a prompt speaks for all of them."""
         if self.keeps_texts:
             sequence.said = []
-        if is_first and self.settings.format == "json" and self.settings.min_ms is None:
-            obj = _asked(sequence.prompt, self.settings.level)
-            self._put({"event": "request.received", "rid": sequence.prompt.rid, "obj": obj}, "", sequence)
+        if sequence.sample == 0 and self.settings.format == "json" and self.settings.min_ms is None:
+            self._put("request.received", sequence, sequence.prompt.rid, {})
 
     def ended(self, sequence: Sequence, kind: FinishKind, latency_s: float) -> None:
-        settings = self.settings
-        if settings.min_ms is not None and latency_s * 1000 <= settings.min_ms:
+        if self.settings.min_ms is not None and latency_s * 1000 <= self.settings.min_ms:
             return
         out = {
             "finish_reason": kind.value,
             "prompt_tokens": sequence.num_prompt,
             "cached_tokens": sequence.num_cached,
             "completion_tokens": sequence.num_generated,
-            "e2e_latency": round(latency_s, 6),
+            "e2e_latency": latency_s,
         }
-        if sequence.said is not None and settings.level >= 2:
-            out["text"] = _cut("".join([*sequence.said, *(sequence.texts or ()), sequence.tail]), settings.level)
-        obj = _asked(sequence.prompt, settings.level)
-        line = "" if settings.format == "json" else _line(sequence, kind, latency_s, settings.level)
-        self._put({"event": "request.finished", "rid": sequence.id, "obj": obj, "out": out}, line, sequence)
+        if sequence.said is not None and self.settings.level >= 2:
+            out["text"] = "".join([*sequence.said, *(sequence.texts or ()), sequence.tail])
+        self._put("request.finished", sequence, sequence.id, out)
 
-    def _put(self, fields: Fields, line: str, sequence: Sequence) -> None:
-        size = LINE_BYTES
-        if self.settings.level >= 2:
-            size += sequence.prompt.num_bytes + len(fields.get("out", {}).get("text", ""))
-        make = partial(as_text, line) if line else as_json
-        self.writer.put(partial(make, {"timestamp": time.time(), **fields}), size)
+    def _put(self, event: str, sequence: Sequence, rid: str, out: Fields) -> None:
+        prompt, trace, settings = sequence.prompt, sequence.submission.trace, self.settings
+        trace_id = trace.trace_id if trace is not None else ""
+        size = LINE_BYTES + (prompt.num_bytes + len(out.get("text", "")) if settings.level >= 2 else 0)
+        entry = Entry(event, rid, trace_id, time.time(), prompt, out, settings.level)
+        self.writer.put(partial(as_json if settings.format == "json" else as_text, entry), size)
 
 
 def _sink(target: str, serve: ServeArgs) -> Sink:
@@ -96,66 +103,62 @@ def _sink(target: str, serve: ServeArgs) -> Sink:
             return RotatingFile(Path(folder), max_bytes, serve.log_requests_num_files)
 
 
-def _cut(value: Any, level: int) -> Any:
-    return value if level >= 3 else value[:MAX_CUT]
-
-
-# -- on the event loop: what a line is made of, without making anything of it ------------------------------------------
-
-
-def _asked(prompt: Prompt, level: int) -> Fields:
-    """Of the prompt, and what is asked of it. Ids are packed."""
-    fields: Fields = {"sampling_params": given(prompt.params, level)} if level >= 1 else {}
-    if level >= 2 and prompt.text is not None:
-        fields["text"] = _cut(prompt.text, level)
-    elif level >= 2 and prompt.ids is not None:
-        fields["input_ids"] = prompt.ids if level >= 3 else prompt.ids[: 4 * MAX_CUT]
-    return fields
-
-
-def given(params: SamplingParams, level: int = 1) -> Fields:
-    """The parameters that differ from the table's defaults; stop strings are text, and below level 2 only counted."""
-    found = {name: getattr(params, name) for name in params.__struct_fields__}
-    changed = {name: value for name, value in found.items() if value != getattr(PLAIN, name)}
-    return {name: len(v) if isinstance(v, tuple) and level < 2 else v for name, v in changed.items()}
-
-
-def _line(sequence: Sequence, kind: FinishKind, latency_s: float, level: int) -> str:
-    asked = " ".join(f"{name}={value}" for name, value in given(sequence.prompt.params, level).items())
-    return log.request_line(
-        sequence.id,
-        params=(asked or "default parameters") if level >= 1 else "",
-        prompt_tokens=sequence.num_prompt,
-        cached_tokens=sequence.num_cached,
-        completion_tokens=sequence.num_generated,
-        latency_s=latency_s,
-        ending=kind.value,
-    )
-
-
 # -- on the thread -----------------------------------------------------------------------------------------------------
 
 
-def as_json(fields: Fields) -> bytes:
-    readable = _readable(fields)
+def as_json(entry: Entry) -> bytes:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.time_s))
+    fields: Fields = {"timestamp": f"{stamp}.{int(entry.time_s * 1000) % 1000:03d}Z", "event": entry.event}
+    fields |= {"trace_id": entry.trace_id} if entry.trace_id else {}
+    fields |= {"rid": entry.rid, "obj": _asked(entry)}
+    fields |= {"out": _told(entry)} if entry.out else {}
     try:
-        return msgspec.json.encode(readable, enc_hook=repr)
-    except UnicodeEncodeError:  # half a surrogate pair, which a JSON body may have and UTF-8 does not
-        return json.dumps(readable, default=repr).encode()
+        return msgspec.json.encode(fields, enc_hook=repr)
+    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 does not have
+        return json.dumps(fields, default=repr).encode()
 
 
-def as_text(line: str, fields: Fields) -> bytes:
+def as_text(entry: Entry) -> bytes:
     """One line: texts are written as Python writes them, without line breaks."""
-    readable = _readable(fields)
-    obj, out = readable["obj"], readable["out"]
-    line += "".join(f", in={obj[name]!r}" for name in ("text", "input_ids") if name in obj)
+    asked, out = _asked(entry), _told(entry)
+    words = " ".join(f"{name}={value}" for name, value in asked.get("sampling_params", {}).items())
+    line = log.request_line(
+        entry.rid,
+        params=(words or "default parameters") if entry.level >= 1 else "",
+        prompt_tokens=out["prompt_tokens"],
+        cached_tokens=out["cached_tokens"],
+        completion_tokens=out["completion_tokens"],
+        latency_s=out["e2e_latency"],
+        ending=out["finish_reason"],
+        trace_id=entry.trace_id,
+    )
+    line += "".join(f", in={asked[name]!r}" for name in ("text", "input_ids") if name in asked)
     line += f", out={out['text']!r}" if "text" in out else ""
     return line.encode("utf-8", "replace")
 
 
-def _readable(fields: Fields) -> Fields:
-    """With the ids as numbers and the time as text."""
-    obj: Mapping[str, Any] = fields["obj"]
-    ids = {"input_ids": unpack_ids(obj["input_ids"])} if "input_ids" in obj else {}
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(fields["timestamp"]))
-    return {**fields, "timestamp": f"{stamp}.{int(fields['timestamp'] * 1000) % 1000:03d}Z", "obj": {**obj, **ids}}
+def _asked(entry: Entry) -> Fields:
+    """Of the prompt, and what is asked of it."""
+    prompt, level = entry.prompt, entry.level
+    fields: Fields = {"sampling_params": _given(prompt.params, level)} if level >= 1 else {}
+    if level >= 2 and prompt.text is not None:
+        fields["text"] = _cut(prompt.text, level)
+    elif level >= 2 and prompt.ids is not None:
+        fields["input_ids"] = _cut(unpack_ids(prompt.ids), level)
+    return fields
+
+
+def _told(entry: Entry) -> Fields:
+    out = {**entry.out, "e2e_latency": round(entry.out["e2e_latency"], 6)}
+    return {**out, "text": _cut(out["text"], entry.level)} if "text" in out else out
+
+
+def _cut(value: Any, level: int) -> Any:
+    return value if level >= 3 else value[:MAX_CUT]
+
+
+def _given(params: SamplingParams, level: int) -> Fields:
+    """The parameters that differ from the table's defaults; stop strings are text, and below level 2 only counted."""
+    found = {name: getattr(params, name) for name in params.__struct_fields__}
+    changed = {name: value for name, value in found.items() if value != getattr(PLAIN, name)}
+    return {name: len(v) if isinstance(v, tuple) and level < 2 else v for name, v in changed.items()}

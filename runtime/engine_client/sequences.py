@@ -13,6 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep, Uid
+from ramet.ipc.times import SequenceTimes, Span
+from ramet.runtime.engine_client.recording import Ended, Recording
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
@@ -67,6 +69,8 @@ class SequenceTable:
             gaps[sequence.last_s] += 1
             if sequence.last_s == NO_TOKEN_YET:
                 self._metrics.first_token_s.observe(now - sequence.submission.arrival_s)
+                if (recording := sequence.submission.recording) is not None:
+                    recording.first_token_s = recording.first_token_s or now
             sequence.last_s = now
             texts = sequence.texts
             if texts is None:
@@ -91,6 +95,8 @@ class SequenceTable:
                 sequence.routes = closed.routes
                 sequence.submission.hold(len(closed.routes) // 4)
             woken.add(self._close(sequence, closed, tail, now))
+            if (recording := sequence.submission.recording) is not None:
+                _record(recording, sequence, closed, step.detokenized)
         if step.closed and self._end_waiters:
             self._wake_end_waiters()
         for submission in woken:
@@ -105,6 +111,8 @@ class SequenceTable:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
             sequence.submission.fail(as_written(ClientError.of(message.error), sequence.prompt))
+            if (recording := sequence.submission.recording) is not None:
+                _record(recording, sequence, None, None)
         self._wake_end_waiters()
 
     def _wake_end_waiters(self) -> None:
@@ -178,6 +186,17 @@ class SequenceTable:
         for last_s, num in gaps.items():
             if last_s != NO_TOKEN_YET:
                 self._metrics.token_gap_s.observe(now - last_s, num)
+
+
+def _record(recording: Recording, sequence: Sequence, closed: Closed | None, detokenized: Span | None) -> None:
+    """The end of a sequence that is traced. `closed` None: it was refused before the scheduler got it."""
+    finish, times = (closed.finish, closed.times) if closed is not None else (None, SequenceTimes())
+    recording.add(
+        Ended(sequence.index, sequence.sample, finish, times, detokenized),
+        prompt_tokens=sequence.num_prompt,
+        cached_tokens=sequence.num_cached,
+        new_tokens=sequence.num_generated,
+    )
 
 
 def as_written(error: ClientError, prompt: Prompt) -> ClientError:

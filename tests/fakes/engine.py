@@ -353,6 +353,9 @@ class FakeEngine:
         del self.running[uid]
         self.tell(TextStep([], b"", [], [], [Closed(uid, finish)], [tail]))
 
+    def fail(self, uid: int, status: int) -> None:
+        self.close(uid, Finish(FinishKind.ABORT, message="broken", status=status))
+
     def abort(self, uids: list[int], message: str) -> None:
         for uid in uids:
             if uid in self.running:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from ramet.ipc.messages import SetLogLevel
-from ramet.runtime.engine_client.request_log import as_json
+from ramet.runtime.engine_client.request_log import Entry, as_json
+from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.log import LOGGER
 from tests.fakes.engine import text_of
 from tests.fakes.server import Served, served
+from tests.fakes.specs import make_spec
 
 LONG = "x" * 3000
 BODY = {
@@ -75,6 +77,20 @@ def test_ids_and_every_sample_of_a_stream_are_logged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
+def test_the_trace_of_a_request_is_in_its_lines(tmp_path: Path, form: str) -> None:
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+    async def check(server: Served) -> None:
+        headers = {"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
+        async with server.http.post("/generate", json=BODY, headers=headers) as response:
+            assert response.status == 200
+
+    served(check, log_requests=True, log_requests_target=[str(tmp_path)], log_requests_format=form)
+    lines = (tmp_path / "requests.log").read_text().splitlines()
+    assert lines and all(trace_id in line for line in lines)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
 def test_keys_and_salts_are_on_no_level(tmp_path: Path, form: str) -> None:
     text = logged(tmp_path, log_requests_level=3, log_requests_format=form)
     assert "job" in text and "secret" not in text
@@ -93,8 +109,9 @@ def test_a_text_line_of_the_lowest_level_has_no_parameters(tmp_path: Path) -> No
 
 def test_a_text_that_utf_8_cannot_write_is_escaped() -> None:
     """No body over HTTP has one, a program's prompt may."""
-    line = as_json({"timestamp": 0.25, "obj": {"text": "a\ud800"}})
-    assert json.loads(line) == {"timestamp": "1970-01-01T00:00:00.250Z", "obj": {"text": "a\ud800"}}
+    prompt = Prompt("job", make_spec(), text="a\ud800")
+    line = json.loads(as_json(Entry("request.received", "job", "", 0.25, prompt, {}, 2)))
+    assert line["timestamp"] == "1970-01-01T00:00:00.250Z" and line["obj"]["text"] == "a\ud800"
 
 
 def test_only_slow_requests_are_logged_where_that_is_asked(tmp_path: Path) -> None:
