@@ -404,6 +404,33 @@ class SetLogLevel(Message, frozen=True):
     level: str
 
 
+class StartProfile(Message, frozen=True):
+    """Record the operations of the steps that follow, from step `start_step` on and `num_steps` of them."""
+
+    call: int
+    name: str  # of the file
+    folder: str | None = None
+    start_step: int | None = None
+    num_steps: int | None = None
+    with_cpu: bool = True
+    with_gpu: bool = True
+    with_stack: bool = False
+    record_shapes: bool = False
+
+
+class StopProfile(Message, frozen=True):
+    """Answered when the file is written."""
+
+    call: int
+
+
+class ProfileWritten(Message, frozen=True):
+    """scheduler -> scheduler: the thread that writes a profile is done. `error`: empty if it could."""
+
+    call: int  # of the profile
+    error: str
+
+
 class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
@@ -488,6 +515,9 @@ Control = (
     | ContinueGeneration
     | Looking
     | SetLogLevel
+    | StartProfile
+    | StopProfile
+    | ProfileWritten
 )
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep

@@ -94,7 +94,7 @@ class Reporter:
         self.phase_seconds["forward"] += result.phases.get("forward", times.run_s)
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += times.apply_s
-        for listener in self.listeners:
+        for listener in [*self.listeners]:  # one may leave
             listener(step, result, times)
         if num_prefill:
             self.prefill_s += times.run_s

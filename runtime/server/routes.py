@@ -94,6 +94,8 @@ ROUTES: dict[str, Route] = {
     "/v1/loads": Route(GET, of_loads.loads, reply=of_loads.Loads, access=Access.READ),
     "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
+    "/start_profile": Route(POST, profiling.start_profile, profiling.ProfileBody, access=Access.ADMIN),
+    "/stop_profile": Route(POST, profiling.stop_profile, access=Access.ADMIN),
     "/trace": Route(GET, profiling.trace, access=Access.ADMIN),
     "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
     "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),

@@ -49,6 +49,8 @@ from ramet.ipc.messages import (
     RenderPrompt,
     RenderReply,
     Segment,
+    StartProfile,
+    StopProfile,
     TextStep,
     Tokenize,
     TokenizeReply,
@@ -246,6 +248,8 @@ class FakeEngine:
                     loop.call_soon(self.tell, CallFailed(message.call, error))
                 else:
                     loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
+            case StartProfile() | StopProfile():
+                self.tell(ControlReply(message.call, self.flush_ok, b'{"path": "/p", "error": "not now"}'))
             case PauseGeneration() | ContinueGeneration():
                 self.is_paused = isinstance(message, PauseGeneration)
                 self.tell(ControlReply(message.call, True))

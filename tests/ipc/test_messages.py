@@ -33,6 +33,9 @@ EXAMPLES = [
     Abort([7], "gone"),
     messages.FlushCache(3, timeout_s=1.0),
     messages.PauseGeneration(4, retract=True),
+    messages.StartProfile(4, "a-b", "/tmp", 5, 10, with_gpu=False, with_stack=True),
+    messages.StopProfile(5),
+    messages.ProfileWritten(4, "OSError: no room"),
     messages.ContinueGeneration(5),
     messages.SetLogLevel(6, "debug"),
 ]
