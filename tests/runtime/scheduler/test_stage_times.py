@@ -1,7 +1,5 @@
 """When a sequence passed each stage, and what those that wait wait for."""
 
-import json
-
 import numpy as np
 import pytest
 from bench_top import BenchTop
@@ -139,7 +137,7 @@ def test_the_live_state_has_the_reasons() -> None:
     top.turn()
     top.control(GetState)
     top.turn()
-    assert json.loads(top.replies[0].body)["waiting_by_reason"] == {"rows": 1}
+    assert b'"waiting_by_reason":{"rows":1}' in top.replies[0].body
 
 
 def test_every_step_is_in_the_histogram_with_the_tokens_that_it_computed() -> None:
