@@ -11,7 +11,7 @@ never the client's own request id.
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
     server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
-    server ── PauseGeneration, ContinueGeneration ──> scheduler
+    server ── PauseGeneration, ContinueGeneration, ReadWeights, HoldRequests, PlaceWeights ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
     server ── Abort, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
@@ -296,6 +296,7 @@ class TokenStep(Message, frozen=True):
     closed: list[Closed] = []
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
+    weights: int = 0  # what follows is computed with the weights of this number; 0: nothing has changed
 
 
 class TextStep(Message, frozen=True):
@@ -313,6 +314,7 @@ class TextStep(Message, frozen=True):
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
     detokenized: Span | None = None  # of a step that closes sequences: by the detokenizer
+    weights: int = 0
 
 
 # -- control --------------------------------------------------------------------------------------------------------
@@ -395,6 +397,34 @@ class ContinueGeneration(Message, frozen=True):
     """Compute steps again."""
 
     call: int
+
+
+class SetLogLevel(Message, frozen=True):
+    """Print lines of this severity and worse: debug, info, warning or error."""
+
+    call: int
+    level: str
+
+
+class ReadWeights(Message, frozen=True):
+    """Read other weights for the model from a folder, while steps run. Answered when they can be placed."""
+
+    call: int
+    path: str
+
+
+class HoldRequests(Message, frozen=True):
+    """Requests that arrived later wait until weights are placed; None: no request waits for that any more."""
+
+    call: int
+    after_s: float | None
+
+
+class PlaceWeights(Message, frozen=True):
+    """Compute with the weights that were read, from the next step on."""
+
+    call: int
+    number: int  # of these weights: 1, 2, ...
 
 
 class StartProfile(Message, frozen=True):
@@ -498,6 +528,7 @@ class PeerDied(Message, frozen=True):
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Looking = Watch | Unwatch | MatchPrefix | ReadNode
+Updating = ReadWeights | HoldRequests | PlaceWeights
 Control = (
     FlushCache
     | GetState
@@ -507,6 +538,8 @@ Control = (
     | PauseGeneration
     | ContinueGeneration
     | Looking
+    | SetLogLevel
+    | Updating
     | StartProfile
     | StopProfile
     | ProfileWritten

@@ -48,9 +48,6 @@ class Activity(IntEnum):
     STUCK = 3  # of the server alone: it moves, but a process that requests go through does not
 
 
-_WORKING = int(Activity.WORKING)
-
-
 class Pulse(NamedTuple):
     activity: Activity
     beat_s: float  # when it last moved
@@ -78,15 +75,16 @@ class Ring:
 
     def beat(self, activity: Activity) -> None:
         """It moves, and is at this from now on."""
+        self._activity = int(activity)
         _BEAT.pack_into(self._map, _STATE_AT, activity, time.monotonic())
 
     def add(self, kind: int, begun_s: float, *numbers: float) -> None:
-        """An event that ends now. It moves, and is at work."""
+        """An event that ends now. It moves, and stays at what it is at."""
         now_s = time.monotonic()
         place = _RECORDS_AT + self._count % self._size * _RECORD.size
         _EVENTS[len(numbers)](self._map, place, kind, begun_s, now_s - begun_s, *numbers)
         self._count += 1
-        _STATE.pack_into(self._map, _STATE_AT, _WORKING, now_s, self._count)
+        _STATE.pack_into(self._map, _STATE_AT, self._activity, now_s, self._count)
 
 
 class RingView:

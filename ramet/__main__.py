@@ -28,6 +28,7 @@ usage: ramet COMMAND [OPTIONS]
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
                    implementations (a model natively, through transformers' modules, and transformers),
                    attention (what a layer reads and multiplies, beside the machine's limits),
+                   tracing (what traces take of the pipeline, off and on),
                    delta (layers with a state, of prompts and of single tokens, beside the limit),
                    gpu (one table for a CUDA card)
   convert SOURCE TARGET
@@ -54,6 +55,7 @@ BENCHES = {  # word -> module
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
     "implementations": "implementations", "adapters": "adapters",
+    "tracing": "tracing",
     "gpu": "gpu.table",
 }  # fmt: skip
 

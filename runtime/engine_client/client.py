@@ -58,6 +58,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
@@ -68,10 +69,12 @@ from ramet.runtime.engine_client.submission import (
     check_bytes,
     check_queue,
 )
+from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics import Metrics
 
 Answer = ControlReply | TokenizeReply | RenderReply | DetokenizeReply | PromptReply | ChoicesReply
+T = TypeVar("T")
 A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply, PromptReply, ChoicesReply)
 IN_TURN = 32  # prompts of one request of thousands that are in the queue at once
 MAX_FLUSH_WAIT_S = 3600.0
@@ -102,12 +105,15 @@ class EngineClient:
         self._workers = cycle(range(len(to_tokenizers)))
         self._uids, self._call_numbers = count(1), count(1)
         self._calls: dict[int, asyncio.Future[Any]] = {}  # questions by their numbers: what waits for the answer
-        self._sequences = SequenceTable(metrics, args.serve.log_requests)
+        self.request_log = RequestLog(args.serve)
+        self._sequences = SequenceTable(metrics, self.request_log)
         self.adapters = AdapterNames(args)
         self._changes_adapters = asyncio.Lock()
-        self.pauses = Pauses(self.control, self._sequences, lambda message: self.abort(None, message))
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._submissions: set[Submission] = set()
+        of_all = self.control, self._sequences
+        self.pauses = Pauses(*of_all, self._abort_all)
+        self.weights = ServedWeights(args, *of_all, self._submissions, self.pauses, self._abort_all)
         self._unsent: set[Submission] = set()  # those whose prompts are being made
         self._none_left = asyncio.Event()  # no submission is open
         self._none_left.set()
@@ -212,6 +218,9 @@ class EngineClient:
         self._send_abort(hit, message)
         return len(hit)
 
+    def _abort_all(self, message: str) -> None:
+        self.abort(None, message)
+
     def end(self, submission: Submission, message: str) -> None:
         """End its sequences; its caller gets what came so far."""
         self._send_abort(self._open_of(submission), message)
@@ -257,10 +266,14 @@ class EngineClient:
         """Refused to new requests at once; returns when those that have it are done. Raises ClientError."""
         await self._whatever_happens(self._drop_adapter(self.adapters.take_away(name)))
 
-    async def _whatever_happens(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        await asyncio.shield(self.in_background(coroutine))
+    async def update_weights(self, path: str, version: str | None, *, abort_all: bool = False) -> int:
+        """As ServedWeights.update; goes on if its caller goes away."""
+        return await self._whatever_happens(self.weights.update(path, version, abort_all=abort_all))
 
-    def in_background(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    async def _whatever_happens(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.shield(self.in_background(coroutine))
+
+    def in_background(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Whatever becomes of the caller."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
@@ -398,6 +411,8 @@ class EngineClient:
             sequence = Sequence(uid, len(submission.sequences), worker, prompt, submission, sample)
             submission.sequences.append(sequence)
             self._sequences.add(sequence)
+            if self.request_log.on and not submission.probe:
+                self.request_log.begins(sequence)
         given = prompt.text, prompt.ids, prompt.embeds
         traced = submission.recording is not None
         return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts, traced)
@@ -413,6 +428,7 @@ class EngineClient:
     def _leave(self, submission: Submission) -> None:
         """The handler is done with its request: nothing more is kept of what still runs."""
         self._submissions.discard(submission)
+        self.weights.left.set()
         self.num_streams -= submission.streaming
         if not self._submissions:
             self._none_left.set()

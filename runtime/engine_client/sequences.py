@@ -13,26 +13,28 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep, Uid
-from ramet.ipc.params import SamplingParams
 from ramet.ipc.times import SequenceTimes, Span
-from ramet.runtime import log
 from ramet.runtime.engine_client.recording import Ended, Recording
-from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
+from ramet.runtime.engine_client.request_log import RequestLog
+from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.metrics import DEVICE, Metrics
 
 NO_TOKEN_YET = 0.0
+MIXED = "The weights were updated while the prompts of this request were computed: send it again."
 OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
 
 
 class SequenceTable:
     """`num_waiting`: how many are neither opened nor ended."""
 
-    def __init__(self, metrics: Metrics, log_requests: bool) -> None:
-        self._metrics, self._log_requests = metrics, log_requests
+    def __init__(self, metrics: Metrics, request_log: RequestLog) -> None:
+        self._metrics, self._request_log = metrics, request_log
         self.by_uid: dict[Uid, Sequence] = {}
         self.num_waiting = 0
+        self.weight_version = WEIGHT_VERSION  # of the weights that compute now
+        self._versions = {0: WEIGHT_VERSION}  # by the number of the weights
         self._step_waiters: list[asyncio.Future[None]] = []
         self._end_waiters: list[asyncio.Future[None]] = []
 
@@ -49,6 +51,22 @@ class SequenceTable:
         self._step_waiters = [*(each for each in self._step_waiters if not each.done()), waiter]
         return waiter
 
+    def name_weights(self, version: str) -> int:
+        """A number for weights that are about to compute."""
+        number = len(self._versions)
+        self._versions[number] = version
+        return number
+
+    def _take_weights(self, number: int) -> None:
+        """What follows is computed with these. A request whose numbers would be of both is of no use in part."""
+        self.weight_version = version = self._versions[number]
+        for sequence in self.by_uid.values():
+            if sequence.texts is not None:
+                sequence.take_weights(version)
+        for submission in {sequence.submission for sequence in self.by_uid.values()}:
+            if submission.is_mixed:
+                submission.fail(ServerError(MIXED, 503))
+
     def add(self, sequence: Sequence) -> None:
         """One that is sent now."""
         self.by_uid[sequence.uid] = sequence
@@ -58,6 +76,8 @@ class SequenceTable:
     def apply(self, step: TextStep) -> None:
         """One pass over the columns of a step."""
         now, sequences = time.monotonic(), self.by_uid
+        if step.weights:
+            self._take_weights(step.weights)
         woken: set[Submission] = set()
         # when the token before came -> how many tokens; sequences that run together share it, so this is short
         gaps: dict[float, int] = defaultdict(int)
@@ -129,7 +149,7 @@ class SequenceTable:
         self._step_waiters.clear()
 
     def _open(self, sequence: Sequence, opened: Opened) -> None:
-        sequence.opened = True
+        sequence.opened, sequence.weight_version = True, self.weight_version
         sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
         if opened.prompt_ids and sequence.texts is not None:
             sequence.prompt_ids = opened.prompt_ids
@@ -172,8 +192,8 @@ class SequenceTable:
             self._metrics.aborted.add(1)
         else:
             self._metrics.latency_s.observe(latency_s)
-        if self._log_requests:
-            log.LOGGER.info(_line(sequence, kind, latency_s))
+        if self._request_log.on:
+            self._request_log.ended(sequence, kind, latency_s)
 
     def _observe_longest(self, sequence: Sequence) -> None:
         """Of a request, when the last of its sequences has ended."""
@@ -228,27 +248,3 @@ def _failure(finish: Finish, prompt: Prompt) -> ClientError | ServerError:
     if part in prompt.parts:
         return ClientError(prompt.parts[part], rest, status=finish.status)
     return as_written(ClientError(finish.place, fact, status=finish.status), prompt)
-
-
-def _line(sequence: Sequence, kind: FinishKind, latency_s: float) -> str:
-    return log.request_line(
-        sequence.id,
-        params=_given(sequence.prompt.params),
-        prompt_tokens=sequence.num_prompt,
-        cached_tokens=sequence.num_cached,
-        completion_tokens=sequence.num_generated,
-        latency_s=latency_s,
-        ending=kind.value,
-        trace_id=trace.trace_id if (trace := sequence.submission.trace) is not None else "",
-    )
-
-
-def _given(params: SamplingParams) -> str:
-    """The parameters that differ from the table's defaults; stop strings are text and only counted."""
-    plain = SamplingParams()
-    shown = []
-    for name in params.__struct_fields__:
-        value = getattr(params, name)
-        if value != getattr(plain, name):
-            shown.append(f"{name}={len(value) if isinstance(value, tuple) else value}")
-    return " ".join(shown) or "default parameters"

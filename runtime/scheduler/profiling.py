@@ -1,7 +1,7 @@
 """Profiles of the model's operations: torch's profiler around steps, as SGLang's /start_profile asks for.
 
 Recording begins and ends between two steps, on the thread that computes them, for torch records by thread. To collect
-what was recorded takes that thread a millisecond or more for each step, so a profile has MAX_STEPS at most. The file is
+what was recorded takes that thread longer the more steps there are, so a profile has MAX_STEPS at most. The file is
 written by another thread and compressed by another process. torch.profiler would import what takes seconds, before its
 first start; the profiler of torch.autograd, on which it is built, does not.
 """

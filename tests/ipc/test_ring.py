@@ -26,6 +26,16 @@ def test_events_come_back_in_order_with_their_names(tmp_path: Path):
     assert begun_s + 5 <= ended[0] <= ended[1] == RingView(tmp_path / "a.ring").pulse().beat_s
 
 
+@pytest.mark.parametrize("activity", Activity)
+def test_an_event_moves_a_process_and_leaves_it_at_what_it_is_at(tmp_path: Path, activity: Activity):
+    ring = Ring(tmp_path / "a.ring", KINDS, 8)
+    ring.beat(activity)
+    before_s = RingView(tmp_path / "a.ring").pulse().beat_s
+    ring.add(1, before_s)
+    after = RingView(tmp_path / "a.ring").pulse()
+    assert after.activity is activity and after.beat_s >= before_s
+
+
 @pytest.mark.parametrize("num", [7, 8, 9, 100])
 def test_the_latest_events_stay_and_the_file_does_not_grow(tmp_path: Path, num: int):
     ring = Ring(tmp_path / "a.ring", KINDS, 8)

@@ -10,8 +10,10 @@ const opened = signal(false); // by the button
 export function KeyButton() {
   useSignal(changed);
   const held = KINDS.filter(keyOf).map((kind) => TITLES[kind]);
-  return html`<button type="button" class="quiet" onClick=${() => opened.set(true)}
-    title=${held.length ? `held in this tab: ${held.join(", ")}` : "no key is held"}>${held.length ? "Keys ●" : "Keys"}</button>`;
+  const title = held.length ? `held in this tab: ${held.join(", ")}` : "no key is held";
+  return html`
+    <button type="button" class="quiet" title=${title} onClick=${() => opened.set(true)}>
+      ${held.length ? "Keys ●" : "Keys"}</button>`;
 }
 
 export function KeyDialog() {
@@ -23,24 +25,26 @@ export function KeyDialog() {
     if (shown && !dialog.current.open) dialog.current.showModal();
     if (!shown && dialog.current.open) dialog.current.close();
   }, [shown]);
-  const close = () => {
-    opened.set(false);
+  const done = () => opened.set(false);
+  const cancel = () => {
+    done();
     asked.get()?.answer("");
   };
   const kinds = question === null ? KINDS : [question.kind];
   return html`
-    <dialog ref=${dialog} aria-label="Keys" onClose=${close}>
-      ${shown && html`<${KeyForm} key=${kinds.join()} kinds=${kinds} question=${question} close=${close} />`}
+    <dialog ref=${dialog} aria-label="Keys" onCancel=${cancel}>
+      ${shown && html`
+        <${KeyForm} key=${kinds.join()} kinds=${kinds} question=${question} done=${done} cancel=${cancel} />`}
     </dialog>`;
 }
 
-function KeyForm({ kinds, question, close }) {
+function KeyForm({ kinds, question, done, cancel }) {
   const [keys, setKeys] = useState(Object.fromEntries(kinds.map((kind) => [kind, keyOf(kind)])));
   const submit = (event) => {
     event.preventDefault();
-    if (question !== null) return question.answer(keys[question.kind].trim());
-    for (const kind of kinds) setKey(kind, keys[kind].trim());
-    close();
+    if (question === null) for (const kind of kinds) setKey(kind, keys[kind].trim());
+    else question.answer(keys[question.kind].trim());
+    done();
   };
   return html`
     <form onSubmit=${submit}>
@@ -52,7 +56,7 @@ function KeyForm({ kinds, question, close }) {
         </label>`)}
       <div class="buttons">
         <button type="submit">Use</button>
-        <button type="button" class="quiet" onClick=${close}>Cancel</button>
+        <button type="button" class="quiet" onClick=${cancel}>Cancel</button>
       </div>
     </form>`;
 }
