@@ -12,6 +12,7 @@ never the client's own request id.
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
     server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
     server ── PauseGeneration, ContinueGeneration, ReadWeights, HoldRequests, PlaceWeights ──> scheduler
+    server ── ReleaseMemory, ResumeMemory, SlowDown ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
     server ── Abort, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
@@ -427,6 +428,35 @@ class PlaceWeights(Message, frozen=True):
     number: int  # of these weights: 1, 2, ...
 
 
+class MemoryTag(Enum):
+    """What is released and resumed by itself."""
+
+    WEIGHTS = "weights"
+    KV_CACHE = "kv_cache"
+    CUDA_GRAPH = "cuda_graph"
+
+
+class ReleaseMemory(Message, frozen=True):
+    """Give memory back to the system, and compute no step until it is resumed. Refused while something runs."""
+
+    call: int
+    tags: list[MemoryTag]
+
+
+class ResumeMemory(Message, frozen=True):
+    """Take back what was released of these. Answered when it can be used."""
+
+    call: int
+    tags: list[MemoryTag]
+
+
+class SlowDown(Message, frozen=True):
+    """Sleep so long after each step; None: no longer."""
+
+    call: int
+    sleep_s: float | None
+
+
 class StartProfile(Message, frozen=True):
     """Record the operations of the steps that follow, from step `start_step` on and `num_steps` of them."""
 
@@ -529,6 +559,7 @@ class PeerDied(Message, frozen=True):
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Looking = Watch | Unwatch | MatchPrefix | ReadNode
 Updating = ReadWeights | HoldRequests | PlaceWeights
+Releasing = ReleaseMemory | ResumeMemory
 Control = (
     FlushCache
     | GetState
@@ -540,6 +571,8 @@ Control = (
     | Looking
     | SetLogLevel
     | Updating
+    | Releasing
+    | SlowDown
     | StartProfile
     | StopProfile
     | ProfileWritten

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from ramet.ipc.loop_thread import LoopThread
-from ramet.ipc.messages import ControlReply, unpack_ids
+from ramet.ipc.messages import ControlReply, MemoryTag, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S, EngineClient
@@ -349,6 +349,16 @@ class LLM:
         _check_type("weight_version", weight_version, str | None, "a string or None")
         self._run(self._handle.update_weights(model_path, weight_version))
 
+    def release_memory_occupation(self, tags: Sequence[str] | None = None) -> None:
+        """Give memory back to the system: of "weights", "kv_cache" and "cuda_graph", or all. What is asked from now on
+        waits until it is resumed. Raises ClientError while something runs; then nothing has changed.
+        """
+        self._run(self._handle.release_memory(_tags(tags)))
+
+    def resume_memory_occupation(self, tags: Sequence[str] | None = None) -> None:
+        """Take it again. Raises ClientError; then all of it stays released."""
+        self._run(self._handle.resume_memory(_tags(tags)))
+
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the calling thread for what runs on the engine's event loop."""
         return self._loop.run(coroutine)
@@ -438,6 +448,14 @@ def _close(loop: LoopThread, engine: InProcessEngine) -> None:
     """Of a garbage collection on one of the engine's own threads, which cannot wait for itself."""
     wait = not loop.is_current() and not engine.owns(threading.current_thread())
     loop.close(engine.close(), wait)
+
+
+def _tags(names: Sequence[str] | None) -> list[MemoryTag]:
+    known = {each.value: each for each in MemoryTag}
+    _check_type("tags", names, Sequence | None, "a list of strings or None")
+    if unknown := [name for name in names or () if name not in known]:
+        raise ClientError("tags", f"has {shown(unknown[0])}, must be of {', '.join(known)}")
+    return [known[name] for name in names or known]
 
 
 def _check_type(place: str, value: Any, type_: Any, wanted: str) -> None:

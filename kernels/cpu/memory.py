@@ -18,6 +18,7 @@ from torch import Tensor
 HUGE_PAGE = 1 << 21
 CHUNK_BYTES = 1 << 24  # that an arena grows by
 LINE = 64  # bytes of a cache line
+MADV_DONTNEED = 4
 MADV_POPULATE_WRITE = 23  # of Linux since 5.14; mmap does not know it, and holds Python's lock meanwhile
 SHARED_BYTES = 1 << 16  # from which on tensors that live long share huge pages
 
@@ -48,6 +49,21 @@ def huge_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 def take(address: int, num_bytes: int) -> bool:
     """Have the system give these whole pages their memory now, whatever is in them. False: it cannot be asked to."""
     return _madvise(address, num_bytes, MADV_POPULATE_WRITE) == 0
+
+
+def give_back(tensor: Tensor) -> None:
+    """Have the system take the memory of a tensor on the CPU, which is zeros then, but for the pages at its ends that
+    others may share. Its address stays, and what is written to takes memory again.
+    """
+    start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < last and _madvise(first, last - first, MADV_DONTNEED):
+        tensor.zero_()
+        return
+    flat = tensor.view(-1).view(torch.uint8)
+    flat[: min(first, end) - start].zero_()
+    if first <= last:
+        flat[last - start :].zero_()
 
 
 class Pages:

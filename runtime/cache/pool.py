@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ramet.kernels.cpu.memory import HUGE_PAGE, huge_zeros, take
+from ramet.kernels.cpu.memory import HUGE_PAGE, give_back, huge_zeros, take
 from ramet.runtime.errors import ConfigError
 
 
@@ -81,6 +81,17 @@ class KVPool:
         for pool in (*self.keys, *self.values):
             pool.zero_()
 
+    @property
+    def num_bytes(self) -> int:
+        return sum(pool.nbytes for pool in (*self.keys, *self.values))
+
+    def give_back(self) -> None:
+        """Its memory to the system, on a CPU: every slot is zeros then, and takes memory when it is written."""
+        for ahead in self._ahead:
+            ahead.forget()
+        for pool in (*self.keys, *self.values):
+            give_back(pool)
+
     def reach(self, slot: int) -> int:
         """It is about to be written: memory behind it is taken meanwhile. Returns which one to call for next."""
         return min((ahead.reach(slot) for ahead in self._ahead), default=sys.maxsize)
@@ -129,6 +140,14 @@ class MemoryAhead:
                 self.thread = threading.Thread(target=self._take, name="ramet-kv-memory", daemon=True)
                 self.thread.start()
         return (self._wanted - self.AHEAD_BYTES + HUGE_PAGE) // self._slot_bytes
+
+    def forget(self) -> None:
+        """Memory that was taken is about to be given back. Returns when none is taken any more."""
+        with self._lock:
+            self._wanted, thread = self._taken, self.thread
+        if thread is not None:
+            thread.join()
+        self._wanted = self._taken = 0
 
     def _take(self) -> None:
         while True:

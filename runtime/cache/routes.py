@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.messages import RouteLayout
-from ramet.kernels.cpu.memory import huge_zeros
+from ramet.kernels.cpu.memory import give_back, huge_zeros
 from ramet.runtime.arrays import Ints
 
 Store = Callable[[Tensor, Tensor, Tensor], None]  # store_routes of kernels/reference_experts.py
@@ -42,6 +42,10 @@ class RouteTable:
         """Routes of slots source [n] int32 into slots target [n]."""
         source, target = (slots.long().to(self._table.device, non_blocking=True) for slots in (source, target))
         self._table[:, target] = self._table[:, source]
+
+    def give_back(self) -> None:
+        """Its memory to the system, on a CPU."""
+        give_back(self._table)
 
     def read(self, slots: Ints) -> Ints:
         """slots [n] -> [n, M, K]"""

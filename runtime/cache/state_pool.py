@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ramet.kernels.cpu.memory import give_back
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates
 from ramet.runtime.cache.pool import zeros_of
 
@@ -35,6 +36,13 @@ class StatePool:
     @property
     def nbytes(self) -> int:
         return sum(each.last.nbytes + each.matrix.nbytes for each in self.layers if each is not None)
+
+    def give_back(self) -> None:
+        """Its memory to the system, on a CPU: every state is zeros then."""
+        for each in self.layers:
+            if each is not None:
+                give_back(each.last)
+                give_back(each.matrix)
 
     def copy(self, source: int, target: int) -> None:
         """WRITES the state at `target`."""

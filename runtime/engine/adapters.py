@@ -42,6 +42,7 @@ class AdapterStore:
         self._placed: dict[int, int] = {}  # slot -> generation
         self._targets: Targets | None = None  # made with the first that is loaded, as its layers are
         self._adapted: AdaptedModel | None = None
+        self._adapts = False  # from the first that is loaded on, whatever model there is
 
     @property
     def num_bytes(self) -> int:
@@ -64,19 +65,25 @@ class AdapterStore:
         """What `read` has returned. Raises ConfigError; then nothing has changed."""
         assert generation not in self._loaded, f"generation {generation} is loaded twice"
         model, targets = self._model, self._targets
-        assert model is not None and targets is not None, "only a model of ours has targets, which reading finds"
+        if model is None:
+            raise ConfigError("the model's weights are released: no adapter is loaded until they are resumed")
+        assert targets is not None, "only a model of ours has targets, which reading finds"
         if adapter.model_rows or self._adapted is None:
             self._wait()
         adapter = check_model_rows(adapter, lambda target, at: base_rows(model, target, at))
         if self._adapted is None:
             of = targets.by_name, self._ops, self._args.max_loras_per_batch
-            self._adapted = AdaptedModel(model, self.step, *of)
+            self._adapted, self._adapts = AdaptedModel(model, self.step, *of), True
         self._loaded[generation] = adapter
+
+    def let_go(self) -> None:
+        """Of the model, until another of its shape takes its place. No step runs. Adapters stay as they are."""
+        self._model = self._adapted = None
 
     def move_to(self, model: CausalModel) -> None:
         """The model's place is taken by another of the same shape. No step runs."""
         self._model = model if isinstance(model, Decoder) else None
-        if self._adapted is None:
+        if not self._adapts:
             return
         assert self._targets is not None and self._model is not None, "adapters are loaded for a model of ours"
         of = self._targets.by_name, self._ops, self._args.max_loras_per_batch
@@ -99,8 +106,8 @@ class AdapterStore:
         self._put(placement.slot, placement.generation)
 
     def _put(self, slot: int, generation: int | None) -> None:
-        assert self._adapted is not None, "an adapter is loaded before it is in a slot"
         self._placed.pop(slot, None)
         if generation is not None:
             self._placed[slot] = generation
-        self._adapted.place(slot, {} if generation is None else self._loaded[generation].changes)
+        if self._adapted is not None:  # with the weights released, when they are back
+            self._adapted.place(slot, {} if generation is None else self._loaded[generation].changes)

@@ -4,13 +4,13 @@ Knows no torch and no request. R rows (sequences), T new tokens over all rows, Q
 Rows with one new token come first (decode), rows with more follow (extend): section 5.3 of the SGLang paper.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from ramet.ipc.messages import RouteLayout
+from ramet.ipc.messages import MemoryTag, RouteLayout
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.state_places import StateCopy, StateSaves
@@ -184,11 +184,34 @@ class WeightSource(Protocol):
         """From the next step on. No step is in flight. Raises ConfigError; then nothing has changed."""
 
 
+class MemorySource(Protocol):
+    """What a runner has of memory. No step is in flight while it is released or resumed."""
+
+    def check(self, tags: Collection[MemoryTag]) -> None:
+        """Raises ConfigError where it cannot be released."""
+
+    def release(self, tags: Collection[MemoryTag]) -> None:
+        """To the system, after `check`. No slot of the KV pool is in use if it is among them."""
+
+    def check_room(self, tags: Collection[MemoryTag]) -> None:
+        """Raises ConfigError where others have taken the memory since."""
+
+    def read(self) -> Any:
+        """The weights that were released, on any thread. Raises ConfigError."""
+
+    def resume(self, tags: Collection[MemoryTag], read: Any) -> None:
+        """`read`: what it has returned, if weights are among them. Raises ConfigError; then nothing has changed."""
+
+
 class LoadedRunner(Runner, Protocol):
     """A runner that is ready, and what it allows."""
 
     @property
     def weights(self) -> WeightSource | None:
+        """None: it has no model."""
+
+    @property
+    def memory(self) -> MemorySource | None:
         """None: it has no model."""
 
     @property

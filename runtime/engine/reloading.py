@@ -10,14 +10,13 @@ import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import torch
 from msgspec.structs import replace
 
 from ramet.kernels import reference
 from ramet.runtime.config import Args
-from ramet.runtime.engine.startup import load_model
+from ramet.runtime.engine.startup import dummy_seed, load_model
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.machine import available_memory, trim_heap
@@ -32,6 +31,7 @@ ROOM = 1.05  # of the weights that must be free: the largest one is there twice 
 
 @dataclass(frozen=True, slots=True)
 class ReadWeights:
+    args: Args  # which name them
     model: CausalModel
     heads: Heads
 
@@ -48,26 +48,33 @@ class WeightReader:
 
     def read(self, path: str) -> ReadWeights:
         """On any thread, while steps run. Raises ConfigError."""
-        folder = Path(path)
+        self.check_kind()
+        return self._read(replace(self._args, model=replace(self._args.model, model_path=path, load_format="auto")))
+
+    def read_again(self) -> ReadWeights:
+        """Those that were placed last, or that the start has read. On any thread. Raises ConfigError."""
+        return self._read(self._args)
+
+    def _read(self, args: Args) -> ReadWeights:
+        folder = args.model_folder
+        path = str(folder)
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{path} has no config.json: it must be a Hugging Face model folder on this machine")
-        self._check_kind()
-        args = self._args
         self._check_shape(read_model(folder, args.model.json_model_override_args, args.model.model_impl), path)
         if (needed := int(self._needed() * ROOM)) > (free := available_memory()):
             raise ConfigError(
-                f"{path} needs {needed} bytes beside the weights that are served, {free} are free: start with "
+                f"{path} needs {needed} bytes beside what is in use, {free} are free: start with "
                 "a lower --mem-fraction-static or --max-total-tokens"
             )
-        asked = replace(args, model=replace(args.model, model_path=path, load_format="auto"))
         on_gpu = self._device.type != "cpu"
         device, ops = (torch.device("cpu"), reference) if on_gpu else (self._device, self._ops)
-        model, _ = load_model(asked, self._shape, self._dtype, device, ops)
-        return ReadWeights(model, load_heads(folder, self._shape))
+        model, _ = load_model(args, self._shape, self._dtype, device, ops)
+        return ReadWeights(args, model, load_heads(folder, self._shape, dummy_seed(args)))
 
     def place(self, read: ReadWeights) -> None:
         """No step runs. Raises ConfigError; then nothing has changed."""
         self._swap(read.model, read.heads)
+        self._args = read.args
         gc.collect()  # parts of the old model refer to one another
         trim_heap()  # where the plain weights were that have been packed
 
@@ -77,11 +84,12 @@ class WeightReader:
             return self._num_bytes
         return sum(each.nbytes for each in skeleton_of(self._shape, self._dtype, reference).parameters())
 
-    def _check_kind(self) -> None:
+    def check_kind(self) -> None:
+        """Raises ConfigError where weights cannot be read while a model is there."""
         if self._shape.of_transformers:
-            raise ConfigError("weights of a model that is served through transformers cannot be updated")
+            raise ConfigError("weights of a model that is served through transformers cannot be updated or released")
         if self._shape.quantization is not None and self._shape.latent is not None:
-            raise ConfigError("weights of a quantised model with latents cannot be updated")
+            raise ConfigError("weights of a quantised model with latents cannot be updated or released")
         kept = self._args.model.quantization or self._shape.quantization
         if self._device.type != "cpu" and (kept or self._shape.latent is not None):
             raise ConfigError("on a GPU only plain weights can be updated: not quantised ones, nor those of latents")

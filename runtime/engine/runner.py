@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.params import shown
+from ramet.kernels import reference
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.attention.base import ForwardInputs
@@ -36,6 +37,7 @@ from ramet.runtime.engine.batch import (
 from ramet.runtime.engine.copies import Copies, Readback
 from ramet.runtime.engine.inputs import Begun, NotReplayable, StepGraphs, drawing, place
 from ramet.runtime.engine.loaded import LoadedModel
+from ramet.runtime.engine.occupation import Occupied, RunnerMemory
 from ramet.runtime.engine.prompt_graphs import PromptGraphs
 from ramet.runtime.engine.reloading import WeightReader, copy_over
 from ramet.runtime.engine.startup import (
@@ -49,6 +51,7 @@ from ramet.runtime.engine.step_tape import DeferredSteps, Recorder, draw_next
 from ramet.runtime.errors import describe
 from ramet.runtime.lora.layers import StepSlots
 from ramet.runtime.models.causal import CausalModel
+from ramet.runtime.models.transformers.implementation import skeleton_of
 from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, on_device
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
@@ -188,6 +191,8 @@ class ModelRunner(LoadedModel):
                 self.adapters.add(generation, self.adapters.read(adapter.path))
         shown, num_bytes = (args, self.shape, self.dtype, self.device, self._kernels), self.plan.needs.weights
         self.weights = WeightReader(*shown, num_bytes, self._swap)
+        occupied = Occupied(self._let_weights_go, self._give_pools_back, self._forget_steps)
+        self.memory = RunnerMemory(args, self.device, self.pool, self.weights, num_bytes, occupied)
         self._prompt_graphs: PromptGraphs | None = None
         self._graphs = self._step_graphs(args)
         self._deferred_steps = self._choose_deferred(args)
@@ -289,6 +294,28 @@ class ModelRunner(LoadedModel):
             if self._graphs is not None:
                 self._graphs.forget()
         self._pooler.take(heads)
+
+    def _let_weights_go(self) -> None:
+        """Until `_swap` no step is computed. Heads stay, as they are small."""
+        self._forget_steps()
+        self._keeping.join()  # it has every tensor
+        self.adapters.let_go()
+        self._launched = None
+        self._model = skeleton_of(self.shape, self.dtype, reference)
+
+    def _give_pools_back(self) -> None:
+        self._wait()
+        for pool in (self.pool, self.states, self._routes):
+            if pool is not None:
+                pool.give_back()
+        self._reached = 0
+
+    def _forget_steps(self) -> None:
+        """Those that are recorded, which are recorded again when they are needed."""
+        self._wait()
+        if self._graphs is not None:
+            self._graphs.join()
+            self._graphs.forget()
 
     def _wait(self) -> None:
         """Until what was launched is computed."""

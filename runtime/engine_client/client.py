@@ -10,7 +10,7 @@ it never overtakes it.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator, Sized
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sized
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from itertools import count, cycle
@@ -37,6 +37,7 @@ from ramet.ipc.messages import (
     Limits,
     LoadAdapter,
     LocateSequence,
+    MemoryTag,
     PeerDied,
     ProgramsEnded,
     PromptReply,
@@ -56,6 +57,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
+from ramet.runtime.engine_client.occupation import Occupation
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.request_log import RequestLog
@@ -114,6 +116,7 @@ class EngineClient:
         of_all = self.control, self._sequences
         self.pauses = Pauses(*of_all, self._abort_all)
         self.weights = ServedWeights(args, *of_all, self._submissions, self.pauses, self._abort_all)
+        self._occupation = Occupation(self.control, self.pauses, self.weights.changing)
         self._unsent: set[Submission] = set()  # those whose prompts are being made
         self._none_left = asyncio.Event()  # no submission is open
         self._none_left.set()
@@ -269,6 +272,14 @@ class EngineClient:
     async def update_weights(self, path: str, version: str | None, *, abort_all: bool = False) -> int:
         """As ServedWeights.update; goes on if its caller goes away."""
         return await self._whatever_happens(self.weights.update(path, version, abort_all=abort_all))
+
+    async def release_memory(self, tags: Collection[MemoryTag]) -> None:
+        """As Occupation.release; goes on if its caller goes away."""
+        await self._whatever_happens(self._occupation.release(tags))
+
+    async def resume_memory(self, tags: Collection[MemoryTag]) -> None:
+        """As Occupation.resume; goes on if its caller goes away."""
+        await self._whatever_happens(self._occupation.resume(tags))
 
     async def _whatever_happens(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return await asyncio.shield(self.in_background(coroutine))

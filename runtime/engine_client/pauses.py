@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from ramet.ipc.messages import ContinueGeneration, Control, ControlReply, PauseGeneration
+from ramet.ipc.messages import ContinueGeneration, Control, ControlReply, MemoryTag, PauseGeneration
 from ramet.runtime.engine_client.sequences import SequenceTable
 
 ABORTED = "aborted by /pause_generation"
@@ -22,7 +22,10 @@ class PauseMode(Enum):
 
 
 class Pauses:
-    """`ask` is EngineClient.control, `abort_all` ends every sequence that was sent."""
+    """`ask` is EngineClient.control, `abort_all` ends every sequence that was sent.
+
+    `is_paused`: by an operator, or about to be. `released`: the memory that is, without which nothing runs either.
+    """
 
     def __init__(
         self,
@@ -31,16 +34,13 @@ class Pauses:
         abort_all: Callable[[str], object],
     ) -> None:
         self._ask, self._sequences, self._abort_all = ask, sequences, abort_all
-        self.began = asyncio.Event()  # set until generation goes on
-
-    @property
-    def is_paused(self) -> bool:
-        """Or about to be."""
-        return self.began.is_set()
+        self.began = asyncio.Event()  # set until steps are computed again
+        self.is_paused, self.released = False, frozenset[MemoryTag]()
 
     async def pause(self, mode: PauseMode) -> None:
         """Returns when no step is in flight. What is asked from now on waits. A paused engine may be paused again."""
-        self.began.set()
+        self.is_paused = True
+        self._tell()
         hit = set(self._sequences.by_uid) if mode is PauseMode.ABORT else set()
         if hit:
             self._abort_all(ABORTED)
@@ -49,5 +49,17 @@ class Pauses:
 
     async def go_on(self) -> None:
         """Of an engine that is not paused it changes nothing."""
-        self.began.clear()
+        self.is_paused = False
+        self._tell()
         await self._ask(ContinueGeneration)
+
+    def hold(self, released: frozenset[MemoryTag]) -> None:
+        """All that is released now."""
+        self.released = released
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.is_paused or self.released:
+            self.began.set()
+        else:
+            self.began.clear()

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 import msgspec
 
-from ramet.ipc.messages import Control, ControlReply, HoldRequests, PlaceWeights, ReadWeights
+from ramet.ipc.messages import Control, ControlReply, HoldRequests, MemoryTag, PlaceWeights, ReadWeights
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.sequences import SequenceTable
@@ -40,7 +40,7 @@ class ServedWeights:
         self._is_named = bool(args.model.served_model_name)
         self._ask, self._sequences, self._submissions = ask, sequences, submissions
         self._pauses, self._abort_all = pauses, abort_all
-        self._updating = asyncio.Lock()
+        self.changing = asyncio.Lock()
         self.left = asyncio.Event()  # set whenever one of the submissions ends
 
     @property
@@ -49,7 +49,9 @@ class ServedWeights:
 
     async def update(self, path: str, version: str | None, *, abort_all: bool) -> int:
         """Returns how many sequences of a pause go on with the others. Raises ClientError; then nothing has changed."""
-        async with self._updating:
+        async with self.changing:
+            if MemoryTag.WEIGHTS in self._pauses.released:
+                raise ClientError("model_path", "is refused: the weights are released (/resume_memory_occupation)")
             reply = await self._ask(lambda call: ReadWeights(call, path))
             if not reply.ok:
                 raise _refused(reply)
@@ -76,7 +78,7 @@ class ServedWeights:
 
     async def _none_before(self, begun_s: float) -> None:
         """Returns when the last request that arrived before has ended, or generation is paused."""
-        while not self._pauses.is_paused and any(each.arrival_s <= begun_s for each in self._submissions):
+        while not self._pauses.began.is_set() and any(each.arrival_s <= begun_s for each in self._submissions):
             self.left.clear()
             waits = [asyncio.ensure_future(event.wait()) for event in (self.left, self._pauses.began)]
             try:

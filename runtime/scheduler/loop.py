@@ -48,6 +48,7 @@ from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.locating import where
+from ramet.runtime.scheduler.occupation import MemoryOccupation
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
@@ -165,17 +166,11 @@ class Scheduler:
         self.view.register(control)
         self._adapters.register(control)
         self.pausing.register(control)
-        self._weights = WeightUpdates(
-            runner.weights,
-            self.running,
-            self.waiting,
-            self._results,
-            self._apply_in_flight,
-            self.flush,
-            self._adapters.thread,
-            wake,
-        )
+        by_thread = self._apply_in_flight, self.flush, self._adapters.thread, wake
+        self._weights = WeightUpdates(runner.weights, self.running, self.waiting, self._results, *by_thread)
         self._weights.register(control)
+        self._memory = MemoryOccupation(runner.memory, self.running, self.waiting, self.pausing, *by_thread)
+        self._memory.register(control)
 
     @property
     def idle(self) -> bool:
@@ -240,6 +235,7 @@ class Scheduler:
                 case Wake():
                     self._adapters.settle()
                     self._weights.settle()
+                    self._memory.settle()
                     for request, refused in self._constraints.settled():
                         self._wait_or_close(request, refused)
                 case ProgramsEnded():

@@ -16,11 +16,16 @@ HELD = "waits for other weights: /update_weights_from_disk"
 
 
 class Pausing:
-    """`why` no step is computed; empty: steps go on. `apply_in_flight` ends the step that runs."""
+    """`released`: why memory that steps need is not there. `apply_in_flight` ends the step that runs."""
 
     def __init__(self, running: RunningSet, waiting: WaitingQueue, apply_in_flight: Callable[[], None]) -> None:
         self._running, self._waiting, self._apply_in_flight = running, waiting, apply_in_flight
-        self.why = ""
+        self._paused = self.released = ""
+
+    @property
+    def why(self) -> str:
+        """No step is computed; empty: steps go on."""
+        return self._paused or self.released
 
     @property
     def why_no_steps(self) -> str:
@@ -35,7 +40,7 @@ class Pausing:
             control.reply(message.call, {})
 
         def go_on(message: ContinueGeneration) -> None:
-            self.why = ""
+            self._paused = ""
             control.reply(message.call, {})
 
         control.on(PauseGeneration, pause)
@@ -44,7 +49,7 @@ class Pausing:
     def pause(self, *, retract: bool) -> None:
         """Of a paused scheduler as well, whose running requests may be retracted later."""
         self._apply_in_flight()
-        self.why = PAUSED
+        self._paused = PAUSED
         if retract:
             for request in self._running.retract_all():
                 self._waiting.add(request)

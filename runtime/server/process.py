@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import AsyncReceiver, Sender
-from ramet.ipc.messages import Drain, Limits, PeerDied, TextStep, ToServer
+from ramet.ipc.messages import Drain, Limits, MemoryTag, PeerDied, TextStep, ToServer
 from ramet.ipc.ring import MessageRing
 from ramet.runtime.config import Args, ServeArgs
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.errors import ConfigError, ServerError
+from ramet.runtime.errors import ClientError, ConfigError, ServerError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics import Metrics
@@ -178,13 +178,25 @@ async def _until_end(
 
 
 async def _drained(client: EngineClient) -> None:
-    """Returns when the last request has ended. What waits for the end of a pause goes on, or it would end with an
-    error.
+    """Returns when the last request has ended. What waits for the end of a pause, or for memory that is released, goes
+    on, or it would end with an error.
     """
+    if client.pauses.released and (client.num_open or client.num_waiting):
+        await _take_memory(client)
     if client.pauses.is_paused:
         LOGGER.info("generation is paused; it goes on, so that what waits can end")
         await client.pauses.go_on()
     await client.drained()
+
+
+async def _take_memory(client: EngineClient) -> None:
+    """What waits ends with an error where that is not possible."""
+    LOGGER.info("memory is released; it is taken again, so that what waits can end")
+    try:
+        await client.resume_memory(list(MemoryTag))
+    except ClientError as error:
+        LOGGER.error("memory cannot be taken again: %s", error)
+        client.fail(ServerError(f"The server is shutting down, and its memory cannot be taken again: {error}", 503))
 
 
 def _loop_factory() -> Callable[[], Any]:

@@ -16,7 +16,7 @@ from ramet.runtime.server.http.service import Access, Named, Operation, Route, S
 from ramet.runtime.server.language import handlers as language
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.live.feed import LiveEvent
-from ramet.runtime.server.native import adapters, admin, pausing, profiling, weights
+from ramet.runtime.server.native import adapters, admin, memory, pausing, profiling, slowing, weights
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.native.logging import LoggingBody, configure_logging
@@ -100,6 +100,9 @@ ROUTES: dict[str, Route] = {
     "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
     "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
     "/configure_logging": Route(POST, configure_logging, LoggingBody, access=Access.ADMIN),
+    "/release_memory_occupation": Route(POST, memory.release, memory.TagsBody, access=Access.ADMIN),
+    "/resume_memory_occupation": Route(POST, memory.resume, memory.TagsBody, access=Access.ADMIN),
+    "/slow_down": Route(POST, slowing.slow_down, slowing.SlowBody, access=Access.ADMIN),
     "/update_weights_from_disk": Route(
         POST, weights.update, weights.UpdateBody, weights.UpdateReply, access=Access.ADMIN
     ),

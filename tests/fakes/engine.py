@@ -47,10 +47,12 @@ from ramet.ipc.messages import (
     ReadNode,
     ReadWeights,
     Rejected,
+    ReleaseMemory,
     Render,
     RenderChoices,
     RenderPrompt,
     RenderReply,
+    ResumeMemory,
     Segment,
     StartProfile,
     StopProfile,
@@ -189,6 +191,7 @@ class FakeEngine:
         self.num_labels = HIDDEN  # of a classifier: so many numbers of a state are its own
         self.flush_ok = True
         self.weights_error = ""  # why weights cannot be read
+        self.memory_error = ""  # why memory cannot be released or resumed
         self.auto_answer = True  # to Control
         self.state_body = b'{"running_requests": 0, "steps": 1}'
         self.live = live_state([])  # what whoever looks is told
@@ -257,6 +260,11 @@ class FakeEngine:
             case PauseGeneration() | ContinueGeneration():
                 self.is_paused = isinstance(message, PauseGeneration)
                 self.tell(ControlReply(message.call, True))
+                self._start()
+            case ReleaseMemory() | ResumeMemory():
+                error = self.memory_error
+                self.is_paused = isinstance(message, ReleaseMemory) != bool(error)
+                self.tell(ControlReply(message.call, not error, orjson.dumps({"error": error})))
                 self._start()
             case ReadWeights():
                 error = self.weights_error

@@ -42,6 +42,10 @@ EXAMPLES = [
     messages.HoldRequests(7, after_s=1.5),
     messages.HoldRequests(8, after_s=None),
     messages.PlaceWeights(9, number=2),
+    messages.ReleaseMemory(10, [messages.MemoryTag.WEIGHTS, messages.MemoryTag.KV_CACHE]),
+    messages.ResumeMemory(11, [messages.MemoryTag.CUDA_GRAPH]),
+    messages.SlowDown(12, 0.5),
+    messages.SlowDown(13, None),
 ]
 
 

@@ -203,6 +203,8 @@ def options(args: Args) -> dict[str, Any]:
 def _check_runs(service: Service) -> None:
     if service.client.pauses.is_paused:
         raise ServerError("Generation is paused (/pause_generation): requests wait until /continue_generation.", 503)
+    if service.client.pauses.released:
+        raise ServerError("Memory is released: requests wait until /resume_memory_occupation.", 503)
 
 
 def _served_model(service: Service) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""Memory that a runner gives back to the system while it computes nothing, and takes again. For a CPU.
+
+Decides what can be released. Pools keep their addresses and lose their pages; weights are dropped, and read again from
+where they came from.
+"""
+
+import gc
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import torch
+
+from ramet.ipc.messages import MemoryTag
+from ramet.runtime.cache.pool import KVPool
+from ramet.runtime.config import Args
+from ramet.runtime.engine.reloading import ROOM, ReadWeights, WeightReader
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.machine import available_memory, trim_heap
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied:
+    """How a runner gives back each of what it has."""
+
+    let_weights_go: Callable[[], None]
+    give_pools_back: Callable[[], None]
+    forget_steps: Callable[[], None]
+
+
+class RunnerMemory:
+    """Fits MemorySource. `num_bytes` are those of the weights."""
+
+    def __init__(
+        self, args: Args, device: torch.device, pool: KVPool, weights: WeightReader, num_bytes: int, occupied: Occupied
+    ) -> None:
+        self._device, self._pool, self._weights, self._num_bytes = device, pool, weights, num_bytes
+        self._fills_pool = args.schedule.max_itl_ms is not None
+        self._occupied = occupied
+
+    def check(self, tags: Collection[MemoryTag]) -> None:
+        if self._device.type != "cpu":
+            raise ConfigError("on a GPU memory cannot be released: graphs have its addresses")
+        if MemoryTag.WEIGHTS in tags:
+            self._weights.check_kind()
+
+    def release(self, tags: Collection[MemoryTag]) -> None:
+        if MemoryTag.CUDA_GRAPH in tags:
+            self._occupied.forget_steps()
+        if MemoryTag.KV_CACHE in tags:
+            self._occupied.give_pools_back()
+        if MemoryTag.WEIGHTS in tags:
+            self._occupied.let_weights_go()
+        gc.collect()  # parts of a model refer to one another
+        trim_heap()
+
+    def check_room(self, tags: Collection[MemoryTag]) -> None:
+        needed = self._pool.num_bytes if MemoryTag.KV_CACHE in tags else 0
+        needed += int(self._num_bytes * ROOM) if MemoryTag.WEIGHTS in tags else 0
+        if needed > (free := available_memory()):
+            raise ConfigError(f"{needed} bytes were released, and {free} are free: others have taken them")
+
+    def read(self) -> ReadWeights:
+        return self._weights.read_again()
+
+    def resume(self, tags: Collection[MemoryTag], read: ReadWeights | None) -> None:
+        if MemoryTag.WEIGHTS in tags:
+            assert read is not None, "weights are read before they are resumed"
+            self._weights.place(read)
+        if MemoryTag.KV_CACHE in tags and self._fills_pool:
+            self._pool.take_memory()
