@@ -20,7 +20,6 @@ from ramet.runtime.scheduler.running import RunningSet
 
 log = logging.getLogger("ramet")
 RELEASED = "memory is released: waits for /resume_memory_occupation"
-BEING_RESUMED = "memory is being resumed, ask again when that has ended"
 
 
 class MemoryOccupation:
@@ -48,6 +47,7 @@ class MemoryOccupation:
         self._control.reply(call, {"error": refusal} if refusal else {}, ok=not refusal)
 
     def _release(self, message: ReleaseMemory) -> None:
+        assert self._resuming is None, "the server asks for one change after the other"
         tags = set(message.tags) - self._released
         self._apply_in_flight()
         if refusal := self._refusal(tags):
@@ -65,8 +65,6 @@ class MemoryOccupation:
     def _refusal(self, tags: set[MemoryTag]) -> str:
         if self._source is None:
             return "--runner is scripted: there is no model"
-        if self._resuming is not None:
-            return BEING_RESUMED
         if num := len(self._running):
             return f"{num} requests are running: memory is released when none runs (/pause_generation)"
         if not self._pausing.why and (num := len(self._waiting)):
@@ -79,13 +77,12 @@ class MemoryOccupation:
 
     def _hold(self, released: set[MemoryTag]) -> None:
         log.info("memory that is released: %s", ", ".join(sorted(tag.value for tag in released)) or "none")
-        self._released, self._pausing.released = released, RELEASED if released else ""
+        self._released = released
+        self._pausing.release(RELEASED if released else "")
 
     def _resume(self, message: ResumeMemory) -> None:
+        assert self._resuming is None, "the server asks for one change after the other"
         tags = set(message.tags) & self._released
-        if self._resuming is not None:
-            self._answer(message.call, BEING_RESUMED)
-            return
         if not tags:
             self._answer(message.call)
             return

@@ -16,16 +16,11 @@ HELD = "waits for other weights: /update_weights_from_disk"
 
 
 class Pausing:
-    """`released`: why memory that steps need is not there. `apply_in_flight` ends the step that runs."""
+    """`why` no step is computed; empty: steps go on. `apply_in_flight` ends the step that runs."""
 
     def __init__(self, running: RunningSet, waiting: WaitingQueue, apply_in_flight: Callable[[], None]) -> None:
         self._running, self._waiting, self._apply_in_flight = running, waiting, apply_in_flight
-        self._paused = self.released = ""
-
-    @property
-    def why(self) -> str:
-        """No step is computed; empty: steps go on."""
-        return self._paused or self.released
+        self.why = self._paused = self._released = ""
 
     @property
     def why_no_steps(self) -> str:
@@ -40,7 +35,7 @@ class Pausing:
             control.reply(message.call, {})
 
         def go_on(message: ContinueGeneration) -> None:
-            self._paused = ""
+            self._hold(paused="", released=self._released)
             control.reply(message.call, {})
 
         control.on(PauseGeneration, pause)
@@ -49,7 +44,15 @@ class Pausing:
     def pause(self, *, retract: bool) -> None:
         """Of a paused scheduler as well, whose running requests may be retracted later."""
         self._apply_in_flight()
-        self._paused = PAUSED
+        self._hold(paused=PAUSED, released=self._released)
         if retract:
             for request in self._running.retract_all():
                 self._waiting.add(request)
+
+    def release(self, why: str) -> None:
+        """Memory that steps need is not there; empty: it is."""
+        self._hold(paused=self._paused, released=why)
+
+    def _hold(self, *, paused: str, released: str) -> None:
+        self._paused, self._released = paused, released
+        self.why = paused or released

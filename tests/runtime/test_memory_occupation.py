@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from adapters import make_adapter
+from quantised_checkpoints import Kind, quantise_folder
 from samples import sampled
 from tiny_families import make_family
 from tiny_model import make_tiny
@@ -89,6 +90,11 @@ def test_in_every_form(tmp_path: Path, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("family", ["qwen3-next", "gpt-oss", "deepseek-v2"])  # states, experts, latents
 def test_of_every_kind_of_layer(tmp_path: Path, family: str) -> None:
     comes_back_the_same(make_family(tmp_path / "m", family, 1))
+
+
+def test_a_quantised_checkpoint(tmp_path: Path) -> None:
+    quantise_folder(make_tiny(tmp_path / "m"), tmp_path / "awq", tmp_path / "meant", Kind("awq"))
+    comes_back_the_same(tmp_path / "awq")
 
 
 def comes_back_the_same(folder: Path, **options: Any) -> None:
