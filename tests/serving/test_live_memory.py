@@ -12,7 +12,7 @@ BODY = {"input_ids": [5, 9, 200, 31], "sampling_params": {"temperature": 0, "max
 RELEASE, RESUME = "/release_memory_occupation", "/resume_memory_occupation"
 
 
-def test_a_server_gives_its_memory_back_and_takes_it_again_and_when_it_ends(tmp_path: Path) -> None:
+def test_a_server_gives_its_memory_back_and_takes_it_again_also_when_it_ends(tmp_path: Path) -> None:
     folder = make_tiny(tmp_path / "m", hidden=512, intermediate=2048, vocab=8192, tied=False)
     options = {"model_path": folder, "weights_cache_gb": 0, "max_total_tokens": 4096, "drain_timeout_s": 20}
     with Live(**options) as live, ThreadPoolExecutor(4) as pool:
@@ -27,6 +27,11 @@ def test_a_server_gives_its_memory_back_and_takes_it_again_and_when_it_ends(tmp_
         call = waiting(live, pool)
         assert post(live, RESUME).status_code == 200
         assert call.result().json()["output_ids"] == expected
+        for seconds in (0.001, None):
+            assert (
+                requests.post(live.url + "/slow_down", json={"forward_sleep_time": seconds}, timeout=10).json() is None
+            )
+            assert live.generate(**BODY).json()["output_ids"] == expected
         assert post(live, RELEASE).status_code == 200
         call = waiting(live, pool)
         assert live.stop() == 0
