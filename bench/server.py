@@ -43,10 +43,16 @@ class Server:
 
 
 @contextmanager
-def started(options: Sequence[str]) -> Iterator[Server]:
-    """`ramet serve` with these options, from the moment it announces its address. BadOption if it fails."""
+def started(options: Sequence[str], checkout: Path | None = None) -> Iterator[Server]:
+    """`ramet serve` with these options, from the moment it announces its address. BadOption if it fails.
+
+    `checkout`: a folder with another commit's source, which runs instead of this one's.
+    """
     command = [sys.executable, "-m", "ramet", "serve", "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    source = {} if checkout is None else {"PYTHONPATH": str(checkout.resolve())}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | source
+    )
     server, announced = Server(process.pid), Future[str]()
     reader = threading.Thread(target=_read, args=(process, server, announced), daemon=True)
     reader.start()

@@ -25,6 +25,7 @@ usage: ramet COMMAND [OPTIONS]
                    sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
+                   watching (what a page that looks costs),
                    implementations (a model natively, through transformers' modules, and transformers),
                    attention (what a layer reads and multiplies, beside the machine's limits),
                    delta (layers with a state, of prompts and of single tokens, beside the limit),
@@ -51,7 +52,7 @@ BENCHES = {  # word -> module
     "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
-    "implementations": "implementations", "adapters": "adapters",
+    "implementations": "implementations", "adapters": "adapters", "watching": "watching",
     "gpu": "gpu.table",
 }  # fmt: skip
 
