@@ -5,6 +5,11 @@ The load is that of `ramet bench pipeline`: a server without a model, 128 stream
 commit (--before, a checkout of it), with nobody looking, and with one viewer that reads /ui/live. A noisy machine is
 noisy for all variants of a round, so figures are ratios within a round: of tokens/s, and of the CPU time of all of the
 server's processes per token. The viewer is a thread of this process that reads and drops, no browser.
+
+A share of one hundredth is below what such rounds resolve on a busy machine. So the viewer's own cost is measured as
+well, where nothing else uses the CPU: the same streams and the same tree, but each step waits (--scripted-step-ms), and
+the CPU time of each process is read over some seconds, in turn without and with a viewer. A process has one core at
+most, so what a viewer takes of a core is the most that it can take of the throughput.
 """
 
 import argparse
@@ -15,6 +20,7 @@ import socket
 import statistics
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +32,7 @@ from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
 from ramet.bench.pipeline import Round, first_model, one_round
 from ramet.bench.rounds import interval, turned
-from ramet.bench.server import Server, started
+from ramet.bench.server import Server, cpu_seconds, started
 from ramet.bench.values import positive
 
 BEFORE, NOBODY, VIEWER = "before", "nobody looks", "one viewer"
@@ -34,6 +40,8 @@ LEAF = 8  # tokens of a leaf of the tree
 BELOW = 100  # leaves of a node
 BATCH = 250  # prompts of a request
 PENDING_S = 30.0
+WINDOW_S = 5.0  # over which CPU time is read
+STEP_MS = 250
 
 
 @dataclass
@@ -56,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
                 older = stack.enter_context(started(_server_options(options), checkout=options.before))
                 servers = {BEFORE: older, **servers}
             runs, told = _measure(servers, options)
+        alone = viewer_cost(options)
     except BadOption as error:
         print(f"ramet bench watching: {error}", file=sys.stderr)
         return 1
@@ -63,10 +72,13 @@ def main(argv: Sequence[str]) -> int:
     for name, figures in variants.items():
         print(_line(name, figures))
     print(f"the viewer read {told['events']} events of {told['bytes_per_event']:,} bytes; {told['nodes']:,} nodes")
+    for role, cost in alone.items():
+        print(f"{role:<13} {cost['without']:6.2f} ms of CPU a second, {cost['with']:6.2f} with a viewer")
     made = stamp.stamp(stamp.command_line("watching", argv))
     load = {name: getattr(options, name) for name in ("streams", "input_len", "output_len", "rounds", "nodes")}
     before = {"before": stamp.commit(options.before)} if options.before else {}
     record = {"bench": "watching", **made, **load, **before, "variants": variants, "viewer": told}
+    record["cpu_ms_per_s"] = alone
     report.append_line(options.output_file, record)
     return 0
 
@@ -80,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--input-len", type=positive, default=16, help="tokens of each prompt, default 16")
     p.add_argument("--output-len", type=positive, default=1024, help="tokens of each stream, default 1024")
     p.add_argument("--rounds", type=positive, default=15, help="default 15")
+    p.add_argument("--windows", type=positive, default=6, help=f"of {WINDOW_S:g} s, without and with, default 6")
     p.add_argument("--output-file", type=Path, default=report.results_file("watching"), help=report.RESULTS_HELP)
     return p
 
@@ -88,7 +101,7 @@ def _server_options(options: argparse.Namespace) -> list[str]:
     """Room for the tree and for every output of every round, so that nothing is evicted."""
     of_rounds = options.streams * (options.input_len + options.output_len + 64) * 2 * (options.rounds + 2)
     total = 2 * options.nodes * LEAF + of_rounds
-    return ["--runner", "scripted", "--log-level", "warning", "--max-running-requests", str(options.streams),
+    return ["--runner", "scripted", "--log-level", "warning", "--max-running-requests", str(max(options.streams, BATCH)),
             "--max-total-tokens", str(total)]  # fmt: skip
 
 
@@ -108,6 +121,37 @@ def _measure(servers: dict[str, Server], options: argparse.Namespace) -> tuple[d
         print(f"round {number + 1}: {', '.join(f'{runs[n][-1].tokens_per_s:,.0f} {n}' for n in runs)}", flush=True)
     nodes = _tree_of(servers[VIEWER].url)["num_nodes"]
     return runs, {"events": read.events, "bytes_per_event": read.bytes // max(read.events, 1), "nodes": nodes}
+
+
+def viewer_cost(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """CPU milliseconds of each process in a second, without and with a viewer, over all windows."""
+    windows = 2 * options.windows
+    steps = int((windows + 4) * WINDOW_S * 1000 / STEP_MS)
+    load = argparse.Namespace(**{**vars(options), "output_len": steps})
+    used: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    read = Watcher()
+    with started([*_server_options(options), "--scripted-step-ms", str(STEP_MS)]) as server:
+        fill(server.url, options.nodes)
+        streams = threading.Thread(target=lambda: run_fast(one_round(server.url, load, server.pid)), daemon=True)
+        streams.start()
+        time.sleep(WINDOW_S)  # until all of them run
+        for number in range(windows):
+            looks = number % 2 == 1
+            with watching(server.url, read) if looks else contextlib.nullcontext():
+                before = cpu_seconds(server.pid)
+                time.sleep(WINDOW_S)
+                after = cpu_seconds(server.pid)
+            if not streams.is_alive():
+                raise BadOption("the streams ended before the CPU time was read")
+            used[looks].append({role: (after[role] - before[role]) / WINDOW_S * 1e3 for role in after})
+        streams.join()
+    return {
+        role: {
+            "without": round(statistics.fmean(each[role] for each in used[False]), 2),
+            "with": round(statistics.fmean(each[role] for each in used[True]), 2),
+        }
+        for role in used[True][0]
+    }
 
 
 def fill(url: str, num_nodes: int) -> None:
@@ -197,9 +241,8 @@ def _ratio(values: list[float]) -> dict[str, float]:
 
 def _line(name: str, figures: dict[str, Any]) -> str:
     rate, cost = _words(figures["tokens_per_s_ratio"]), _words(figures["cpu_ratio"])
-    return (
-        f"{name:<13} {figures['tokens_per_s']:9,} tokens/s, {rate}; {figures['cpu_us_per_token']:6.2f} us CPU, {cost}"
-    )
+    speed, cpu = f"{figures['tokens_per_s']:9,} tokens/s", f"{figures['cpu_us_per_token']:6.2f} us CPU"
+    return f"{name:<13} {speed}, {rate}; {cpu}, {cost}"
 
 
 def _words(ratio: dict[str, float]) -> str:
