@@ -9,13 +9,14 @@ MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients gpu check bench peers evaluate model docs ui-vendor build clean
+.PHONY: help install serve test test-slow test-clients test-ui gpu check bench peers evaluate model docs ui-vendor build clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
 	@echo "make test       install, then every test that is not slow"
 	@echo "make test-slow  the whole of what make test takes samples of"
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
+	@echo "make test-ui    the page in Chromium; installs playwright into $(VENV), and as root on Debian chromium by apt"
 	@echo "make gpu        every test and figure that needs a CUDA card (PYTHON=.venv/bin/python where make serve made one)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
@@ -36,10 +37,10 @@ serve: install
 	$(RUN) -m ramet serve $(ARGS)
 
 test: install
-	$(RUN) -m pytest -m "not slow and not gpu" $(PARALLEL) $(ARGS)
+	$(RUN) -m pytest -m "not slow and not gpu and not ui" $(PARALLEL) $(ARGS)
 
 test-slow: install
-	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu" --hypothesis-profile whole $(PARALLEL) $(ARGS)
+	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu and not ui" --hypothesis-profile whole $(PARALLEL) $(ARGS)
 
 # The clients' pins disagree with the server's: they get a venv of their own and start the server from the other one.
 $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
@@ -49,6 +50,15 @@ $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
 
 test-clients: install $(CLIENTS_VENV)/installed
 	RAMET_PYTHON=$(abspath $(RUN)) $(CLIENTS_VENV)/bin/python -m pytest tests/clients $(ARGS)
+
+# Playwright's package (165 MB: it brings a Node of its own) drives Debian's Chromium; it fetches no browser.
+$(VENV)/ui-installed: $(VENV)/installed
+	@echo "make test-ui: installing playwright into $(VENV)"
+	$(RUN) -m pip --disable-pip-version-check install -q -c constraints.txt -e ".[ui]"
+	@touch $@
+
+test-ui: install $(VENV)/ui-installed
+	$(RUN) -m pytest -m ui tests/ui $(ARGS)
 
 # With a Python that has torch for a CUDA card: nothing is installed and nothing fetched.
 gpu:

@@ -117,6 +117,11 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     padding_id: int | None = None  # tokens of this id at the prompt's end are left out
     lora: AdapterRef | None = None  # its adapter, whose generation is in its namespace as well
 
+    def holding(self, seconds: float) -> "RequestSpec":
+        """Of a request that only has the prefix of such a prompt kept for so long; 0: no longer."""
+        params = SamplingParams(max_new_tokens=0)
+        return RequestSpec(params, namespace=self.namespace, prefix_lease_s=seconds, lora=self.lora)
+
     def sent_with(self, generation: int) -> "RequestSpec":
         """With its adapter as it is now: prefixes are shared with requests of the same generation alone."""
         assert self.lora is not None, "a request without an adapter has no generation of one"

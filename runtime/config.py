@@ -17,6 +17,7 @@ from ramet.runtime.adapter_paths import NamedAdapter, read_paths
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.options import SECRET, options_of
 from ramet.runtime.origins import read_hosts, read_origins
+from ramet.runtime.otlp_endpoint import read_endpoint
 from ramet.runtime.placement import placement_of
 
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
@@ -338,6 +339,18 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     stored_responses_mb: Annotated[
         float, _about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
     ] = 64.0
+    enable_streaming_session: Annotated[
+        bool, _about("let clients open sessions that are streaming: their requests only append, and stay cached")
+    ] = False
+    sessions_mb: Annotated[
+        float,
+        _about(
+            "memory for token ids of sessions (4 bytes each); if it is full, their requests get a 503", ge=0, le=65536
+        ),
+    ] = 64.0
+    session_timeout_s: Annotated[
+        float, _about("a session that names no timeout and is idle for so long is closed", gt=0)
+    ] = 3600.0
     request_timeout_s: Annotated[
         Annotated[float, Meta(gt=0)] | None, _about("a request that takes longer ends with 504; unset: never")
     ] = None
@@ -358,6 +371,16 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
         "info"
     )
+    otlp_traces_endpoint: Annotated[
+        str,
+        _about(
+            "address that traces are sent to by OTLP, as http://localhost:4318/v1/traces, with ramet[otel]; empty: none"
+        ),
+    ] = ""
+    trace_sample_ratio: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        _about("share of the traces that begin here which are kept; unset: as OTEL_TRACES_SAMPLER says, or all"),
+    ] = None
     metrics_compat: Annotated[
         tuple[Literal["sglang", "vllm"], ...],
         _about("servers whose names /metrics has beside its own, for dashboards and gateways that read these"),
@@ -483,6 +506,8 @@ def resolve(args: Args) -> Args:
     placement_of(args.execute.cpu_affinity)
     read_origins(args.serve.allowed_origins)
     read_hosts(args.serve.allowed_hosts)
+    if args.serve.otlp_traces_endpoint:
+        read_endpoint(args.serve.otlp_traces_endpoint)
     _check_tls(args.serve)
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")

@@ -50,11 +50,13 @@ def request_line(
     completion_tokens: int,
     latency_s: float,
     ending: str,
+    trace_id: str = "",
 ) -> str:
     """One finished sequence, without any of its text."""
+    trace = f", trace {trace_id}" if trace_id else ""
     return (
         f"Request {rid}: {ending}, {prompt_tokens} prompt tokens ({cached_tokens} cached), "
-        f"{completion_tokens} new tokens, {latency_s:.3f} s, {params}"
+        f"{completion_tokens} new tokens, {latency_s:.3f} s, {params}{trace}"
     )
 
 

@@ -116,6 +116,11 @@ class GrowingReply:
         self._text, self._ids = "", list[int]()
         self._num_places = 0, 0  # of output and prompt, whose log-probabilities were read
 
+    @property
+    def ids(self) -> list[int]:
+        """Of its output, those that have come."""
+        return [*self._ids, *self._sequence.tokens]
+
     def whole(self) -> GenerateReply:
         """Reads what is new; a reply with everything so far."""
         _, _, logprobs = self._advance()

@@ -23,7 +23,7 @@ from ramet.frontend.backends import table
 from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args, ServeArgs
 from ramet.runtime.flags import aliases_of
-from ramet.runtime.intake.calls import GenerateBody
+from ramet.runtime.intake.calls import GenerateBody, SessionParams
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.intake.specs import Constraints
@@ -103,6 +103,8 @@ def http_api() -> str:
         "/encode",
         "/v1/tokenize",
         "/v1/detokenize",
+        "/open_session",
+        "/close_session",
         "/abort_request",
     ):
         lines += [f"\n## Fields of `POST {path}`\n", *fields_table(ROUTES[path].body)]
@@ -361,6 +363,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "harmless keys": harmless_keys,
     "models of transformers' modules": others_table,
     "fields of /generate": generate_table,
+    "fields of session_params": lambda: "\n".join(fields_table(SessionParams)),
     **{f"fields of {path}": partial(table_of, path) for path in (*OPENAI_PATHS, *LANGUAGE_PATHS)},
     "parsers and templates": parsers_table,
     "tuning figures": tuning_table,

@@ -57,6 +57,7 @@ from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
 from ramet.runtime.engine_client.pauses import Pauses
+from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
@@ -165,6 +166,8 @@ class EngineClient:
         self._check_room(prompts, submission)
         prompts = self._with_adapters(prompts)
         self._unsent.discard(submission)
+        if submission.recording is not None:
+            self._record(submission.recording, prompts, submission)
         if submission.as_batch:
             worker = next(self._workers)
             batch = GenerateAll([self._generate(prompt, submission, worker) for prompt in prompts])
@@ -203,6 +206,10 @@ class EngineClient:
         hit = [s for s in self._sequences.by_uid.values() if rid is None or s.is_named(rid)]
         self._send_abort(hit, message)
         return len(hit)
+
+    def end(self, submission: Submission, message: str) -> None:
+        """End its sequences; its caller gets what came so far."""
+        self._send_abort(self._open_of(submission), message)
 
     def uids_of(self, rid: str) -> list[Uid]:
         return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
@@ -246,10 +253,14 @@ class EngineClient:
         await self._whatever_happens(self._drop_adapter(self.adapters.take_away(name)))
 
     async def _whatever_happens(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        await asyncio.shield(self.in_background(coroutine))
+
+    def in_background(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+        """Whatever becomes of the caller."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        await asyncio.shield(task)
+        return task
 
     async def _load_adapter(self, name: str, path: str, pinned: bool, replaces: bool) -> None:
         async with self._changes_adapters:
@@ -383,7 +394,16 @@ class EngineClient:
             submission.sequences.append(sequence)
             self._sequences.add(sequence)
         given = prompt.text, prompt.ids, prompt.embeds
-        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts)
+        traced = submission.recording is not None
+        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts, traced)
+
+    def _record(self, recording: Recording, prompts: Many[Prompt], submission: Submission) -> None:
+        """What is sent of a request that is traced."""
+        first = prompts[0].spec if prompts else None
+        if first is not None and recording.sampling is None:
+            recording.sampling, recording.is_stream = first.params, submission.streaming
+            recording.adapter = first.lora.name if first.lora is not None else ""
+        recording.sent(len(prompts), sum(prompt.params.n for prompt in prompts))
 
     def _leave(self, submission: Submission) -> None:
         """The handler is done with its request: nothing more is kept of what still runs."""

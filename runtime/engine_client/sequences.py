@@ -14,7 +14,9 @@ from collections.abc import Callable
 
 from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep, Uid
 from ramet.ipc.params import SamplingParams
+from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime import log
+from ramet.runtime.engine_client.recording import Ended, Recording
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
@@ -68,6 +70,8 @@ class SequenceTable:
             gaps[sequence.last_s] += 1
             if sequence.last_s == NO_TOKEN_YET:
                 self._metrics.first_token_s.observe(now - sequence.submission.arrival_s)
+                if (recording := sequence.submission.recording) is not None:
+                    recording.first_token_s = recording.first_token_s or now
             sequence.last_s = now
             texts = sequence.texts
             if texts is None:
@@ -92,6 +96,8 @@ class SequenceTable:
                 sequence.routes = closed.routes
                 sequence.submission.hold(len(closed.routes) // 4)
             woken.add(self._close(sequence, closed, tail, now))
+            if (recording := sequence.submission.recording) is not None:
+                _record(recording, sequence, closed, step.detokenized)
         if step.closed and self._end_waiters:
             self._wake_end_waiters()
         for submission in woken:
@@ -106,6 +112,8 @@ class SequenceTable:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
             sequence.submission.fail(as_written(ClientError.of(message.error), sequence.prompt))
+            if (recording := sequence.submission.recording) is not None:
+                _record(recording, sequence, None, None)
         self._wake_end_waiters()
 
     def _wake_end_waiters(self) -> None:
@@ -131,6 +139,8 @@ class SequenceTable:
         if opened.spec.hidden is not None and sequence.texts is not None:
             sequence.hidden = HiddenLists(opened)
         self.num_waiting -= 1
+        if sequence.submission.probe:
+            return
         self._metrics.prompt_tokens.add(opened.prompt_tokens)
         self._metrics.cached_tokens.add(opened.cached_tokens, DEVICE)
 
@@ -179,6 +189,17 @@ class SequenceTable:
                 self._metrics.token_gap_s.observe(now - last_s, num)
 
 
+def _record(recording: Recording, sequence: Sequence, closed: Closed | None, detokenized: Span | None) -> None:
+    """The end of a sequence that is traced. `closed` None: it was refused before the scheduler got it."""
+    finish, times = (closed.finish, closed.times) if closed is not None else (None, SequenceTimes())
+    recording.add(
+        Ended(sequence.index, sequence.sample, finish, times, detokenized),
+        prompt_tokens=sequence.num_prompt,
+        cached_tokens=sequence.num_cached,
+        new_tokens=sequence.num_generated,
+    )
+
+
 def as_written(error: ClientError, prompt: Prompt) -> ClientError:
     """The tokenizer's or the scheduler's refusal of one prompt, its place as this client wrote it.
 
@@ -218,6 +239,7 @@ def _line(sequence: Sequence, kind: FinishKind, latency_s: float) -> str:
         completion_tokens=sequence.num_generated,
         latency_s=latency_s,
         ending=kind.value,
+        trace_id=trace.trace_id if (trace := sequence.submission.trace) is not None else "",
     )
 
 

@@ -5,6 +5,7 @@ A sequence that its client gave up stays known until its last message came, but 
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
@@ -12,10 +13,13 @@ from typing import NamedTuple, TypeVar
 from ramet.ipc.messages import Contexts, Finish, Uid
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
+from ramet.runtime.trace_context import CURRENT
 
 T = TypeVar("T")
+MAX_RENDERED = 8  # waits for the tokenizer that are kept of a request that is traced
 MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
 
 # of all prompts of one request, each times its samples: 128 samples of 127k token ids, or every body of 32 MiB once
@@ -95,14 +99,15 @@ class Sequence:
 
     __slots__ = (
         "finish", "fresh", "hidden", "id", "index", "interval", "last_s", "logprobs", "num_cached", "num_prompt",
-        "num_taken", "opened", "prompt", "prompt_ids", "routes", "submission", "tail", "texts", "tokens", "uid",
-        "worker",
+        "num_taken", "opened", "prompt", "prompt_ids", "routes", "sample", "submission", "tail", "texts", "tokens",
+        "uid", "worker",
     )  # fmt: skip
 
     def __init__(
         self, uid: Uid, index: int, worker: int, prompt: Prompt, submission: "Submission", sample: int = 0
     ) -> None:
         self.uid, self.index, self.worker, self.prompt, self.submission = uid, index, worker, prompt, submission
+        self.sample = sample
         self.id = prompt.id_of(sample) or f"{uid}"
         self.texts: list[str] | None = []  # None: abandoned
         self.tokens: list[int] = []
@@ -185,6 +190,8 @@ class Submission:
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.aborted = False  # an Abort of its sequences was sent
+        self.trace = CURRENT.get()  # None: no server's
+        self.recording = RECORDING.get()
         self._num_held, self._max_numbers = 0, max_numbers
         self._waiter: asyncio.Future[None] | None = None
 
@@ -218,7 +225,7 @@ class Submission:
 
     async def during(self, asked: Awaitable[T]) -> T:
         """An answer that is needed before anything can be sent. Raises the error that ended the request meanwhile."""
-        asking = asyncio.ensure_future(_awaited(asked))
+        asking, began_s = asyncio.ensure_future(_awaited(asked)), time.monotonic()
         asking.add_done_callback(lambda _: self.wake())
         try:
             while not asking.done() and self.error is None:
@@ -228,6 +235,8 @@ class Submission:
             return asking.result()
         finally:
             asking.cancel()
+            if self.recording is not None and len(self.recording.rendered) < MAX_RENDERED:
+                self.recording.rendered.append((began_s, time.monotonic()))
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -237,6 +246,8 @@ class Submission:
         """The first error counts."""
         if self.error is None:
             self.error = error
+            if self.recording is not None:
+                self.recording.failure = error.status
         self.wake()
 
     def hold(self, numbers: int) -> None:

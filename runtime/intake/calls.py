@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Limits
@@ -13,13 +13,31 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake import prompts as checks
-from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, OrEach, PromptId, Some, Text, including, unbuilt
+from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.prompts import Content
 from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 Media = str | dict[str, Any] | list[Any] | None
+
+
+class SessionParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which session a request belongs to, and what of it the request goes on from."""
+
+    id: Annotated[str | None, about("of a session that is open")] = None
+    rid: Annotated[str | None, about("of the request of this session to go on from; absent: none, a new beginning")] = (
+        None
+    )
+    offset: Annotated[
+        Int32 | None,
+        about("tokens of that request and its output to keep, from the front; negative: all but so many; 0: all"),
+    ] = None
+    replace: Annotated[
+        bool | None,
+        about("what went on from that request is cleared, and if it runs it is ended; without rid the whole session"),
+    ] = None
+    drop_previous_output: Annotated[bool | None, about("go on from that request's prompt, without its output")] = None
 
 
 @including((*other_servers.SHARED, *other_servers.GENERATE, *other_servers.OF_GENERATE))
@@ -49,7 +67,14 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
     audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
     video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
-    session_params: Annotated[OrEach[dict[str, Any]], unbuilt("a session", neutral=({},))] = None
+    session_params: Annotated[
+        SessionParams | None, about("the request goes on from another one of its session; see Sessions below")
+    ] = None
+
+
+class AskedTurn(NamedTuple):
+    asked: SessionParams
+    prompt: Prompt
 
 
 class Defaults(NamedTuple):
@@ -122,6 +147,31 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
         _check_distinct(prompts)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))
     return prompts, batch
+
+
+def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedTurn | None:
+    """Of a request of a session: its one prompt, which is its own part alone. None: it is of none. Raises ClientError.
+
+    An end of a text that is chosen again would be in the prompt and in the output of a request that is kept.
+    """
+    asked = body.session_params
+    if asked is None or asked == SessionParams():
+        return None
+    if not asked.id:
+        raise ClientError("session_params.id", "is missing", "/open_session gives one")
+    if getattr(body, "session_id", None):
+        raise ClientError("session_id", "is set, and so is session_params: they are two kinds of sessions", "omit it")
+    prompts, is_batch = read_generate(body, request_id, defaults._replace(healing_on=False))
+    (prompt,) = prompts[:1]
+    if is_batch:
+        raise ClientError(prompt.field, "is a list of prompts, must be one in a session")
+    if prompt.params.n > 1:
+        raise ClientError("sampling_params.n", f"is {prompt.params.n}, must be 1 in a session")
+    if prompt.embeds is not None:
+        raise ClientError("input_embeds", "is set, but a session keeps token ids", "send text or input_ids")
+    if prompt.spec.token_healing:
+        raise ClientError("token_healing", "is True, must be false in a session, which keeps prompts as they were")
+    return AskedTurn(asked, prompt)
 
 
 def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:

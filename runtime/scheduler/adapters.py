@@ -35,7 +35,7 @@ class AdapterSlots:
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
         self._loaded: dict[Generation, _Loaded] = {}
-        self._taken: dict[int, Generation] = {}  # by slot
+        self.taken: dict[int, Generation] = {}  # by slot
         self.placements: list[AdapterPlacement] = []  # that the runner has not heard of
         self._num_asked = 0
 
@@ -45,11 +45,6 @@ class AdapterSlots:
     @property
     def num_loaded(self) -> int:
         return len(self._loaded)
-
-    @property
-    def num_taken(self) -> int:
-        """Slots that have one."""
-        return len(self._taken)
 
     @property
     def num_pinned(self) -> int:
@@ -63,7 +58,7 @@ class AdapterSlots:
         """No request has it."""
         slot = self._loaded.pop(generation).slot
         if slot is not None:
-            del self._taken[slot]
+            del self.taken[slot]
             self.placements = [each for each in self.placements if each.generation != generation]
 
     def take(self, generation: Generation, used: set[int]) -> int | None:
@@ -73,7 +68,7 @@ class AdapterSlots:
             loaded.slot = self._free_slot(used)
             if loaded.slot is None:
                 return None
-            self._taken[loaded.slot] = generation
+            self.taken[loaded.slot] = generation
             self.placements.append(AdapterPlacement(loaded.slot, generation))
         self._num_asked += 1
         loaded.asked = self._num_asked
@@ -81,13 +76,13 @@ class AdapterSlots:
 
     def _free_slot(self, used: set[int]) -> int | None:
         for slot in range(1, self.num_slots + 1):
-            if slot not in self._taken:
+            if slot not in self.taken:
                 return slot
-        idle = [slot for slot, own in self._taken.items() if slot not in used and not self._loaded[own].is_pinned]
+        idle = [slot for slot, own in self.taken.items() if slot not in used and not self._loaded[own].is_pinned]
         if not idle:
             return None
-        slot = min(idle, key=lambda slot: self._loaded[self._taken[slot]].asked)
-        self._loaded[self._taken.pop(slot)].slot = None
+        slot = min(idle, key=lambda slot: self._loaded[self.taken[slot]].asked)
+        self._loaded[self.taken.pop(slot)].slot = None
         return slot
 
     def take_placements(self) -> tuple[AdapterPlacement, ...]:
@@ -97,7 +92,7 @@ class AdapterSlots:
     def check(self) -> None:
         """Every slot that is taken is that of a loaded adapter, and the other way round."""
         by_slot = {loaded.slot: own for own, loaded in self._loaded.items() if loaded.slot is not None}
-        assert by_slot == self._taken, (by_slot, self._taken)
+        assert by_slot == self.taken, (by_slot, self.taken)
 
 
 @dataclass(frozen=True, slots=True)

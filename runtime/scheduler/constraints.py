@@ -62,11 +62,6 @@ class Constraints:
                 for constraint, request in self.compiling.pop(compiling):
                     yield request, self._begin(request, constraint, compiling.outcome)
 
-    @property
-    def num_waiting(self) -> int:
-        """Requests whose constraint is being compiled."""
-        return sum(map(len, self.compiling.values()))
-
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
         return next((reason for request, reason in self.all_waiting() if request.uid == uid), "")

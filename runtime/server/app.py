@@ -4,10 +4,13 @@ Every path goes through one catch-all route, so that doubled slashes are joined 
 """
 
 import re
+import time
 
 from aiohttp import web
 
 from ramet.runtime import log
+from ramet.runtime.engine_client.recording import CURRENT as RECORDING
+from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.origins import HOST
 from ramet.runtime.server.http import access, exchange, problems
@@ -15,6 +18,7 @@ from ramet.runtime.server.http.access import Allowed
 from ramet.runtime.server.http.service import Access, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.trace_context import SAMPLED
 
 CLIENT_GONE = 499
 
@@ -43,6 +47,7 @@ async def _answer(service: Service, allowed: Allowed, request: web.Request) -> w
     if len(path) > 1:
         path = path.rstrip("/")
     response: web.StreamResponse | None = None
+    recording = _begin_trace(service, path, request)
     try:
         response = access.preflight(allowed, request) if request.method == "OPTIONS" else None
         if response is None:
@@ -58,7 +63,22 @@ async def _answer(service: Service, allowed: Allowed, request: web.Request) -> w
     finally:
         status = CLIENT_GONE if response is None else response.status
         service.metrics.requests.add(1, _endpoint(path), str(status))
+        if recording is not None:
+            recording.end(status, exchange.request_id(request))
     return response
+
+
+def _begin_trace(service: Service, path: str, request: web.Request) -> Recording | None:
+    """None: it is not traced, whatever its headers say."""
+    trace, recording = exchange.begin_trace(request), None
+    if service.traces is not None and request.method != "OPTIONS":
+        recording = service.traces.begin(path, trace, time.monotonic())
+        if recording is not None:
+            exchange.set_trace(request, recording.trace)
+        else:
+            exchange.set_trace(request, trace._replace(flags=trace.flags & ~SAMPLED))
+    RECORDING.set(recording)
+    return recording
 
 
 def forget_frames(error: BaseException | None) -> None:

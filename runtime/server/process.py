@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -33,6 +33,9 @@ from ramet.runtime.server.http.service import Service
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.labels import read_labels
 from ramet.runtime.text.pooling import read_pooling
+
+if TYPE_CHECKING:
+    from ramet.runtime.server.tracing.otlp import OtlpTraces
 
 BACKLOG = 2048  # connections that wait to be accepted
 GC_THRESHOLDS = (100_000, 20, 50)
@@ -100,7 +103,8 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
     metrics = Metrics()
     tokenizers = [Sender(sockets.address(paths.tokenizer(i))) for i in range(args.serve.tokenizer_worker_num)]
     client = EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
-    runner = make_runner(_make_service(args, client, metrics, style))
+    traces = _make_traces(args)
+    runner = make_runner(_make_service(args, client, metrics, style, traces))
     await runner.setup()
     assert runner.server is not None
     try:
@@ -108,14 +112,29 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
             return await _until_end(client, inbox)
     finally:
         await runner.cleanup()
+        if traces is not None:
+            traces.close()
 
 
-def _make_service(args: Args, client: EngineClient, metrics: Metrics, style: Style) -> Service:
+def _make_traces(args: Args) -> "OtlpTraces | None":
+    """OpenTelemetry takes time and memory, so only who sends traces imports it."""
+    if not args.serve.otlp_traces_endpoint:
+        return None
+    from ramet.runtime.server.tracing.otlp import make_traces
+
+    return make_traces(args.serve, args.model_name)
+
+
+def _make_service(
+    args: Args, client: EngineClient, metrics: Metrics, style: Style, traces: "OtlpTraces | None"
+) -> Service:
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     pooling = read_pooling(args.model_folder)
     started, heals, labels = int(time.time()), args.heals_unasked, read_labels(args)
-    return Service(args, client, metrics, defaults, started, pooling, labels, style, store, heals_unasked=heals)
+    return Service(
+        args, client, metrics, defaults, started, pooling, labels, style, store, traces=traces, heals_unasked=heals
+    )
 
 
 async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:

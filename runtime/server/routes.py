@@ -19,6 +19,7 @@ from ramet.runtime.server.live.feed import LiveEvent
 from ramet.runtime.server.native import adapters, admin, pausing
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
+from ramet.runtime.server.native.sessions import CloseBody, OpenBody, close_session, open_session
 from ramet.runtime.server.openai import pooled_replies as pooled
 from ramet.runtime.server.openai import replies as openai
 from ramet.runtime.server.openai import responses_replies as of_responses
@@ -52,6 +53,8 @@ def _document() -> bytes:
 
 ROUTES: dict[str, Route] = {
     "/generate": Route(WRITE, generate, GenerateBody, GenerateReply | list[GenerateReply], GenerateReply),
+    "/open_session": Route(POST, open_session, OpenBody, str),
+    "/close_session": Route(POST, close_session, CloseBody),
     "/language/generate": Route(
         POST, language.generate, LanguageGenerateBody, LanguageReply | list[LanguageReply], LanguageReply
     ),

@@ -188,6 +188,7 @@ class FakeEngine:
         self.live = live_state([])  # what whoever looks is told
         self.deliver: Any = None
         self.tokenize: Callable[[str], list[int]] = lambda text: list(text.encode())
+        self.bos: int | None = None  # before every text that is tokenised with special tokens
         self.says: list[str] | None = None  # pieces of every output, which then stops by itself; None: the formula's
         self.prompt_end = ""  # of every rendered chat
         self.answers_renders = True
@@ -230,7 +231,8 @@ class FakeEngine:
                 loop.call_soon(self.abort, message.uids, message.message)
             case Tokenize():
                 text = message.text if message.pair is None else f"{message.text}|{message.pair}"
-                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids(self.tokenize(text))))
+                bos = [self.bos] if self.bos is not None and message.add_special_tokens else []
+                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids([*bos, *self.tokenize(text)])))
             case Render() if self.answers_renders:
                 loop.call_soon(self.render, message)
             case RenderPrompt() if self.answers_renders:
@@ -350,6 +352,9 @@ class FakeEngine:
     def close(self, uid: int, finish: Finish, tail: str = "") -> None:
         del self.running[uid]
         self.tell(TextStep([], b"", [], [], [Closed(uid, finish)], [tail]))
+
+    def fail(self, uid: int, status: int) -> None:
+        self.close(uid, Finish(FinishKind.ABORT, message="broken", status=status))
 
     def abort(self, uids: list[int], message: str) -> None:
         for uid in uids:

@@ -19,7 +19,7 @@ from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.accepting import accepting
 from ramet.runtime.server.http.certificates import certificates_of
 from ramet.runtime.server.http.response_store import ResponseStore
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Service, Traces
 from ramet.runtime.server.process import BACKLOG, make_runner
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
@@ -67,6 +67,7 @@ async def serving(
     pooling: Pooling | None = None,
     labels: Labels = Labels(),
     style: Style = Style("hermes", "qwen3"),
+    traces: Traces | None = None,
     **options: Any,
 ) -> AsyncIterator[Served]:
     args: Args = make_args(**options)
@@ -76,7 +77,8 @@ async def serving(
     started = 1_700_000_000
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     given = defaults or SamplingParams()
-    runner = make_runner(Service(args, client, metrics, given, started, pooling or Pooling(), labels, style, store))
+    parts = (args, client, metrics, given, started, pooling or Pooling(), labels, style, store)
+    runner = make_runner(Service(*parts, traces=traces))
     await runner.setup()
     assert runner.server is not None
     listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)

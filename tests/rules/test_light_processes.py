@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "triton", "numpy")
+HEAVY = ("torch", "transformers", "triton", "numpy", "opentelemetry")
 SHOW = "import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
 
 

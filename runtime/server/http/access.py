@@ -24,7 +24,7 @@ from ramet.runtime.origins import HOST, LOOPBACK, HostRules, OriginRules, parse_
 from ramet.runtime.server.http.service import Access
 
 METHODS = "GET, HEAD, POST, PUT, DELETE"
-EXPOSED = "X-Request-Id, Request-Id, Retry-After, X-Should-Retry"
+EXPOSED = "X-Request-Id, Request-Id, Retry-After, X-Should-Retry, Traceparent, Tracestate"
 MAX_AGE_S = 7200  # for which a browser need not repeat a preflight; Chromium keeps none for longer
 _WORDS = re.compile(r"[\w!#$%&'*+.^`|~, -]*", re.ASCII)  # names of headers
 

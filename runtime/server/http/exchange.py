@@ -1,11 +1,13 @@
 """One HTTP request and its reply: the request's id, its body as JSON, the reply as JSON.
 
+Every request belongs to a trace: the one that its headers name, or else one that is made here.
 The id of a request is the same in its reply, its log line, /abort_request and /v1/requests/{id}. It is the body's
 `rid`, or else one that is made here, followed by the value of the header X-Request-Id. The reply's header repeats the
 value that was sent, or else has the id.
 """
 
 import asyncio
+import random
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -21,6 +23,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, parse_object
 from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
+from ramet.runtime.trace_context import CURRENT, TraceContext, read
 
 T = TypeVar("T", bound=Struct)
 HEADER = "X-Request-Id"
@@ -28,6 +31,7 @@ ANTHROPIC_HEADER = "Request-Id"
 TRANSFER_TIMEOUT_S = web.AppKey("transfer_timeout_s", float)  # --transfer-timeout-s
 MIN_BYTES_PER_S = 16 << 10  # a transfer that is never slower never times out
 _KEY = web.RequestKey("request_id", str)
+_TRACE = web.RequestKey("trace", TraceContext)
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other characters of a rid are quoted as in a URL
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
@@ -92,11 +96,36 @@ def set_request_id(request: web.Request, made: str, rid: str | None) -> str:
     return chosen
 
 
+def begin_trace(request: web.Request) -> TraceContext:
+    """Of a request that has just come: what its headers name, or a new trace that nobody samples."""
+    span_id, trace = f"{random.getrandbits(64) or 1:016x}", None
+    if parents := request.headers.getall("traceparent", []):
+        trace = read(parents, request.headers.getall("tracestate", []), span_id)
+    return set_trace(request, trace or TraceContext(f"{random.getrandbits(128) or 1:032x}", span_id))
+
+
+def set_trace(request: web.Request, trace: TraceContext) -> TraceContext:
+    """What its response says, and what is known to whatever it calls."""
+    request[_TRACE] = trace
+    CURRENT.set(trace)
+    return trace
+
+
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Called as the headers of a response go out."""
     if _KEY not in request:
         set_request_id(request, made_id(), None)
     response.headers.update(id_headers(request[_KEY]))
+    if (trace := request.get(_TRACE)) is not None:  # aiohttp's own refusals have none
+        response.headers["traceparent"] = f"00-{trace.trace_id}-{trace.span_id}-{trace.flags:02x}"
+        if trace.state:
+            response.headers["tracestate"] = trace.state
+
+
+def request_id(request: web.Request) -> str:
+    """Of one that is answered; empty: none was made, for its client went away before."""
+    known: str = request.get(_KEY, "")
+    return known
 
 
 def made_id() -> str:

@@ -3,21 +3,30 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
 
 from ramet.ipc.params import SamplingParams, shown
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
+from ramet.runtime.server.http.session_tree import Sessions
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
+from ramet.runtime.trace_context import TraceContext
 
 ANY_MODEL = "default"  # for clients that must send some name
+
+
+class Traces(Protocol):
+    """Which requests are traced, and where their spans go."""
+
+    def begin(self, path: str, trace: TraceContext, start_s: float) -> Recording | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +41,12 @@ class Service:
     style: Style  # how the model writes tool calls and reasoning
     responses: ResponseStore
     known_ids: dict[str, tuple[int, ...]] = field(default_factory=dict)  # text -> its ids; filled by lookups
+    traces: Traces | None = None  # None: nobody is sent any
     heals_unasked: bool = False  # text prompts of /generate that do not say
+    sessions: Sessions = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20))))
 
 
 class Access(Enum):

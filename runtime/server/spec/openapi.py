@@ -22,6 +22,7 @@ ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
 WORDS = {"type": "string"}
 TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
+EMPTY = {"/close_session"}  # replies without a body
 Described = dict[str, Any]
 QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
     "/flush_cache": {"timeout": SECONDS},
@@ -80,7 +81,7 @@ def _operation(
     content: Described = {"application/json": {"schema": schema_of.get(str(reply), {})}}
     if path in TEXTS:
         content = {TEXTS[path]: {"schema": {"type": "string"}}}
-    elif reply is None and event is not None:  # nothing but a stream
+    elif path in EMPTY or (reply is None and event is not None):  # nothing, or nothing but a stream
         content = {}
     if event is not None:
         content["text/event-stream"] = _stream(path, schema_of[str(event)], schema_of)

@@ -18,10 +18,11 @@ USER, ADMIN = {"Authorization": "Bearer user"}, {"Authorization": "Bearer admin"
 ADMINS = sorted(path for path, route in ROUTES.items() if route.access is Access.ADMIN)
 NAMED_ADMINS = sorted(prefix for prefix, named in NAMED.items() if named.access is Access.ADMIN)
 FOR_CLIENTS = {  # what a client may send with the API key: it draws tokens, computes, or changes what this client has
-    "/generate", "/language/generate", "/language/select", "/language/render", "/language/end",
+    "/generate", "/open_session", "/close_session", "/language/generate", "/language/select",
+    "/language/render", "/language/end",
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/", "/v1/messages",
     "/v1/messages/count_tokens", "/v1/embeddings", "/v1/score", "/score", "/v1/rerank", "/rerank", "/v1/classify",
-    "/classify", "/pooling", "/encode", "/v1/tokenize", "/tokenize", "/v1/detokenize", "/detokenize",
+    "/classify", "/pooling", "/encode", "/ui/prefix", "/v1/tokenize", "/tokenize", "/v1/detokenize", "/detokenize",
 }  # fmt: skip
 CHANGE_NOTHING = {"/ping"}  # probes that may be sent as a POST
 GETS_THAT_COMPUTE = {"/health_generate"}

@@ -157,7 +157,7 @@ def test_what_is_not_built_is_refused_by_name_and_asking_for_nothing_is_legal(pa
         server.engine.says = ["Hi"]
         body = SURFACES.get(path, {"text": ["a", "b"]})
         taken, refused = (ASKS_FOR_NOTHING, REFUSED) if path != GENERATE else (
-            ASKS_FOR_NOTHING | OF_GENERATE[0], REFUSED | OF_GENERATE[1]
+            ASKS_FOR_NOTHING | OF_GENERATE[0], REFUSED | OF_GENERATE[1] | {"session_params": ()}
         )  # fmt: skip
         for name, value in ((name, value) for name, values in taken.items() for value in values):
             status, reply = await server.post(path, {**body, name: value})

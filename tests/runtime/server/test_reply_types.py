@@ -47,6 +47,7 @@ POSTED: list[tuple[str, dict[str, Any]]] = [
     ("/generate", {"text": "hi", "return_logprob": True, "stream": True}),
     ("/generate", {"text": "hi", "return_hidden_states": "last"}),
     ("/generate", {"text": "hi", "sampling_params": {"max_new_tokens": 0}}),
+    ("/open_session", {"capacity_of_str_len": 100}),
     ("/language/generate", {"prompt": ["hi"]}),
     ("/language/generate", {"prompt": [USER_TURN], "sampling_params": {"n": 2}, "separate_reasoning": True}),
     ("/language/generate", {"prompt": ["hi"], "return_logprob": True, "separate_reasoning": True, "stream": True}),

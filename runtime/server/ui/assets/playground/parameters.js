@@ -51,4 +51,7 @@ function Choice({ id, value, onInput, options, placeholder }) {
     </select>`;
 }
 
-const shownDefault = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+function shownDefault(value) {
+  if (typeof value !== "object") return String(value);
+  return Object.keys(value).length ? JSON.stringify(value) : "";
+}

@@ -53,7 +53,8 @@ function Alternatives({ token, running, goOn, close }) {
           <span class="faint percent">${percent(other)}</span>
           ${other.id === token.id
             ? html`<span class="faint last">this one</span>`
-            : html`<button type="button" class="quiet last" disabled=${running} onClick=${() => goOn(other)}>Go on from here</button>`}
+            : html`<button type="button" class="quiet last" disabled=${running} aria-label=${`Go on from ${other.text}`}
+                onClick=${() => goOn(other)}>Go on</button>`}
         </div>`)}
       ${token.top.length === 0 && html`<p class="faint">Alternatives were not asked for: see “alternatives” in the settings.</p>`}
     </div>`;

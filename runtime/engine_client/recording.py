@@ -1,0 +1,85 @@
+"""What is told of a request that is traced: when it passed its stages, its sequences, how it ended. Knows no span.
+
+Nothing of a prompt's or an output's text is kept. A recording is done when its handler and all of its sequences have
+ended, in whatever order: a client that goes away leaves before the last message of its sequences comes.
+"""
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import NamedTuple
+
+from ramet.ipc.messages import Finish
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.times import SequenceTimes, Span
+from ramet.runtime.trace_context import TraceContext
+
+MAX_SEQUENCES = 32  # of one request whose stages are kept
+
+# of the request that this task answers; None: it is not traced
+CURRENT: ContextVar["Recording | None"] = ContextVar("recording", default=None)
+
+
+class Ended(NamedTuple):
+    """A sequence, when its last message came. `finish` None: the tokenizer refused it."""
+
+    number: int  # among the request's, from 0
+    sample: int  # of its prompt
+    finish: Finish | None
+    times: SequenceTimes
+    detokenized: Span | None
+
+
+class Outcome(NamedTuple):
+    """How the handler ended."""
+
+    end_s: float
+    status: int  # of HTTP, or 499: the client went away
+    request_id: str
+
+
+class Recording:
+    """Of one request, which came at `start_s`. `done` gets it when nothing more will be told."""
+
+    def __init__(self, trace: TraceContext, path: str, start_s: float, done: Callable[["Recording"], None]) -> None:
+        self.trace, self.path, self.start_s, self._done = trace, path, start_s, done
+        self.rendered: list[tuple[float, float]] = []  # waits for the tokenizer before anything was sent
+        self.sent_s = 0.0  # its prompts went to the tokenizer
+        self.first_token_s = 0.0
+        self.is_stream = False
+        self.sampling: SamplingParams | None = None  # of its first prompt
+        self.adapter = ""  # of its first prompt
+        self.sequences: list[Ended] = []  # the first ones that ended
+        self.num_sequences = self.num_prompts = 0  # sent
+        self.prompt_tokens = self.cached_tokens = self.new_tokens = 0  # of all of them; a prompt counts once
+        self.finish_reasons: list[str] = []
+        self.failure = 0  # status of the error that ended it, also where the reply had begun; 0: none did
+        self.outcome: Outcome | None = None
+        self._num_open = 0
+
+    def sent(self, num_prompts: int, num_sequences: int) -> None:
+        self.sent_s = self.sent_s or time.monotonic()
+        self.num_prompts += num_prompts
+        self.num_sequences += num_sequences
+        self._num_open += num_sequences
+
+    def add(self, ended: Ended, *, prompt_tokens: int, cached_tokens: int, new_tokens: int) -> None:
+        """A sequence ended."""
+        if len(self.sequences) < MAX_SEQUENCES:
+            self.sequences.append(ended)
+            self.finish_reasons.append(ended.finish.kind.value if ended.finish is not None else "refused")
+        if ended.sample == 0:
+            self.prompt_tokens += prompt_tokens
+            self.cached_tokens += cached_tokens
+        self.new_tokens += new_tokens
+        self._num_open -= 1
+        self._settle()
+
+    def end(self, status: int, request_id: str) -> None:
+        """Its handler is done."""
+        self.outcome = Outcome(time.monotonic(), status, request_id)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.outcome is not None and not self._num_open:
+            self._done(self)

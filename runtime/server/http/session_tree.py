@@ -1,0 +1,258 @@
+"""Sessions: trees of requests whose tokens later ones go on from, with SGLang's semantics.
+
+Decides what a request of a session begins with, which requests it replaces, and what is kept. Knows token ids (packed
+int32) and times, no text, no engine and no HTTP. A turn keeps its own part alone; what comes before it are the first
+tokens of the turn that it goes on from:
+
+    prompt = (prompt + output of `before`)[:kept] + piece
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ramet.ipc.params import shown
+from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.errors import ClientError, ServerError
+from ramet.runtime.intake.calls import SessionParams
+
+ID_BYTES = 4  # of a token id
+MAX_SESSIONS = 4096
+NEVER_FINISHED = "Session request is appending to a request that hasn't finished."
+NO_INPUT = "A session request must contain input tokens after restoring history."
+
+
+class Run(Protocol):
+    """A request while the engine has it."""
+
+    def output(self) -> bytes:
+        """What it has drawn so far."""
+
+    def stop(self) -> None:
+        """End it: another request has taken its place."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    rid: str
+    session: "Session"
+    before: "Turn | None"
+    kept: int
+    piece: bytes
+    run: Run | None  # None: it has ended
+    output: bytes = b""
+    following: list["Turn"] = field(default_factory=list)
+
+    @property
+    def num_prompt(self) -> int:
+        return self.kept + len(self.piece) // ID_BYTES
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prompt + len(self.output) // ID_BYTES
+
+    @property
+    def num_own_bytes(self) -> int:
+        return len(self.piece) + len(self.output)
+
+    @property
+    def prompt(self) -> bytes:
+        """The whole of it."""
+        parts, needed, turn = [self.piece], self.kept, self.before
+        while turn is not None and needed:
+            if needed > turn.kept:
+                parts.append((turn.piece + turn.output)[: (needed - turn.kept) * ID_BYTES])
+                needed = turn.kept
+            turn = turn.before
+        return b"".join(reversed(parts))
+
+    def and_after(self) -> Iterator["Turn"]:
+        """It and all that go on from it."""
+        todo = [self]
+        while todo:
+            turn = todo.pop()
+            yield turn
+            todo += turn.following
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    id: str
+    streaming: bool
+    timeout_s: float
+    used_s: float  # when it was opened, or a turn began or ended
+    turns: dict[str, Turn] = field(default_factory=dict)
+    closes: bool = False  # once its turn has ended
+    held: Prompt | None = None  # tokens that the cache keeps for it, asked for as a prompt
+
+    @property
+    def last(self) -> Turn | None:
+        return next(reversed(self.turns.values()), None)
+
+    @property
+    def running(self) -> Turn | None:
+        turns = [self.last] if self.streaming else self.turns.values()
+        return next((turn for turn in turns if turn is not None and turn.run is not None), None)
+
+
+class Ended(NamedTuple):
+    """How a request ended: by itself, by an abort, or refused and failed."""
+
+    aborted: bool = False
+    failed: bool = False
+
+
+class Sessions:
+    """`max_bytes`: of token ids, over all sessions. All times are monotonic seconds."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self.by_id: dict[str, Session] = {}
+        self.num_bytes = 0
+        self.bos: bytes | None = None  # the token that the tokenizer puts before a text; None: nobody has looked yet
+
+    def open(self, session_id: str, timeout_s: float, now_s: float, *, streaming: bool = False) -> Session:
+        if session_id in self.by_id:
+            raise ClientError("session_id", f"is {shown(session_id)}, and a session with this id is open")
+        if len(self.by_id) >= MAX_SESSIONS:
+            raise ServerError(f"{MAX_SESSIONS} sessions are open, and no more may be: close some.", 503)
+        session = self.by_id[session_id] = Session(session_id, streaming, timeout_s, now_s)
+        return session
+
+    def close(self, session_id: str) -> Session | None:
+        """The session, if it is closed now; a streaming one closes when its turn has ended. What runs goes on."""
+        session = self.by_id.get(session_id)
+        if session is None or session.closes:
+            return None
+        if session.streaming and session.running is not None:
+            session.closes = True
+            return None
+        return self._forget(session)
+
+    def expire(self, now_s: float) -> list[Session]:
+        """Closes those that were idle for too long."""
+        late = [each for each in self.by_id.values() if now_s - each.used_s > each.timeout_s and not each.running]
+        return [self._forget(each) for each in late]
+
+    def begin(self, asked: SessionParams, rid: str, piece: bytes, run: Run, now_s: float) -> Turn:
+        """A request begins: `piece` are its own tokens. Raises ClientError; nothing has changed then."""
+        session = self.by_id.get(asked.id or "")
+        if session is None or session.closes:
+            raise _refused(f"Invalid request: session id {asked.id} does not exist", "/open_session opens one")
+        before = _last(session, asked) if session.streaming else _before(session, asked)
+        kept = 0 if before is None else _num_kept(before, asked)
+        if before is not None and self.bos:
+            piece = piece.removeprefix(self.bos)
+        if not kept and not piece:
+            raise _refused(NO_INPUT)
+        replaced = _replaced(session, asked, before)
+        if rid in session.turns and session.turns[rid] not in replaced:
+            raise ClientError("rid", f"is {shown(rid)}, which a request of this session has", "send another, or none")
+        self._check_room(piece, replaced)
+        for turn in replaced:
+            self._drop(turn)
+        if before is not None and before.run is not None:
+            self._stop(before)
+        made = Turn(rid, session, before, kept, piece, run)
+        if before is not None:
+            before.following.append(made)
+        session.turns[rid], session.used_s = made, now_s
+        self.num_bytes += len(piece)
+        return made
+
+    def end(self, turn: Turn, output: bytes, how: Ended, now_s: float) -> Session | None:
+        """The request has ended, or was left. Returns the session if that closes it."""
+        if turn.run is None:
+            return None  # another has taken its place, or its session is gone
+        session, turn.run = turn.session, None
+        if self.by_id.get(session.id) is not session:
+            return None
+        session.used_s = now_s
+        turn.output = output
+        self.num_bytes += len(output)
+        if how.failed or (session.streaming and how.aborted):
+            self._drop(turn)
+        return self._forget(session) if session.closes else None
+
+    def _check_room(self, piece: bytes, replaced: list[Turn]) -> None:
+        freed = sum(turn.num_own_bytes for turn in replaced)
+        if self.num_bytes - freed + len(piece) > self._max_bytes:
+            num, most = self.num_bytes // ID_BYTES, self._max_bytes // ID_BYTES
+            raise ServerError(f"Sessions keep {num} of {most} tokens (--sessions-mb): close some, or replace.", 503)
+
+    def _stop(self, turn: Turn) -> None:
+        """One that another goes on from: what it has drawn so far is its output."""
+        run, turn.run = turn.run, None
+        assert run is not None, f"{turn.rid} has ended"
+        turn.output = run.output()
+        self.num_bytes += len(turn.output)
+        run.stop()
+
+    def _drop(self, turn: Turn) -> None:
+        run, turn.run = turn.run, None
+        if run is not None:
+            run.stop()
+        if turn.before is not None:
+            turn.before.following.remove(turn)
+        del turn.session.turns[turn.rid]
+        self.num_bytes -= turn.num_own_bytes
+
+    def _forget(self, session: Session) -> Session:
+        self.num_bytes -= sum(turn.num_own_bytes for turn in session.turns.values())
+        del self.by_id[session.id]
+        return session
+
+
+def _before(session: Session, asked: SessionParams) -> Turn | None:
+    """What a request goes on from; None: it is a root."""
+    if asked.rid is None:
+        return None
+    before = _named(session, asked.rid)
+    if before.run is not None and not asked.replace:
+        raise _refused(NEVER_FINISHED, f"{shown(asked.rid)} runs; session_params.replace ends it")
+    return before
+
+
+def _last(session: Session, asked: SessionParams) -> Turn | None:
+    """The same of a streaming session: its last turn."""
+    for name, value in (
+        ("replace", asked.replace),
+        ("offset", asked.offset),
+        ("drop_previous_output", asked.drop_previous_output),
+    ):
+        if value:
+            fact = f"is {shown(value)}, but a streaming session takes appends only"
+            raise ClientError(f"session_params.{name}", fact, "open one without streaming")
+    if session.running is not None:
+        raise _refused(NEVER_FINISHED, f"a streaming session takes one request at a time; {session.running.rid} runs")
+    last = session.last
+    if asked.rid is not None and _named(session, asked.rid) is not last:
+        fact = f"is {shown(asked.rid)}, but a streaming session goes on from its last request"
+        raise ClientError("session_params.rid", fact, "omit it")
+    return last
+
+
+def _named(session: Session, rid: str) -> Turn:
+    if rid not in session.turns:
+        raise _refused(f"Invalid request session id: this session has no request {shown(rid)}", "session_params.rid")
+    return session.turns[rid]
+
+
+def _num_kept(before: Turn, asked: SessionParams) -> int:
+    """Tokens of it that a request begins with."""
+    output = before.output if before.run is None else before.run.output()
+    length = before.num_prompt + (0 if asked.drop_previous_output else len(output) // ID_BYTES)
+    return len(range(length)[: asked.offset]) if asked.offset else length
+
+
+def _replaced(session: Session, asked: SessionParams, before: Turn | None) -> list[Turn]:
+    """The turns that a request clears, each before those that it goes on from."""
+    if not asked.replace:
+        return []
+    if before is None:
+        return list(reversed(session.turns.values()))
+    return [turn for turn in reversed(list(before.and_after())) if turn is not before]
+
+
+def _refused(fact: str, hint: str = "") -> ClientError:
+    return ClientError("", fact, hint)

@@ -1,0 +1,241 @@
+"""Sessions against a model of ten lines: any requests, in any order, over a plain and over a streaming session."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ramet.ipc.messages import pack_ids, unpack_ids
+from ramet.runtime.errors import ClientError, ServerError
+from ramet.runtime.intake.calls import SessionParams
+from ramet.runtime.server.http.session_tree import MAX_SESSIONS, NEVER_FINISHED, NO_INPUT, Ended, Sessions, Turn
+
+BOS = 1
+TOKENS = st.lists(st.integers(0, 9), max_size=3)
+DONE, ABORTED, FAILED = Ended(), Ended(aborted=True), Ended(failed=True)
+
+
+class Engine:
+    """A request that runs: what it has drawn, and whether it was ended."""
+
+    def __init__(self, drawn: list[int]) -> None:
+        self.drawn, self.stopped = drawn, False
+
+    def output(self) -> bytes:
+        return pack_ids(self.drawn)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Model:
+    """A session as the documentation has it: requests by rid, each [rid it goes on from, prompt, output, runs]."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, list[Any]] = {}
+
+    def after(self, rid: str) -> set[str]:
+        direct = {name for name, (before, *_) in self.requests.items() if before == rid}
+        return direct.union(*map(self.after, direct))
+
+    def begin(self, name: str, piece: list[int], rid: str | None, offset: int, drop: bool, replace: bool) -> None:
+        if replace:
+            for gone in self.after(rid) if rid else [*self.requests]:
+                del self.requests[gone]
+        if rid:
+            self.requests[rid][3] = False
+            _, prompt, output, _ = self.requests[rid]
+            context = prompt + ([] if drop else output)
+            piece = (context[:offset] if offset else context) + (piece[1:] if piece[:1] == [BOS] else piece)
+        self.requests[name] = [rid, piece, [], True]
+
+
+class PlainSession(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions, self.model = Sessions(1 << 20), Model()
+        self.sessions.bos = pack_ids([BOS])
+        self.turns: dict[str, tuple[Turn, Engine]] = {}
+        self.ended: set[str] = set()
+        self.num = 0
+
+    @initialize()
+    def opens(self) -> None:
+        self.session = self.sessions.open("s", 60.0, 0.0)
+
+    def begin(self, piece: list[int], rid: str | None, offset: int, drop: bool, replace: bool) -> None:
+        self.num += 1
+        name, engine = f"r{self.num}", Engine([self.num, self.num + 1])
+        asked = SessionParams(id="s", rid=rid, offset=offset, drop_previous_output=drop, replace=replace)
+        before = {name: list(request) for name, request in self.model.requests.items()}
+        if rid and before[rid][3] and replace:
+            self.model.requests[rid][2] = self.turns[rid][1].drawn
+        self.model.begin(name, piece, rid, offset, drop, replace)
+        refused = rid and before[rid][3] and not replace
+        if refused or not self.model.requests[name][1]:
+            self.model.requests = before
+            with pytest.raises(ClientError, match=NEVER_FINISHED if refused else NO_INPUT):
+                self.sessions.begin(asked, name, pack_ids(piece), engine, 0.0)
+            return
+        self.turns[name] = self.sessions.begin(asked, name, pack_ids(piece), engine, 0.0), engine
+
+    @rule(piece=TOKENS, data=st.data(), offset=st.integers(-4, 6), drop=st.booleans(), replace=st.booleans())
+    def continues(self, piece: list[int], data: Any, offset: int, drop: bool, replace: bool) -> None:
+        rid = data.draw(st.sampled_from([None, *self.model.requests]))
+        self.begin(piece, rid, offset, drop, replace)
+
+    @precondition(lambda self: any(request[3] for request in self.model.requests.values()))
+    @rule(data=st.data(), output=TOKENS, how=st.sampled_from([DONE, DONE, ABORTED, FAILED]))
+    def ends(self, data: Any, output: list[int], how: Ended) -> None:
+        name = data.draw(st.sampled_from([name for name, request in self.model.requests.items() if request[3]]))
+        self.sessions.end(self.turns[name][0], pack_ids(output), how, 0.0)
+        self.model.requests[name][2:] = [output, False]
+        self.ended.add(name)
+        if how is FAILED:
+            del self.model.requests[name]
+
+    @rule()
+    def a_request_that_another_replaced_ends_late(self) -> None:
+        for name, (turn, engine) in self.turns.items():
+            if engine.stopped and name not in self.model.requests:
+                self.sessions.end(turn, pack_ids([7]), DONE, 0.0)
+
+    @invariant()
+    def agrees_with_the_model(self) -> None:
+        found = self.sessions.by_id["s"].turns if "s" in self.sessions.by_id else {}
+        assert found.keys() == self.model.requests.keys()
+        for name, (_, prompt, output, runs) in self.model.requests.items():
+            turn = found[name]
+            assert unpack_ids(turn.prompt) == prompt and turn.num_prompt == len(prompt)
+            assert (turn.run is not None) == runs
+            assert runs or unpack_ids(turn.output) == output
+
+    @invariant()
+    def what_was_replaced_was_stopped_and_nothing_else(self) -> None:
+        running = {name for name, request in self.model.requests.items() if request[3]}
+        assert running == {name for name, (turn, engine) in self.turns.items() if turn.run is not None}
+        stopped = {name for name, (_, engine) in self.turns.items() if engine.stopped}
+        assert stopped == self.turns.keys() - running - self.ended
+
+    @invariant()
+    def every_byte_is_counted(self) -> None:
+        kept = [turn for session in self.sessions.by_id.values() for turn in session.turns.values()]
+        assert self.sessions.num_bytes == sum(len(turn.piece) + len(turn.output) for turn in kept)
+
+
+class StreamingSession(RuleBasedStateMachine):
+    """The model of one is a list of tokens, and the request that runs."""
+
+    @initialize()
+    def opens(self) -> None:
+        self.sessions, self.said, self.num = Sessions(1 << 20), list[int](), 0
+        self.sessions.bos = pack_ids([BOS])
+        self.sessions.open("s", 60.0, 0.0, streaming=True)
+        self.running: Turn | None = None
+
+    @rule(piece=TOKENS)
+    def appends(self, piece: list[int]) -> None:
+        self.num += 1
+        begun = bool(self.sessions.by_id["s"].turns)
+        own = piece[1:] if begun and piece[:1] == [BOS] else piece
+        if self.running is not None or not self.said + own:
+            with pytest.raises(ClientError, match=NO_INPUT if self.running is None else NEVER_FINISHED):
+                self.sessions.begin(SessionParams(id="s"), f"r{self.num}", pack_ids(piece), Engine([]), 0.0)
+            return
+        self.running = self.sessions.begin(SessionParams(id="s"), f"r{self.num}", pack_ids(piece), Engine([]), 0.0)
+        assert unpack_ids(self.running.prompt) == self.said + own
+
+    @precondition(lambda self: self.running is not None)
+    @rule(output=TOKENS, how=st.sampled_from([DONE, DONE, ABORTED, FAILED]))
+    def ends(self, output: list[int], how: Ended) -> None:
+        assert self.running is not None
+        if how is DONE:
+            self.said = unpack_ids(self.running.prompt) + output
+        assert self.sessions.end(self.running, pack_ids(output), how, 0.0) is None
+        self.running = None
+
+    @rule(name=st.sampled_from(["replace", "drop_previous_output", "offset"]))
+    def only_appends_are_taken(self, name: str) -> None:
+        with pytest.raises(ClientError, match="takes appends only"):
+            asked = SessionParams(id="s", **{name: 1 if name == "offset" else True})
+            self.sessions.begin(asked, "other", pack_ids([3]), Engine([]), 0.0)
+
+    @precondition(lambda self: self.running is not None)
+    @rule()
+    def closes_when_its_request_has_ended(self) -> None:
+        assert self.running is not None and self.sessions.close("s") is None
+        with pytest.raises(ClientError, match="session id s does not exist"):
+            self.sessions.begin(SessionParams(id="s"), "late", pack_ids([3]), Engine([]), 0.0)
+        assert self.sessions.end(self.running, b"", DONE, 0.0) is not None
+        assert not self.sessions.by_id and self.sessions.num_bytes == 0
+        self.opens()
+
+
+TestPlainSessions = PlainSession.TestCase
+TestPlainSessions.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
+TestStreamingSessions = StreamingSession.TestCase
+TestStreamingSessions.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+def begun(sessions: Sessions, name: str, piece: list[int], now_s: float = 0.0, **asked: Any) -> Turn:
+    return sessions.begin(SessionParams(id="s", **asked), name, pack_ids(piece), Engine([5]), now_s)
+
+
+def test_an_unknown_request_of_a_session_is_named() -> None:
+    sessions = Sessions(1 << 20)
+    sessions.open("s", 60.0, 0.0)
+    with pytest.raises(ClientError, match=r"Invalid request session id.*'nobody'"):
+        begun(sessions, "a", [1], rid="nobody")
+    with pytest.raises(ClientError, match="Invalid request: session id other does not exist"):
+        sessions.begin(SessionParams(id="other"), "a", pack_ids([1]), Engine([]), 0.0)
+
+
+def test_two_requests_of_a_session_have_two_names() -> None:
+    sessions = Sessions(1 << 20)
+    sessions.open("s", 60.0, 0.0)
+    sessions.end(begun(sessions, "a", [1]), b"", DONE, 0.0)
+    with pytest.raises(ClientError, match="rid is 'a'"):
+        begun(sessions, "a", [1], rid="a")
+    assert begun(sessions, "a", [1], replace=True).rid == "a"  # everything is cleared first
+
+
+def test_a_full_store_refuses_and_takes_again_what_is_cleared() -> None:
+    sessions = Sessions(16)  # four tokens
+    sessions.open("s", 60.0, 0.0)
+    sessions.end(begun(sessions, "a", [1, 2, 3]), b"", DONE, 0.0)
+    with pytest.raises(ServerError, match="3 of 4 tokens"):
+        begun(sessions, "b", [4, 5], rid="a")
+    assert unpack_ids(begun(sessions, "b", [4, 5], replace=True).prompt) == [4, 5]
+    sessions.close("s")
+    assert sessions.num_bytes == 0
+
+
+def test_an_idle_session_is_closed_and_one_that_runs_is_not() -> None:
+    sessions = Sessions(1 << 20)
+    sessions.open("s", 10.0, 0.0)
+    turn = begun(sessions, "a", [1], now_s=5.0)
+    assert sessions.expire(100.0) == []
+    sessions.end(turn, pack_ids([2]), DONE, 100.0)
+    assert sessions.expire(110.0) == []
+    assert [session.id for session in sessions.expire(110.1)] == ["s"] and sessions.num_bytes == 0
+
+
+def test_only_so_many_sessions_are_open() -> None:
+    sessions = Sessions(1 << 20)
+    for number in range(MAX_SESSIONS):
+        sessions.open(f"{number}", 1.0, 0.0)
+    with pytest.raises(ServerError, match=f"{MAX_SESSIONS} sessions are open"):
+        sessions.open("more", 1.0, 0.0)
+    with pytest.raises(ClientError, match="'3'"):
+        sessions.open("3", 1.0, 0.0)
+
+
+def test_a_request_that_outlives_its_session_changes_nothing() -> None:
+    sessions = Sessions(1 << 20)
+    sessions.open("s", 10.0, 0.0)
+    turn = begun(sessions, "a", [1])
+    assert sessions.close("s") is not None and sessions.close("s") is None
+    assert sessions.end(turn, pack_ids([2]), DONE, 1.0) is None
+    assert sessions.num_bytes == 0

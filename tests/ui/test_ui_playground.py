@@ -1,0 +1,202 @@
+"""Chats and completions in a real browser, against a real server."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from live import Live
+from playground import complete, constrain, say, set_params, tokens
+
+pytestmark = pytest.mark.ui
+QUESTION = "What is the capital of Peru?"
+WEATHER = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "parameters": {"type": "object", "properties": {"city": {"const": "Lima"}}, "required": ["city"]},
+        },
+    }
+]
+
+
+def test_a_chat_streams_and_is_shown(page: Any) -> None:
+    page.get_by_text("More parameters").click()
+    page.select_option("#param-ignore_eos", "true")
+    set_params(page, temperature=0, max_new_tokens=200)
+    page.evaluate("""() => {
+      window.seen = new Set();
+      new MutationObserver(() => window.seen.add(document.querySelector(".samples")?.textContent))
+        .observe(document.body, {subtree: true, childList: true, characterData: true});
+    }""")
+    assert "Lima" in say(page, QUESTION)
+    assert page.evaluate("window.seen.size") > 3, "the text grew as tokens came"
+
+
+def test_the_chat_goes_on_with_what_was_said(page: Any, server: Live) -> None:
+    set_params(page, temperature=0, max_new_tokens=24)
+    first = say(page, QUESTION, "text")
+    bodies: list[Any] = []
+    page.on("request", lambda request: bodies.append(request.post_data) if "completions" in request.url else None)
+    page.fill("#system", "Answer briefly.")
+    say(page, "And of Chile?", "text")
+    messages = json.loads(bodies[-1])["messages"]
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
+    assert messages[2]["content"] == first.split("\n")[0] and page.locator(".turn").count() == 3
+
+
+def test_samples_stand_side_by_side_and_one_is_kept(page: Any) -> None:
+    set_params(page, temperature=1.5, max_new_tokens=30, n=3, sampling_seed=7)
+    say(page, "Tell me a story.", "text")
+    page.wait_for_function("document.querySelectorAll('.sample[aria-busy=false]').length === 3")
+    samples = page.locator(".sample")
+    kept = samples.nth(2).locator(".plain").inner_text()
+    assert len({samples.nth(i).locator(".plain").inner_text() for i in range(3)}) > 1
+    samples.nth(2).get_by_label("keep").check()
+    set_params(page, n="")
+    say(page, "Go on.", "text")
+    assert page.locator(".turn.assistant .plain").inner_text() == kept
+
+
+def test_stop_ends_an_output(page: Any, server: Live) -> None:
+    page.get_by_text("More parameters").click()
+    page.select_option("#param-ignore_eos", "true")
+    set_params(page, max_new_tokens=3500)
+    page.fill("#composer", "Count.")
+    page.press("#composer", "Enter")
+    page.wait_for_selector(".sample footer:has-text('tokens')")
+    page.click("#stop")
+    page.wait_for_selector(".sample[aria-busy=false] footer:has-text('stopped')")
+    assert page.locator("#stop").count() == 0
+    for _ in range(100):
+        if server.state()["running_requests"] == 0:
+            break
+        page.wait_for_timeout(50)
+    assert server.state()["running_requests"] == 0
+
+
+def test_an_alternative_of_a_chat_is_gone_on_from_by_its_id(page: Any, server: Live) -> None:
+    set_params(page, temperature=0, max_new_tokens=12)
+    say(page, QUESTION, "tokens")
+    before = tokens(page)
+    page.locator(".token").nth(2).click()
+    page.locator(".alternative button").first.click()
+    page.wait_for_selector(".samples > :nth-child(2)[aria-busy=false]")
+    after = tokens(page, 1)
+    assert after[:2] == before[:2] and after[2] != before[2]
+    asked = {"messages": [{"role": "user", "content": QUESTION}]}
+    prompt = requests.post(server.url + "/tokenize", json=asked, timeout=10).json()["tokens"]
+    kept = [token for token, _ in after[:3]]
+    reply = server.generate(input_ids=prompt + kept, sampling_params={"temperature": 0, "max_new_tokens": 9}).json()
+    assert [token for token, _ in after[3:]] == reply["output_ids"]
+
+
+def test_the_branch_is_what_the_chat_goes_on_with(page: Any) -> None:
+    set_params(page, temperature=0, max_new_tokens=8)
+    say(page, QUESTION, "tokens")
+    page.locator(".token").nth(1).click()
+    page.locator(".alternative button").nth(1).click()
+    page.wait_for_selector(".samples > :nth-child(2)[aria-busy=false]")
+    page.select_option("#shown-as", "text")
+    branch = page.locator(".sample").nth(1).locator(".plain").inner_text()
+    say(page, "Why?", "text")
+    assert page.locator(".turn.assistant .plain").inner_text() == branch
+
+
+def test_a_completion_shows_its_tokens(page: Any, server: Live) -> None:
+    page.select_option("#shown-as", "tokens")
+    set_params(page, temperature=0, max_new_tokens=10)
+    complete(page, "The capital of Peru is")
+    reply = server.generate(
+        text="The capital of Peru is", sampling_params={"temperature": 0, "max_new_tokens": 10}
+    ).json()
+    assert [token for token, _ in tokens(page)] == reply["output_ids"]
+
+
+@pytest.mark.parametrize("mode", ["chat", "completion"])
+def test_a_constraint_holds_the_output(page: Any, mode: str) -> None:
+    set_params(page, max_new_tokens=30)
+    constrain(page, "regex", "ab{3}c")
+    if mode == "chat":
+        say(page, "Hello", "text")
+    else:
+        page.select_option("#shown-as", "text")
+        complete(page, "Hello")
+    assert page.inner_text(".sample .plain") == "abbbc"
+
+
+def test_every_backend_says_what_it_makes_of_a_schema(page: Any, watch: Any) -> None:
+    watch.allowed.append(re.compile("Failed to load resource: the server responded with a status of 400"))
+    constrain(page, "json_schema", '{"type": "object", "properties": ')
+    page.wait_for_selector(".constraint .problem:has-text('no JSON')")
+    page.fill("#constraint-text", '{"type": "string", "minLength": 2}')
+    page.wait_for_selector(".findings .compiles:has-text('llguidance')")
+    page.fill("#constraint-text", '{"type": "object", "propertees": {}}')
+    page.wait_for_selector(".findings .refused:has-text('propertees')")
+
+
+def test_a_call_of_a_tool_is_shown_and_its_result_is_sent(page: Any) -> None:
+    page.get_by_text("Tools", exact=True).click()
+    page.fill("#tools-text", json.dumps(WEATHER))
+    page.locator("details:has(#tools-text) select").select_option("required")
+    say(page, "How is the weather?")
+    assert page.inner_text(".call").split("(")[0] == "weather" and '"city": "Lima"' in page.inner_text(".call")
+    bodies: list[Any] = []
+    page.on("request", lambda request: bodies.append(request.post_data) if "completions" in request.url else None)
+    page.locator("details:has(#tools-text) select").select_option("none")
+    page.get_by_label("Result of weather").fill("Sunny.")
+    page.get_by_role("button", name="Send").click()
+    page.wait_for_selector(".turn.tool")
+    page.wait_for_selector(".sample[aria-busy=false]")
+    call, told = json.loads(bodies[-1])["messages"][-2:]
+    assert told == {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "Sunny."}
+
+
+def test_the_form_has_every_sampling_parameter_of_the_server(page: Any, server: Live) -> None:
+    document = requests.get(server.url + "/openapi.json", timeout=10).json()
+    properties = document["components"]["schemas"]["GivenParams"]["properties"]
+    constraints = {"json_schema", "regex", "ebnf", "structural_tag", "grammar_backend"}
+    shown = {each.get_attribute("id") for each in page.locator("[id^=param-]").all()}
+    taken = {name for name, schema in properties.items() if "x-unbuilt" not in schema}
+    assert shown == {f"param-{name}" for name in taken - constraints}
+
+
+@pytest.mark.parametrize("mode", ["chat", "completion"])
+@pytest.mark.parametrize("language", ["curl", "Python", "ramet"])
+def test_the_code_that_is_shown_gives_the_same_output(page: Any, mode: str, language: str, tmp_path: Path) -> None:
+    """In each language, with a text in which quotes could be lost."""
+    text = "It's \"Lima\", isn't it? \\n — é"
+    page.get_by_text("More parameters").click()
+    set_params(page, temperature=0, max_new_tokens=9, logit_bias='{"300": 1.5}', stop="zzz")
+    constrain(page, "regex", r"[a-f' \"]+")
+    if mode == "chat":
+        say(page, text, "text")
+        page.locator(".turn").first.wait_for()
+    else:
+        page.select_option("#shown-as", "text")
+        complete(page, text)
+    output = page.locator(".sample .plain").text_content()
+    page.locator(".codes summary").click()
+    page.locator(f".code label:has-text('{language}')").click()
+    code = page.locator(".code pre").text_content()
+    path = tmp_path / "code"
+    path.write_text(code)
+    run = ["bash", path] if language == "curl" else [sys.executable, path]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(run, capture_output=True, text=True, env=env, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert output and output in (_text_of(done.stdout) if language == "curl" else done.stdout)
+
+
+def _text_of(events: str) -> str:
+    """Of curl's stream."""
+    data = [json.loads(line[6:]) for line in events.splitlines() if line.startswith("data: {")]
+    if "text" in data[-1]:
+        return str(data[-1]["text"])
+    return "".join(choice["delta"].get("content", "") for event in data for choice in event["choices"])

@@ -1,0 +1,160 @@
+"""The frame of the page: the banner, keys, theme, what a keyboard reaches, and how every view looks."""
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Watch, opened
+from live import Live
+from playground import say, set_params, tokens
+
+pytestmark = pytest.mark.ui
+VIEWS = ("playground", "tree", "queue", "charts")
+SHOTS = Path(__file__).resolve().parents[2] / "build" / "ui-screenshots"
+UNREACHED = re.compile("ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE|Failed to load resource|ui/live")
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def test_the_page_says_that_the_server_is_gone_and_recovers(chromium: Any, port: int) -> None:
+    watch = Watch(f"http://127.0.0.1:{port}", allowed=[UNREACHED])
+    with Live(port=port) as first, opened(chromium, first.url, watch) as page:
+        set_params(page, temperature=0, max_new_tokens=8)
+        say(page, "What is the capital of Peru?")
+        assert page.locator(".banner").is_hidden()
+        first.kill()
+        page.wait_for_selector(".banner:has-text('does not answer')")
+        page.fill("#composer", "And of Chile?")
+        page.press("#composer", "Enter")
+        page.wait_for_selector(".sample .problem:has-text('does not answer')")
+        with Live(port=port):
+            page.locator(".banner").wait_for(state="hidden")
+            page.get_by_role("button", name="Again").click()
+            page.wait_for_selector(".sample[aria-busy=false] .markdown")
+            assert page.locator(".sample .problem").count() == 0 and page.locator(".turn").count() == 3
+
+
+def test_an_output_that_breaks_off_says_so(chromium: Any, port: int) -> None:
+    watch = Watch(f"http://127.0.0.1:{port}", allowed=[UNREACHED])
+    with Live(port=port) as server, opened(chromium, server.url, watch) as page:
+        page.get_by_text("More parameters").click()
+        page.select_option("#param-ignore_eos", "true")
+        set_params(page, max_new_tokens=3500)
+        page.fill("#composer", "Count.")
+        page.press("#composer", "Enter")
+        page.wait_for_selector(".sample footer:has-text('tokens')")
+        server.kill()
+        page.wait_for_selector(".sample[aria-busy=false] .problem")
+
+
+@pytest.fixture(scope="module")
+def keyed() -> Iterator[Live]:
+    with Live(api_key="user-key", admin_api_key="admin-key") as live:
+        yield live
+
+
+def test_the_key_is_asked_for_and_kept_in_the_tab_alone(chromium: Any, keyed: Live) -> None:
+    watch = Watch(keyed.url, allowed=[UNREACHED])
+    with opened(chromium, keyed.url, watch) as page:
+        page.get_by_label("API key").fill("wrong")
+        page.keyboard.press("Enter")
+        page.get_by_text("missing or wrong").wait_for()
+        page.get_by_label("API key").fill("user-key")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#composer")
+        set_params(page, max_new_tokens=4)
+        say(page, "Hello")
+        assert "user-key" not in page.content() and page.evaluate("Object.values(localStorage).join()") == ""
+        page.locator(".codes summary").click()
+        assert "$RAMET_API_KEY" in page.inner_text(".code pre") and "user-key" not in page.inner_text(".code pre")
+        page.reload()
+        page.wait_for_selector("#composer")
+        other = page.context.new_page()
+        other.goto(keyed.url)
+        other.wait_for_selector("dialog[open]")
+
+
+def focused(page: Any) -> str:
+    return str(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+
+
+def tab_to(page: Any, name: str, key: str = "Tab") -> None:
+    for _ in range(60):
+        if focused(page) == name:
+            return
+        page.keyboard.press(key)
+    raise AssertionError(f"{name} cannot be reached by {key}: it ends at {focused(page)}")
+
+
+def test_a_keyboard_is_enough(page: Any) -> None:
+    tab_to(page, "param-max_new_tokens")
+    page.keyboard.type("10")
+    tab_to(page, "param-temperature")
+    page.keyboard.type("0")
+    tab_to(page, "composer")
+    page.keyboard.type("What is the capital of Peru?")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".sample[aria-busy=false]")
+    tab_to(page, "shown-as", "Shift+Tab")
+    page.keyboard.type("tokens")
+    page.wait_for_selector(".token")
+    before = tokens(page)
+    tab_to(page, before[0][1])
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    tab_to(page, "Go on")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".samples > :nth-child(2)[aria-busy=false]")
+    after = tokens(page, 1)
+    assert after[:2] == before[:2] and after[2] != before[2]
+
+
+def test_the_theme_is_the_systems_until_one_is_chosen(chromium: Any, server: Live, watch: Watch) -> None:
+    with opened(chromium, server.url, watch, color_scheme="dark") as page:
+        page.wait_for_selector("#composer")
+        colour = "getComputedStyle(document.body).backgroundColor"
+        dark = page.evaluate(colour)
+        page.get_by_label("Theme").select_option("light")
+        light = page.evaluate(colour)
+        page.reload()
+        page.wait_for_selector("#composer")
+        assert page.evaluate(colour) == light != dark
+
+
+def test_tabs_are_addresses(page: Any, server: Live) -> None:
+    page.fill("#composer", "half a thought")
+    for view in VIEWS[1:]:
+        page.click(f"nav a[href='#{view}']")
+        page.wait_for_selector(f"#view-{view}")
+        assert page.locator(".view:not([hidden])").count() == 1
+    page.go_back()
+    assert page.url.endswith("#queue")
+    page.click("nav a[href='#playground']")
+    assert page.input_value("#composer") == "half a thought"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1200, 900), (390, 844)], ids=["desk", "phone"])
+def test_every_view_fits(page: Any, theme: str, size: tuple[int, int]) -> None:
+    """The pictures are for people to look at; that nothing is wider than the screen is checked."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.get_by_label("Theme").select_option(theme)
+    set_params(page, temperature=0.7, max_new_tokens=40, n=2, sampling_seed=5)
+    say(page, "Tell me a story about a cat.", "tokens")
+    page.wait_for_function("document.querySelectorAll('.sample[aria-busy=false]').length === 2")
+    page.locator(".token").nth(3).click()
+    page.locator(".codes summary").click()
+    for view in VIEWS:
+        page.click(f"nav a[href='#{view}']")
+        page.wait_for_timeout(800)  # for what a view asks and draws
+        page.screenshot(path=SHOTS / f"{view}-{theme}-{size[0]}.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0], view
