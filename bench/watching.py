@@ -101,7 +101,8 @@ def _server_options(options: argparse.Namespace) -> list[str]:
     """Room for the tree and for every output of every round, so that nothing is evicted."""
     of_rounds = options.streams * (options.input_len + options.output_len + 64) * 2 * (options.rounds + 2)
     total = 2 * options.nodes * LEAF + of_rounds
-    return ["--runner", "scripted", "--log-level", "warning", "--max-running-requests", str(max(options.streams, BATCH)),
+    rows = max(options.streams, BATCH)
+    return ["--runner", "scripted", "--log-level", "warning", "--max-running-requests", str(rows),
             "--max-total-tokens", str(total)]  # fmt: skip
 
 

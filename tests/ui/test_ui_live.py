@@ -41,11 +41,18 @@ def flush(server: Live) -> None:
     assert requests.post(server.url + "/flush_cache?timeout=30", headers=headers, timeout=60).status_code == 200
 
 
+def events(server: Live, num: int) -> list[Any]:
+    """The first events that a new viewer is sent."""
+    with requests.get(server.url + "/ui/live", stream=True, timeout=30) as reply:
+        lines = (line for line in reply.iter_lines() if line.startswith(b"data: "))
+        return [json.loads(next(lines)[6:]) for _ in range(num)]
+
+
 def told_anew(server: Live) -> list[int]:
     """The tokens of each node, as a new viewer is told of them."""
-    with requests.get(server.url + "/ui/live", stream=True, timeout=30) as reply:
-        line = next(line for line in reply.iter_lines() if line.startswith(b"data: "))
-    return sorted(row[3] for row in json.loads(line[6:])["state"]["tree"]["nodes"])
+    events(server, 3)  # the last of them was asked for after this call began
+    (whole,) = events(server, 1)
+    return sorted(row[3] for row in whole["state"]["tree"]["nodes"])
 
 
 def show(page: Any, server: Live, view: str) -> None:
