@@ -8,14 +8,15 @@ server's processes per token. The viewer is a thread of this process that reads 
 
 A share of one hundredth is below what such rounds resolve on a busy machine. So the viewer's own cost is measured as
 well, where nothing else uses the CPU: the same streams and the same tree, but each step waits (--scripted-step-ms), and
-the CPU time of each process is read over some seconds, in turn without and with a viewer. A process has one core at
-most, so what a viewer takes of a core is the most that it can take of the throughput.
+the CPU time of each process is read over some seconds, in turn without and with a viewer, and of the older commit
+beside it. A process has one core at most, so what a viewer takes of a core is the most that it takes of the throughput.
 """
 
 import argparse
 import contextlib
 import http.client
 import json
+import selectors
 import socket
 import statistics
 import sys
@@ -30,7 +31,7 @@ from urllib.parse import urlsplit
 from ramet.bench import report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
-from ramet.bench.pipeline import Round, first_model, one_round
+from ramet.bench.pipeline import Round, first_model, one_round, request_bytes
 from ramet.bench.rounds import interval, turned
 from ramet.bench.server import Server, cpu_seconds, started
 from ramet.bench.values import positive
@@ -42,6 +43,7 @@ BATCH = 250  # prompts of a request
 PENDING_S = 30.0
 WINDOW_S = 5.0  # over which CPU time is read
 STEP_MS = 250
+MAX_STEPS = 4000  # more than there are in all windows
 
 
 @dataclass
@@ -64,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
                 older = stack.enter_context(started(_server_options(options), checkout=options.before))
                 servers = {BEFORE: older, **servers}
             runs, told = _measure(servers, options)
-        alone = viewer_cost(options)
+        alone = cost_alone(options)
     except BadOption as error:
         print(f"ramet bench watching: {error}", file=sys.stderr)
         return 1
@@ -72,8 +74,8 @@ def main(argv: Sequence[str]) -> int:
     for name, figures in variants.items():
         print(_line(name, figures))
     print(f"the viewer read {told['events']} events of {told['bytes_per_event']:,} bytes; {told['nodes']:,} nodes")
-    for role, cost in alone.items():
-        print(f"{role:<13} {cost['without']:6.2f} ms of CPU a second, {cost['with']:6.2f} with a viewer")
+    for name, costs in alone.items():
+        print(f"{name:<13} {', '.join(f'{role} {ms:.2f}' for role, ms in costs.items())} ms of CPU a second")
     made = stamp.stamp(stamp.command_line("watching", argv))
     load = {name: getattr(options, name) for name in ("streams", "input_len", "output_len", "rounds", "nodes")}
     before = {"before": stamp.commit(options.before)} if options.before else {}
@@ -124,35 +126,65 @@ def _measure(servers: dict[str, Server], options: argparse.Namespace) -> tuple[d
     return runs, {"events": read.events, "bytes_per_event": read.bytes // max(read.events, 1), "nodes": nodes}
 
 
-def viewer_cost(options: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """CPU milliseconds of each process in a second, without and with a viewer, over all windows."""
-    windows = 2 * options.windows
-    steps = int((windows + 4) * WINDOW_S * 1000 / STEP_MS)
-    load = argparse.Namespace(**{**vars(options), "output_len": steps})
-    used: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-    read = Watcher()
-    with started([*_server_options(options), "--scripted-step-ms", str(STEP_MS)]) as server:
-        fill(server.url, options.nodes)
-        streams = threading.Thread(target=lambda: run_fast(one_round(server.url, load, server.pid)), daemon=True)
-        streams.start()
+def cost_alone(options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """CPU milliseconds of each process in a second, over all windows: of the older commit, of nobody and of a viewer.
+
+    The older commit's server runs beside this one's and is read over the windows in which nobody looks.
+    """
+    load = argparse.Namespace(**{**vars(options), "output_len": MAX_STEPS})
+    slow = [*_server_options(options), "--scripted-step-ms", str(STEP_MS)]
+    used: dict[str, list[dict[str, float]]] = {}
+    with contextlib.ExitStack() as stack:
+        servers = {NOBODY: stack.enter_context(started(slow))}
+        if options.before:
+            servers[BEFORE] = stack.enter_context(started(slow, checkout=options.before))
+        for server in servers.values():
+            fill(server.url, options.nodes)
+            stack.enter_context(streaming(server.url, load))
         time.sleep(WINDOW_S)  # until all of them run
-        for number in range(windows):
-            looks = number % 2 == 1
-            with watching(server.url, read) if looks else contextlib.nullcontext():
-                before = cpu_seconds(server.pid)
-                time.sleep(WINDOW_S)
-                after = cpu_seconds(server.pid)
-            if not streams.is_alive():
-                raise BadOption("the streams ended before the CPU time was read")
-            used[looks].append({role: (after[role] - before[role]) / WINDOW_S * 1e3 for role in after})
-        streams.join()
+        for _ in range(options.windows):
+            for name, cost in _window(servers).items():
+                used.setdefault(name, []).append(cost)
+            with watching(servers[NOBODY].url, Watcher()):
+                used.setdefault(VIEWER, []).append(_window(servers)[NOBODY])
+    return {name: {role: round(statistics.fmean(each[role] for each in some), 2) for role in some[0]}
+            for name, some in used.items()}  # fmt: skip
+
+
+def _window(servers: dict[str, Server]) -> dict[str, dict[str, float]]:
+    """CPU milliseconds a second of each server's processes, in the same seconds."""
+    before = {name: cpu_seconds(server.pid) for name, server in servers.items()}
+    time.sleep(WINDOW_S)
+    after = {name: cpu_seconds(server.pid) for name, server in servers.items()}
     return {
-        role: {
-            "without": round(statistics.fmean(each[role] for each in used[False]), 2),
-            "with": round(statistics.fmean(each[role] for each in used[True]), 2),
-        }
-        for role in used[True][0]
+        name: {role: (seconds - before[name][role]) / WINDOW_S * 1e3 for role, seconds in used.items()}
+        for name, used in after.items()
     }
+
+
+@contextlib.contextmanager
+def streaming(url: str, load: argparse.Namespace) -> Iterator[None]:
+    """Streams that run until they are left: a thread reads and drops what comes."""
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for number in range(load.streams):
+            stream = stack.enter_context(_connected(url))
+            stream.sendall(request_bytes(urlsplit(url).netloc, load, number))
+            selector.register(stream, selectors.EVENT_READ)
+        left = threading.Event()
+        thread = threading.Thread(target=_drop, args=(selector, left), daemon=True)
+        thread.start()
+        yield
+        left.set()
+        thread.join()
+
+
+def _drop(selector: selectors.BaseSelector, left: threading.Event) -> None:
+    while not left.is_set():
+        for key, _ in selector.select(timeout=0.5):
+            assert isinstance(key.fileobj, socket.socket)
+            if not key.fileobj.recv(1 << 16):
+                selector.unregister(key.fileobj)
 
 
 def fill(url: str, num_nodes: int) -> None:
@@ -198,10 +230,14 @@ def _read(url: str, read: Watcher, first: threading.Event) -> None:
 
 
 def _stream(url: str) -> socket.socket:
-    where = urlsplit(url)
-    stream = socket.create_connection((where.hostname or "127.0.0.1", where.port or 80), timeout=PENDING_S)
-    stream.sendall(f"GET /ui/live HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+    stream = _connected(url)
+    stream.sendall(f"GET /ui/live HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n\r\n".encode())
     return stream
+
+
+def _connected(url: str) -> socket.socket:
+    where = urlsplit(url)
+    return socket.create_connection((where.hostname or "127.0.0.1", where.port or 80), timeout=PENDING_S)
 
 
 def _tree_of(url: str) -> dict[str, Any]:
