@@ -3,20 +3,24 @@
 PYTHON ?= python3
 VENV   ?= .venv
 CLIENTS_VENV ?= .venv-clients
+DEPLOY_VENV ?= .venv-deploy
 RUN     = $(VENV)/bin/python
 ARGS   ?=
 MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients test-ui gpu check bench peers evaluate model docs ui-vendor build clean
+.PHONY: help install serve test test-slow test-clients test-ui test-deploy test-operators gpu check bench peers evaluate model docs \
+        ui-vendor build test-packages clean
 
 help:
 	@echo "make serve      install, then serve the bundled model on port 30000 (ARGS='--port 8000' for options)"
 	@echo "make test       install, then every test that is not slow"
 	@echo "make test-slow  the whole of what make test takes samples of"
 	@echo "make test-clients  OpenAI's, Anthropic's and other clients against a server; installs them into $(CLIENTS_VENV)"
+	@echo "make test-deploy  the files of deploy/ as Compose, Helm, Kubernetes' schemas, systemd and nginx read them"
 	@echo "make test-ui    the page in Chromium; installs playwright into $(VENV), and as root on Debian chromium by apt"
+	@echo "make test-operators  dashboards against a Prometheus that has scraped a server; as root on Debian installs it"
 	@echo "make gpu        every test and figure that needs a CUDA card (PYTHON=.venv/bin/python where make serve made one)"
 	@echo "make check      lint and types"
 	@echo "make bench      every measurement, in half an hour; results go to bench/results/"
@@ -26,6 +30,7 @@ help:
 	@echo "make docs       generate the tables and plots in docs/"
 	@echo "make ui-vendor  compare the page's libraries with those of npm's registry"
 	@echo "make build      an sdist, and a wheel with kernels built for each class of CPUs, in dist/ (MACHINE=aarch64: of ARM)"
+	@echo "make test-packages  install the wheel of make build by pip, uv and pipx, start it and get a token each time"
 
 install: $(VENV)/installed
 
@@ -37,10 +42,10 @@ serve: install
 	$(RUN) -m ramet serve $(ARGS)
 
 test: install
-	$(RUN) -m pytest -m "not slow and not gpu and not ui" $(PARALLEL) $(ARGS)
+	$(RUN) -m pytest -m "not slow and not gpu and not ui and not operators" $(PARALLEL) $(ARGS)
 
 test-slow: install
-	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu and not ui" --hypothesis-profile whole $(PARALLEL) $(ARGS)
+	$(RUN) -m pytest -m "(slow or hypothesis) and not gpu and not ui and not operators" --hypothesis-profile whole $(PARALLEL) $(ARGS)
 
 # The clients' pins disagree with the server's: they get a venv of their own and start the server from the other one.
 $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
@@ -51,6 +56,15 @@ $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
 test-clients: install $(CLIENTS_VENV)/installed
 	RAMET_PYTHON=$(abspath $(RUN)) $(CLIENTS_VENV)/bin/python -m pytest tests/clients $(ARGS)
 
+# Helm and Compose are packages here; promtool, nginx and systemd-analyze are the system's.
+$(DEPLOY_VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DEPLOY_VENV)
+	$(DEPLOY_VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -e ".[deploy]"
+	@touch $@
+
+test-deploy: $(DEPLOY_VENV)/installed
+	$(DEPLOY_VENV)/bin/python -m pytest tests/deploy/test_deploy_lint.py $(ARGS)
+
 # Playwright's package (165 MB: it brings a Node of its own) drives Debian's Chromium; it fetches no browser.
 $(VENV)/ui-installed: $(VENV)/installed
 	@echo "make test-ui: installing playwright into $(VENV)"
@@ -59,6 +73,14 @@ $(VENV)/ui-installed: $(VENV)/installed
 
 test-ui: install $(VENV)/ui-installed
 	$(RUN) -m pytest -m ui tests/ui $(ARGS)
+
+# What Prometheus finds of a server: its own dashboard's queries, and those of other servers' dashboards.
+test-operators: install
+	@command -v prometheus >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    apt-get install -y --no-install-recommends prometheus; } || { \
+	    echo "make test-operators: there is no prometheus on the PATH, and it is not installed without root and apt" >&2; \
+	    exit 1; }
+	$(RUN) -m pytest -m operators tests/operators $(ARGS)
 
 # With a Python that has torch for a CUDA card: nothing is installed and nothing fetched.
 gpu:
@@ -107,6 +129,10 @@ ui-vendor: install
 
 build: install
 	RAMET_BUILD_KERNELS=$(MACHINE) $(RUN) -m build
+
+# Not part of CI: four gigabytes are installed. TORCH="--find-links FOLDER" takes torch from a folder.
+test-packages:
+	PYTHON=$(PYTHON) bash scripts/test_packages.sh
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

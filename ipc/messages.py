@@ -13,6 +13,7 @@ never the client's own request id.
     server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
     server ── PauseGeneration, ContinueGeneration ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
+    server ── Abort, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
 
 from array import array
@@ -446,7 +447,7 @@ class Limits(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """child -> parent. `phases`: seconds of each start-up phase, in order."""
+    """child -> parent, of the server a second time when it answers requests. `phases`: seconds of each, in order."""
 
     name: str
     pid: int

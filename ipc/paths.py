@@ -45,6 +45,14 @@ class SocketFolder:
         """The zmq address of the inbox called `name`."""
         return f"ipc://{self.path / name}.sock"
 
+    def ring(self, name: str) -> Path:
+        """The ring of the process called `name` (ipc/ring.py)."""
+        return self.path / f"{name}.ring"
+
+    def rings(self) -> dict[str, Path]:
+        """Of every process that has begun one, by name."""
+        return {path.stem: path for path in sorted(self.path.glob("*.ring"))}
+
     def remove(self) -> None:
         if self._owned is not None:
             self._owned.remove()

@@ -34,6 +34,7 @@ usage: ramet COMMAND [OPTIONS]
                    write a checkpoint (GGUF, pickles, 4 and 8 bits) as plain safetensors
   grammar check FILE
                    compile a constraint on every backend, try a text: what is forced, which steps that saves
+  trace URL        write what the processes of a running server did lately, for ui.perfetto.dev
   backends         what each backend of the language can do
   doctor           what this machine has, what ramet will choose, and what is missing
   completion SHELL print a script by which bash, zsh or fish completes commands and options
@@ -108,6 +109,12 @@ def grammar(argv: list[str]) -> int:
     return check(argv[1:], os.environ)
 
 
+def trace(argv: list[str]) -> int:
+    from ramet.runtime.trace import main as write
+
+    return write(argv, os.environ)
+
+
 def backends(argv: list[str]) -> int:
     from ramet.frontend.backends.table import main as show
 
@@ -141,6 +148,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "bench": bench,
     "convert": convert,
     "grammar": grammar,
+    "trace": trace,
     "backends": backends,
     "doctor": doctor,
     "completion": completion,

@@ -84,7 +84,8 @@ def _live_and_die_with(parent: int) -> None:
         signal.SIGINT,
         signal.SIGTERM,
         signal.SIGHUP,
-    ):  # sent to the whole group: the parent drains, and then ends us
+        signal.SIGUSR2,
+    ):  # sent to the whole group: the parent drains, and then ends us, or writes a timeline
         signal.signal(number, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

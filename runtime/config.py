@@ -310,9 +310,7 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
 
     host: Annotated[str, _about("address to listen on")] = "127.0.0.1"
     port: Annotated[int, _about("port to listen on; 0 picks a free one", ge=0, le=65535)] = 30000
-    api_key: Annotated[str, _about("asked of every request but /health, /ping, /version and /metrics; empty: none")] = (
-        ""
-    )
+    api_key: Annotated[str, _about("asked of all but /health, /ready, /ping, /version and /metrics; empty: none")] = ""
     admin_api_key: Annotated[
         str, _about("key for what changes the server, and opens everything else as well; empty: the API key opens all")
     ] = ""
@@ -324,6 +322,13 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         _about("further names of this server in the header Host, for one without API key; .example.com: all below it"),
     ] = ()
+    trace_dir: Annotated[
+        str,
+        _about(
+            "folder of timelines that SIGUSR2 or the death of a process writes, and of profiles, which it keeps to "
+            "this folder; empty: ramet/traces in XDG_CACHE_HOME or ~/.cache, and profiles may name another"
+        ),
+    ] = ""
     ssl_certfile: Annotated[str, _about("file with the server's certificates in PEM: HTTPS; empty: plain HTTP")] = ""
     ssl_keyfile: Annotated[str, _about("file with its private key in PEM; empty: it is in --ssl-certfile")] = ""
     ssl_keyfile_password: Annotated[str, _about("password of the key's file; empty: it has none")] = ""

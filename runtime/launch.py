@@ -10,16 +10,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Limits, Ready, ToParent
 from ramet.ipc.paths import PathTooLong, SocketFolder
+from ramet.runtime import timeline
 from ramet.runtime.config import Args, encode_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import setup
-from ramet.runtime.supervise import ChildDied, Supervisor
+from ramet.runtime.service_manager import ServiceManager
+from ramet.runtime.supervise import KILLED_S, ChildDied, Supervisor
 from ramet.runtime.weights import ahead
 
 log = logging.getLogger("ramet")
@@ -31,15 +34,19 @@ def serve(args: Args) -> int:
     args = resolve(args)
     setup(args.serve.log_level, "parent")
     ahead.begin(args.model, args.model_folder)
+    manager = ServiceManager.taken_from(os.environ)
+    manager.starting()
     folder = _socket_folder()
     inbox: Receiver[Ready] = Receiver(folder.address(paths.PARENT), ToParent)
-    supervisor = Supervisor(inbox)
+    supervisor = Supervisor(inbox, partial(timeline.write_unasked, folder, args.serve.trace_dir), manager)
     try:
         for role in roles(args):
             supervisor.watch(role, _spawn(args, folder, role))
         ready = supervisor.wait_ready()
         server = _send_limits(args, folder, ready)
-        _announce(args, ready, time.perf_counter() - started)
+        supervisor.wait_served()
+        url = _announce(args, ready, time.perf_counter() - started)
+        manager.ready(url, folder.ring(paths.SERVER), args.execute.watchdog_timeout)
         return supervisor.run(server, args.serve.drain_timeout_s)
     except ChildDied as death:
         if death.name == "signal":
@@ -48,6 +55,7 @@ def serve(args: Args) -> int:
         log.error("%s", death)
         return 1
     finally:
+        manager.stopping(KILLED_S)
         supervisor.stop()
         folder.remove()
 
@@ -87,7 +95,8 @@ def _send_limits(args: Args, folder: SocketFolder, ready: Sequence[Ready]) -> Se
     return server
 
 
-def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
+def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> str:
+    """Says where requests are answered, and returns it."""
     for message in ready:
         phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in message.phases)
         log.info("%-12s ready (s): %s", message.name, phases)
@@ -100,6 +109,7 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> None:
     path, body = _example(next(message.limits for message in ready if message.limits is not None))
     print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
     print(f"  curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)
+    return url
 
 
 def _example(limits: Limits) -> tuple[str, str]:

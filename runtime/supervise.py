@@ -11,16 +11,21 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Drain, PeerDied, Ready
 from ramet.ipc.paths import SERVER
+from ramet.runtime.errors import RametError
+from ramet.runtime.service_manager import ServiceManager
 
 log = logging.getLogger("ramet")
 LAST_WORDS_S = 5.0  # how long the server may take to end its requests after a process ended
 GRACE_S = 10.0  # beyond the drain timeout, for the server to end requests and itself
 KILLED_S = 5.0  # for a killed process to be gone: one that waits for a device may stay
+TIMELINE_S = 15.0  # for a timeline to be written, when the server ends
 DUMP_S = 0.3  # for stacks to be written: a process that is signalled to end before it was scheduled would write none
 
 
@@ -49,11 +54,12 @@ class ChildDied(Exception):
 class Supervisor:
     """Children by name, and the queue that everything that happens to them arrives on."""
 
-    def __init__(self, inbox: Receiver[Ready]) -> None:
+    def __init__(self, inbox: Receiver[Ready], write_timeline: Callable[[], Path], manager: ServiceManager) -> None:
+        """`write_timeline` writes what the processes did lately into a file. Raises OSError."""
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._inbox = inbox
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        self._inbox, self._write_timeline, self._manager = inbox, write_timeline, manager
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, lambda n, _: self._events.put(Signalled(n)))
         threading.Thread(target=self._read_ready, daemon=True).start()
 
@@ -63,13 +69,22 @@ class Supervisor:
 
     def wait_ready(self) -> list[Ready]:
         """The Ready of every child, in order of arrival. Raises ChildDied if that cannot be."""
+        return self._wait_for(len(self._children))
+
+    def wait_served(self) -> None:
+        """The server, which was ready and has got the limits, says so once more when it answers requests."""
+        self._wait_for(1)
+
+    def _wait_for(self, num: int) -> list[Ready]:
         ready: list[Ready] = []
-        while len(ready) < len(self._children):
+        while len(ready) < num:
             match self._events.get():
                 case Ready() as message:
                     ready.append(message)
                 case Exited(name, code):
                     raise ChildDied(name, code)
+                case Signalled(signal.SIGUSR2):
+                    self._dump()
                 case Signalled(number):
                     raise ChildDied("signal", -number)
         return ready
@@ -82,11 +97,14 @@ class Supervisor:
                 case None:
                     self._report_hang(drain_timeout_s + GRACE_S)
                     return 1
+                case Signalled(signal.SIGUSR2):
+                    self._dump()
                 case Signalled(number):
                     if ends_at is not None:
                         return 128 + number
                     ends_at = time.monotonic() + drain_timeout_s + GRACE_S
                     log.info("draining: running requests finish, new ones get 503 (again to end at once)")
+                    self._manager.stopping(drain_timeout_s + GRACE_S + KILLED_S)
                     server.send(Drain(drain_timeout_s))
                 case Exited(name, 0) if name == SERVER and ends_at is not None:
                     return 0
@@ -116,11 +134,30 @@ class Supervisor:
 
     def _report_hang(self, waited_s: float) -> None:
         log.error("the server process did not end %g s after the signal: it is killed; its stacks follow", waited_s)
+        dump = self._dump()
         self._children[SERVER].send_signal(signal.SIGUSR1)
         time.sleep(DUMP_S)
+        dump.join(TIMELINE_S)
+
+    def _dump(self) -> threading.Thread:
+        """Write a timeline, beside what else is to be done."""
+        dump = threading.Thread(target=self._dump_now, daemon=True)
+        dump.start()
+        return dump
+
+    def _dump_now(self) -> None:
+        try:
+            log.warning("what the processes did lately is in %s (ui.perfetto.dev opens it)", self._write_timeline())
+        except (OSError, ValueError, RametError) as error:
+            log.warning("no timeline can be written (--trace-dir): %s", error)
 
     def _tell_death(self, name: str, code: int, server: Sender) -> None:
         log.error("the %s process ended with %s; stacks of the others follow", name, describe(code))
+        dump = self._dump()
+        self._end_others(name, code, server)
+        dump.join(TIMELINE_S)
+
+    def _end_others(self, name: str, code: int, server: Sender) -> None:
         for child in self._children.values():
             child.send_signal(signal.SIGUSR1)  # nothing happens to one that has ended
         if name == SERVER:

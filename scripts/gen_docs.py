@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from dashboard import as_json
 from msgspec.inspect import TupleType
 from msgspec.json import schema_components
 from prometheus_client import Metric
@@ -384,6 +385,7 @@ def made() -> Iterator[tuple[Path, str]]:
         yield ROOT / "docs" / name, MADE + make()
     for name, plot in performance().plots.items():
         yield FIGURES / name, plot
+    yield ROOT / "deploy" / "grafana" / "dashboards" / "ramet.json", as_json()
     for theme in svg.THEMES:
         yield FIGURES / f"{gpu.PREDICTED}.{theme.name}.svg", svg.draw(gpu.predicted_plot(), theme)
     for path in sorted((ROOT / "docs").glob("*.md")):
@@ -398,6 +400,7 @@ def main(argv: list[str]) -> int:
     left = [path for path in FIGURES.glob("*") if path not in wanted]
     if "--check" not in argv:
         for path in stale:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted[path])
         for path in left:
             path.unlink()

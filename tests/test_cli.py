@@ -119,7 +119,7 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
     [
         (
             ["srve"],
-            "srve is not a command: one of serve, run, chat, bench, convert, grammar, backends,",
+            "srve is not a command: one of serve, run, chat, bench, convert, grammar, trace, backends,",
         ),
         (["serve", "--port", "99999"], "--port is '99999', must be an integer in [0, 65535]"),
         (["serve", "--model-path", "/nowhere"], "--model-path /nowhere "),

@@ -275,8 +275,13 @@ def compile_library(
     *,
     flags: Sequence[str] | None = None,
     link: Sequence[str] = (),
+    timeout_s: float | None = None,
 ) -> None:
-    """Write the library to `path`, whole or not at all: two processes may do this at the same moment."""
+    """Write the library to `path`, whole or not at all: two processes may do this at the same moment.
+
+    `timeout_s`: of compiling, and of linking; None: TIMEOUT_S, what a start has for it.
+    """
+    within_s = TIMEOUT_S if timeout_s is None else timeout_s
     with OwnedFolder.make(path.parent, "compile-") as work, ProcessGroup(work.path) as group:
         objects = [work.path / f"{Path(name).stem}.o" for name in SOURCES]
         named = f'-DRAMET_SOURCES="{sources_hash(sources)}"'
@@ -284,9 +289,10 @@ def compile_library(
             [str(compiler), *(flags or FLAGS), *WARNINGS, named, "-c", str(sources / name), "-o", str(target)]
             for name, target in zip(SOURCES, objects)
         ]
-        _run_together(group, compiles)
+        _run_together(group, compiles, within_s)
         whole = work.path / path.name
-        _run_together(group, [[str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]])
+        command = [str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]
+        _run_together(group, [command], within_s)
         whole.chmod(0o700)
         digest = hashlib.sha256(whole.read_bytes()).digest()
         with whole.open("ab", buffering=0) as written:
@@ -295,12 +301,12 @@ def compile_library(
         os.replace(whole, path)
 
 
-def _run_together(group: ProcessGroup, commands: list[list[str]]) -> None:
+def _run_together(group: ProcessGroup, commands: list[list[str]], timeout_s: float) -> None:
     running = [group.start(command) for command in commands]
     try:
-        outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in running]
+        outputs = [process.communicate(timeout=timeout_s)[0] for process in running]
     except subprocess.TimeoutExpired as error:
-        raise NoCompiler(f"{' '.join(commands[0])} takes longer than {TIMEOUT_S} s") from error
+        raise NoCompiler(f"{' '.join(commands[0])} takes longer than {timeout_s:g} s") from error
     for process, command, output in zip(running, commands, outputs):
         if process.returncode:
             raise NoCompiler(f"{' '.join(command)} failed with {process.returncode}\n{output[-2000:]}")

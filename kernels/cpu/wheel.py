@@ -14,6 +14,7 @@ from ramet.kernels.cpu import build
 from ramet.kernels.cpu.classes import classes_of
 
 OLDEST_GLIBC = 17  # of the tags that pip knows: manylinux_2_17
+TIMEOUT_S = 1800  # of one class: nobody waits for a server here, and the machine may be busy
 EXPORTS = "{ global: ramet_*; local: *; };"
 
 
@@ -44,7 +45,7 @@ def build_all(folder: Path, machine: str) -> list[Path]:
     made = []
     for each in classes:
         path = folder / f"{each.name}.so"
-        build.compile_library(path, compiler, flags=(*build.PORTABLE, *each.flags), link=link)
+        build.compile_library(path, compiler, flags=(*build.PORTABLE, *each.flags), link=link, timeout_s=TIMEOUT_S)
         path.chmod(0o755)
         made.append(path)
     exports.unlink()

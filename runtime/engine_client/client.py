@@ -10,7 +10,7 @@ it never overtakes it.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sized
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
 from itertools import count, cycle
@@ -124,6 +124,11 @@ class EngineClient:
     def num_waiting(self) -> int:
         """Sequences that were sent and are neither opened nor ended, and requests whose prompt is being made."""
         return self._sequences.num_waiting + len(self._unsent)
+
+    @property
+    def unanswered(self) -> list[Sized]:
+        """What was sent and has no last answer yet, as it is at any time: questions and sequences."""
+        return [self._calls, self._sequences.by_uid]
 
     def check_alive(self) -> None:
         """Raises why nothing can be asked any more."""

@@ -1,6 +1,7 @@
 """What the server may ask of the scheduler beside generating: a handler for each type of message. Decides nothing."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,13 +23,15 @@ class _Flush:
 class ControlHandler:
     """Gives each control message to the part that registered for its type (`on`), which answers with `reply`.
 
-    A flush waits until the scheduler is idle, or fails at its deadline.
+    A flush waits until the scheduler is idle, or fails at its deadline. Within `excused()` no step is expected,
+    whatever waits: a handler that takes long, as one that reads weights, does that in such a block.
     """
 
     def __init__(self, server: Outbox, clock: Callable[[], float], flush: Callable[[], None]) -> None:
         self._server, self._clock, self._flush = server, clock, flush
         self._handlers: dict[type[Any], Callable[[Any], None]] = {}
         self.flushes: list[_Flush] = []
+        self.excused: Callable[[], AbstractContextManager[None]] = nullcontext
         self.on(FlushCache, self._flush_later)
 
     def on(self, kind: type[M], handler: Callable[[M], None]) -> None:

@@ -51,7 +51,7 @@ from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.report import Reporter
+from ramet.runtime.scheduler.report import Reporter, StepTimes
 from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, StageTimes, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
 from ramet.runtime.scheduler.routes import ReturnedRoutes
@@ -154,7 +154,7 @@ class Scheduler:
         self._masks = MaskThread(self.running, runner.vocab_size)
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
-        self._control = control = ControlHandler(server, clock, self.flush)
+        self.control = control = ControlHandler(server, clock, self.flush)
         control.on(GetState, lambda message: control.reply(message.call, self.state()))
         control.on(LocateSequence, self._locate)
         self.view = LiveView(
@@ -239,7 +239,7 @@ class Scheduler:
         if asked and not len(self.running):  # what has ended holds nothing any more, so say so
             self._apply_in_flight()
         for control in asked:
-            self._control.handle(control)
+            self.control.handle(control)
 
     @property
     def _wait_s(self) -> float | None:
@@ -249,8 +249,8 @@ class Scheduler:
         ends = [self.leases.wait_s] if self.leases.claimed else []
         if self.follow_ups.kept:
             ends.append(self.follow_ups.wait_s if self.waits_for_kept else self.follow_ups.wait_all_s)
-        if self._control.flushes:
-            ends.append(self._control.wait_s)
+        if self.control.flushes:
+            ends.append(self.control.wait_s)
         return min((each for each in ends if each is not None), default=None)
 
     def turn_plain(self) -> Step | None:
@@ -295,7 +295,7 @@ class Scheduler:
 
     def _locate(self, message: LocateSequence) -> None:
         found = self.where(message.uid)
-        self._control.reply(message.call, found or {"error": "no such request"}, ok=found is not None)
+        self.control.reply(message.call, found or {"error": "no such request"}, ok=found is not None)
 
     def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""
@@ -337,8 +337,8 @@ class Scheduler:
         self._admission.ratio.step()
         if self._pace is not None:
             self._pace.applied(launched.step.batch.load, launched.begun_s)
-        apply_s = time.perf_counter() - ran
-        self.reporter.count(launched.step, result, plan_s=launched.plan_s, run_s=ran - waited, apply_s=apply_s)
+        times = StepTimes(launched.begun_s, launched.plan_s, run_s=ran - waited, apply_s=time.perf_counter() - ran)
+        self.reporter.count(launched.step, result, times)
 
     def _plan(self) -> Step | None:
         """Decide what runs next: every decoding request one token, then prompts by chunks, then new requests."""
@@ -418,8 +418,8 @@ class Scheduler:
             self._admission.ratio.reset()
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
-        if self._control.flushes:
-            self._control.settle(self.idle or (bool(self.pausing.why) and not len(self.running)))
+        if self.control.flushes:
+            self.control.settle(self.idle or (bool(self.pausing.why) and not len(self.running)))
         self.reporter.send(self.idle)
 
     def _give_way(self, alone: bool) -> bool:

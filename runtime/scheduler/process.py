@@ -24,6 +24,7 @@ from ramet.runtime.grammar.compile import CompilePool, GrammarSource
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.placement import bind_others, placement_of
 from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.step_events import StepEvents, step_ring
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -36,6 +37,7 @@ Phases = list[tuple[str, float]]
 def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     """Serve until the process is ended. `ready(phases, limits=...)` gets the start-up phases in seconds, and Limits."""
     phases: Phases = []
+    ring = step_ring(sockets.ring(paths.SCHEDULER))
     inbox: Receiver[ToScheduler] = Receiver(sockets.address(paths.SCHEDULER), ToScheduler)
     detokenizer = Sender(sockets.address(paths.DETOKENIZER))
     server = Sender(sockets.address(paths.SERVER))
@@ -71,7 +73,9 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     resolved = resolved_by(runner, scheduler).items()
     log.info("runs with %s", ", ".join(f"{name} {_shown(value)}" for name, value in resolved))
     ready(phases, limits=limits_of(runner, scheduler))
-    watchdog = Watchdog(args.execute.watchdog_timeout)
+    watchdog = Watchdog(args.execute.watchdog_timeout, ring)
+    scheduler.control.excused = watchdog.excused
+    scheduler.reporter.listeners.append(StepEvents(ring, scheduler.reporter).add)
     try:
         scheduler.run(watchdog.beat)
     except Exception as error:

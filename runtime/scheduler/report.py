@@ -6,6 +6,7 @@ sends Stats at most once a second and when it becomes idle.
 
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from msgspec.structs import asdict
 
@@ -26,7 +27,22 @@ DECODE_INTERVAL = 40  # steps
 STATS_INTERVAL_S = 1.0
 
 
+@dataclass(slots=True)
+class StepTimes:
+    """Of one step. Times are the scheduler's clock's, in seconds."""
+
+    begun_s: float  # of its planning
+    plan_s: float  # and handing it to the device
+    run_s: float  # for which its result was waited for, or it was computed
+    apply_s: float
+
+
+StepListener = Callable[[Step, StepResult, StepTimes], None]
+
+
 class Reporter:
+    """`listeners` are called after each step that was applied."""
+
     def __init__(
         self,
         server: Outbox,
@@ -44,6 +60,7 @@ class Reporter:
         self._cache, self._running, self._leases = cache, running, leases
         self._waiting, self._results, self._constraints = waiting, results, constraints
         self._pausing, self._why_waiting = pausing, why_waiting
+        self.listeners: list[StepListener] = []
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
         self.step_sizes = [0] * (len(STEP_BOUNDS) + 1)  # steps by the tokens that they computed
@@ -57,7 +74,15 @@ class Reporter:
         self._sent_used = 0
         self._rate = 0.0  # generated tokens per second over the last interval
 
-    def count(self, step: Step, result: StepResult, *, plan_s: float, run_s: float, apply_s: float) -> None:
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def count(self, step: Step, result: StepResult, times: StepTimes) -> None:
         """Account for one applied step."""
         num_prefill = step.num_prefill_tokens
         num_computed = num_prefill + step.num_rows - len(step.prefills)
@@ -65,12 +90,14 @@ class Reporter:
         self.prefill_tokens += num_prefill
         self.step_sizes[bisect_left(STEP_BOUNDS, num_computed)] += 1
         self.step_tokens += num_computed
-        self.phase_seconds["plan"] += plan_s
-        self.phase_seconds["forward"] += result.phases.get("forward", run_s)
+        self.phase_seconds["plan"] += times.plan_s
+        self.phase_seconds["forward"] += result.phases.get("forward", times.run_s)
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
-        self.phase_seconds["results"] += apply_s
+        self.phase_seconds["results"] += times.apply_s
+        for listener in self.listeners:
+            listener(step, result, times)
         if num_prefill:
-            self.prefill_s += run_s
+            self.prefill_s += times.run_s
             log.LOGGER.info(self._line("Prefill", len(step.prefills), num_prefill, None))
         elif self.steps % DECODE_INTERVAL == 0:
             log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))

@@ -11,11 +11,11 @@ from aiohttp import web
 from ramet.runtime import log
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.recording import Recording
-from ramet.runtime.errors import ClientError, RametError
+from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.origins import HOST
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.access import Allowed
-from ramet.runtime.server.http.service import Access, Service
+from ramet.runtime.server.http.service import Access, Front, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.trace_context import SAMPLED
@@ -23,36 +23,37 @@ from ramet.runtime.trace_context import SAMPLED
 CLIENT_GONE = 499
 
 
-def make_app(service: Service) -> web.Application:
-    allowed = access.read_allowed(service.args.serve)
+def make_app(front: Front) -> web.Application:
+    serve = front.args.serve
+    allowed = access.read_allowed(serve)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await _answer(service, allowed, request)
+        return await _answer(front, allowed, request)
 
     async def add_cors_headers(request: web.Request, response: web.StreamResponse) -> None:
         if len(origins := request.headers.getall("Origin", [])) == 1:
             access.add_cors_headers(allowed, origins[0], response.headers)
 
-    app = web.Application(client_max_size=int(service.args.serve.max_body_mb * (1 << 20)))
-    app[exchange.TRANSFER_TIMEOUT_S] = service.args.serve.transfer_timeout_s
-    if service.args.serve.ui:
-        live.add_to(app, service)
+    app = web.Application(client_max_size=int(serve.max_body_mb * (1 << 20)))
+    app[exchange.TRANSFER_TIMEOUT_S] = serve.transfer_timeout_s
+    if serve.ui:
+        live.add_to(app, front)
     app.router.add_route("*", "/{path:.*}", answer)
     app.on_response_prepare.extend([exchange.add_headers, add_cors_headers])
     return app
 
 
-async def _answer(service: Service, allowed: Allowed, request: web.Request) -> web.StreamResponse:
+async def _answer(front: Front, allowed: Allowed, request: web.Request) -> web.StreamResponse:
     path = re.sub("//+", "/", request.path)
     if len(path) > 1:
         path = path.rstrip("/")
     response: web.StreamResponse | None = None
-    recording = _begin_trace(service, path, request)
+    recording = _begin_trace(front.service, path, request)
     try:
         response = access.preflight(allowed, request) if request.method == "OPTIONS" else None
         if response is None:
             await _check_access(allowed, _access_of(path), request)
-            response = await _dispatch(service, path, request)
+            response = await _dispatch(front, path, request)
     except RametError as error:
         response = _refusal(request, path, error)
     except ConnectionError:
@@ -62,16 +63,16 @@ async def _answer(service: Service, allowed: Allowed, request: web.Request) -> w
         response = problems.reply_to(path, problems.internal())
     finally:
         status = CLIENT_GONE if response is None else response.status
-        service.metrics.requests.add(1, _endpoint(path), str(status))
+        front.metrics.requests.add(1, _endpoint(path), str(status))
         if recording is not None:
             recording.end(status, exchange.request_id(request))
     return response
 
 
-def _begin_trace(service: Service, path: str, request: web.Request) -> Recording | None:
+def _begin_trace(service: Service | None, path: str, request: web.Request) -> Recording | None:
     """None: it is not traced, whatever its headers say."""
     trace, recording = exchange.begin_trace(request), None
-    if service.traces is not None and request.method != "OPTIONS":
+    if service is not None and service.traces is not None and request.method != "OPTIONS":
         recording = service.traces.begin(path, trace, time.monotonic())
         if recording is not None:
             exchange.set_trace(request, recording.trace)
@@ -100,17 +101,23 @@ def _refusal(request: web.Request, path: str, error: RametError) -> web.Response
     return response
 
 
-async def _dispatch(service: Service, path: str, request: web.Request) -> web.StreamResponse:
+async def _dispatch(front: Front, path: str, request: web.Request) -> web.StreamResponse:
     if path in ROUTES:
         route = ROUTES[path]
         _check_method(request, path, route.methods)
-        return await route.handler(service, request)
+        return await route.handler(_started(front), request)
     if (prefix := _prefix(path)) is not None:
         named = NAMED[prefix]
         if request.method != "HEAD":
             _check_method(request, path, named.methods)
-        return await named.handler(service, request, path.removeprefix(prefix))
+        return await named.handler(_started(front), request, path.removeprefix(prefix))
     raise ClientError("", f"There is no {path} here.", _meant(path), 404)
+
+
+def _started(front: Front) -> Service:
+    if front.service is None:
+        raise ServerError("The server is starting: the model is being loaded.", 503)
+    return front.service
 
 
 def _prefix(path: str) -> str | None:

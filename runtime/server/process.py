@@ -1,9 +1,10 @@
-"""The server process: reserves its port, waits for the engine's limits, serves until it is drained.
+"""The server process: reserves its port, answers that it starts until the limits come, serves until it is drained.
 
 Decides the order of start and end, and the exit code: 0 after a drain, 1 when another process ended.
 """
 
 import asyncio
+import dataclasses
 import errno
 import gc
 import ipaddress
@@ -11,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -18,7 +20,8 @@ from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import AsyncReceiver, Sender
-from ramet.ipc.messages import Drain, Limits, PeerDied, ToServer
+from ramet.ipc.messages import Drain, Limits, PeerDied, TextStep, ToServer
+from ramet.ipc.ring import MessageRing
 from ramet.runtime.config import Args, ServeArgs
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ConfigError, ServerError
@@ -29,7 +32,8 @@ from ramet.runtime.server.app import make_app
 from ramet.runtime.server.http.accepting import accepting, allowed_connections, raise_descriptor_limit
 from ramet.runtime.server.http.certificates import certificates_of
 from ramet.runtime.server.http.response_store import ResponseStore
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Front, Service
+from ramet.runtime.server.liveness import Liveness, peers_of
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.labels import read_labels
 from ramet.runtime.text.pooling import read_pooling
@@ -45,7 +49,8 @@ LAST_WRITES_S = 2.0  # for handlers to write what is left
 def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> None:
     """Serve. `ready(phases, port=...)` gets the start-up phases in seconds and the port that was bound.
 
-    Returns after a drain; raises SystemExit(1) when another process ended, and ConfigError for a port in use.
+    It is called when connections are accepted, and again when requests are computed. Returns after a drain; raises
+    SystemExit(1) when another process ended, and ConfigError for a port in use.
     """
     started = time.perf_counter()
     listener = bind(args.serve)
@@ -85,35 +90,44 @@ def bind(serve: ServeArgs) -> socket.socket:
         raise ConfigError(fact) from None
 
 
-def make_runner(service: Service) -> web.AppRunner:
+def make_runner(front: Front) -> web.AppRunner:
     """A disconnect cancels its handler at once, which aborts its sequences. What connections are: connections.py."""
-    return web.AppRunner(make_app(service), handler_cancellation=True, shutdown_timeout=LAST_WRITES_S)
+    return web.AppRunner(make_app(front), handler_cancellation=True, shutdown_timeout=LAST_WRITES_S)
 
 
 async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
     style, certificates = style_of(args), certificates_of(args.serve)
     LOGGER.info("%s", style.line)
+    ring = MessageRing(sockets.ring(paths.SERVER), ToServer, {TextStep: "uids"})
     # made before the engine is ready, so that nothing sent to the server is lost
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
-    ready()
-    limits = await inbox.recv()  # what the engine allows, or why there will be none
-    if not isinstance(limits, Limits):
-        assert isinstance(limits, Drain | PeerDied), f"{type(limits).__name__} came before the limits"
-        return 0 if isinstance(limits, Drain) else 1
-    metrics = Metrics()
-    tokenizers = [Sender(sockets.address(paths.tokenizer(i))) for i in range(args.serve.tokenizer_worker_num)]
-    client = EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
-    traces = _make_traces(args)
-    runner = make_runner(_make_service(args, client, metrics, style, traces))
+    front, traces = Front(args, Metrics()), _make_traces(args)
+    runner = make_runner(front)
     await runner.setup()
     assert runner.server is not None
     try:
-        async with accepting(runner.server, listener, args.serve, metrics, certificates):
-            return await _until_end(client, inbox)
+        async with accepting(runner.server, listener, args.serve, front.metrics, certificates):
+            ready()
+            limits = await inbox.recv()  # what the engine allows, or why there will be none
+            if not isinstance(limits, Limits):
+                assert isinstance(limits, Drain | PeerDied), f"{type(limits).__name__} came before the limits"
+                return 0 if isinstance(limits, Drain) else 1
+            client = _make_client(args, sockets, limits, front.metrics)
+            peers = peers_of(sockets, args.serve.tokenizer_worker_num)
+            liveness = Liveness(peers, args.execute.watchdog_timeout, client.unanswered)
+            service = _make_service(args, client, front.metrics, style, traces)
+            front.service = dataclasses.replace(service, check_moves=liveness.check, sockets=sockets)
+            ready()
+            return await _until_end(client, inbox, ring, liveness)
     finally:
         await runner.cleanup()
         if traces is not None:
             traces.close()
+
+
+def _make_client(args: Args, sockets: paths.SocketFolder, limits: Limits, metrics: Metrics) -> EngineClient:
+    tokenizers = [Sender(sockets.address(paths.tokenizer(i))) for i in range(args.serve.tokenizer_worker_num)]
+    return EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
 
 
 def _make_traces(args: Args) -> "OtlpTraces | None":
@@ -137,10 +151,13 @@ def _make_service(
     )
 
 
-async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> int:
+async def _until_end(
+    client: EngineClient, inbox: AsyncReceiver[ToServer], ring: MessageRing, liveness: Liveness
+) -> int:
     """Serves until the drain is over or a process ended. Returns the exit code."""
-    reading = asyncio.create_task(inbox.deliver_to(client.deliver))
-    await asyncio.wait((reading, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
+    reading = asyncio.create_task(inbox.deliver_to(partial(ring.handle, client.deliver)))
+    watching = asyncio.create_task(liveness.watch(ring))
+    await asyncio.wait((reading, watching, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
     if client.draining.done() and not client.death.done():
         drained = asyncio.create_task(_drained(client))
         timeout_s = client.draining.result().timeout_s
@@ -148,9 +165,10 @@ async def _until_end(client: EngineClient, inbox: AsyncReceiver[ToServer]) -> in
         if not drained.done():
             drained.cancel()
             LOGGER.warning("draining took longer than %g s: the requests that still run end with an error", timeout_s)
-    if reading.done():
-        reading.result()  # raises: it never ends by itself
-    reading.cancel()
+    for task in (reading, watching):
+        if task.done():
+            task.result()  # raises: it never ends by itself
+        task.cancel()
     if client.death.done():
         return 1
     fact = "The server is shutting down, and the request did not end in time (--drain-timeout-s)."

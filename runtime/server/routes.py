@@ -16,7 +16,7 @@ from ramet.runtime.server.http.service import Access, Named, Operation, Route, S
 from ramet.runtime.server.language import handlers as language
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.live.feed import LiveEvent
-from ramet.runtime.server.native import adapters, admin, pausing
+from ramet.runtime.server.native import adapters, admin, pausing, profiling
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.native.sessions import CloseBody, OpenBody, close_session, open_session
@@ -84,7 +84,7 @@ ROUTES: dict[str, Route] = {
     "/ping": Route(EITHER, admin.health, reply=admin.Status, access=Access.OPEN),
     "/version": Route(GET, admin.version, reply=admin.Version, access=Access.OPEN),
     "/health_generate": Route(GET, admin.health_generate, reply=admin.Status),
-    "/ready": Route(GET, admin.ready, reply=admin.Status, access=Access.READ),
+    "/ready": Route(GET, admin.ready, reply=admin.Status, access=Access.OPEN),
     "/metrics": Route(GET, admin.metrics, access=Access.OPEN),
     "/get_model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
     "/model_info": Route(GET, admin.model_info, reply=admin.ModelInfo, access=Access.READ),
@@ -93,6 +93,7 @@ ROUTES: dict[str, Route] = {
     "/v1/loads": Route(GET, of_loads.loads, reply=of_loads.Loads, access=Access.READ),
     "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
+    "/trace": Route(GET, profiling.trace, access=Access.ADMIN),
     "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
     "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
     "/load_lora_adapter": Route(POST, adapters.load, adapters.LoadBody, adapters.AdapterReply, access=Access.ADMIN),

@@ -26,6 +26,7 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.ring import MessageRing
 from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.text.decode import TextDecoder
@@ -189,11 +190,10 @@ class _Stoppable:
 def run(args: Args, sockets: SocketFolder, ready: Callable[[list[tuple[str, float]]], None]) -> None:
     """The whole life of the detokenizer process; it ends when it is killed."""
     started = time.perf_counter()
+    ring = MessageRing(sockets.ring(paths.DETOKENIZER), ToDetokenizer, {TokenStep: "uids"})
     detokenizer = Detokenizer(Tokenizer.from_folder(args.tokenizer_folder))
     loaded = time.perf_counter()
     inbox: Receiver[ToDetokenizer] = Receiver(sockets.address(paths.DETOKENIZER), ToDetokenizer)
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
-    while True:
-        for step in inbox.drain(block=True):
-            server.send(detokenizer.step(step))
+    ring.handle_all(inbox, lambda step: server.send(detokenizer.step(step)))

@@ -38,6 +38,7 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.ring import MessageRing
 from ramet.ipc.spec import Namespace
 from ramet.ipc.times import Span
 from ramet.runtime.config import Args
@@ -286,6 +287,7 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
     """The whole life of one tokenizer process; it ends when it is killed."""
     started = time.perf_counter()
+    ring = MessageRing(sockets.ring(paths.tokenizer(worker)), ToTokenizer, {Generate: "uids", GenerateAll: "items"})
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
     check_healing(args, tokenizer)
     chats = Chats.of(args)
@@ -298,9 +300,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     encoder = Encoder(tokenizer, limits, chats)
     for message in early:
         answer(encoder, message, scheduler, server)
-    while True:
-        for message in inbox.drain(block=True):
-            answer(encoder, message, scheduler, server)
+    ring.handle_all(inbox, lambda message: answer(encoder, message, scheduler, server))
 
 
 def _await_limits(inbox: Receiver[ToTokenizer]) -> tuple[Limits, list[ToTokenizer]]:

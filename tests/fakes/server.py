@@ -19,7 +19,7 @@ from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.http.accepting import accepting
 from ramet.runtime.server.http.certificates import certificates_of
 from ramet.runtime.server.http.response_store import ResponseStore
-from ramet.runtime.server.http.service import Service, Traces
+from ramet.runtime.server.http.service import Front, Service, Traces
 from ramet.runtime.server.process import BACKLOG, make_runner
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
@@ -78,7 +78,7 @@ async def serving(
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
     given = defaults or SamplingParams()
     parts = (args, client, metrics, given, started, pooling or Pooling(), labels, style, store)
-    runner = make_runner(Service(*parts, traces=traces))
+    runner = make_runner(Front(args, metrics, Service(*parts, traces=traces)))
     await runner.setup()
     assert runner.server is not None
     listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)

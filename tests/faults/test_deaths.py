@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import requests
@@ -156,21 +157,25 @@ def test_a_port_in_use_is_a_clear_error():
 
 
 HANG = """
-import threading
+import sys, threading
+from pathlib import Path
+from ramet.ipc.ring import Ring
 from ramet.runtime.scheduler.watchdog import Watchdog
-dog = Watchdog(0.2)
+dog = Watchdog(0.2, Ring(Path(sys.argv[1]), {{"step": ()}}, 8))
 dog.beat(False)
 {then}
 threading.Event().wait({wait})
 """
 
 
-def test_a_step_that_never_ends_dumps_stacks_and_exits():
+def test_a_step_that_never_ends_dumps_stacks_and_exits(tmp_path: Path):
     code = HANG.format(then="", wait="")
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.ring")], capture_output=True, text=True, timeout=30
+    )
     assert ended.returncode == 1 and "Timeout" in ended.stderr and "in wait" in ended.stderr
 
 
-def test_an_idle_scheduler_is_not_a_hang():
+def test_an_idle_scheduler_is_not_a_hang(tmp_path: Path):
     code = HANG.format(then="dog.beat(True)", wait="0.6")
-    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.ring")], timeout=30).returncode == 0

@@ -22,7 +22,7 @@ def stop(process: psutil.Process) -> None:
 
 def spin(process: psutil.Process) -> None:
     """A loop in C that holds the interpreter's lock (tests/fakes/hang/sitecustomize.py)."""
-    process.send_signal(signal.SIGUSR2)
+    process.send_signal(signal.SIGALRM)
 
 
 HANGS: dict[str, Callable[[psutil.Process], None]] = {"stopped": stop, "spinning": spin}

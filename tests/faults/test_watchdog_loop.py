@@ -36,6 +36,7 @@ process.run(make_args(watchdog_timeout=0.3), sockets, admit_one)
 # The loop alone: one request is served, then nothing comes for three timeouts.
 QUIET = """
 import os, threading
+from pathlib import Path
 from hash_runner import HashRunner
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.messages import Admit, pack_ids
@@ -44,6 +45,7 @@ from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
+from ramet.ipc.ring import Ring
 
 class Quiet:
     def __init__(self):
@@ -61,7 +63,7 @@ scheduler = Scheduler(
     detokenizer=MemoryChannel(), server=MemoryChannel(), tokenizer=None, eos_ids=frozenset(),
     wake=lambda: None,
 )
-scheduler.run_plain(Watchdog(0.3).beat)
+scheduler.run_plain(Watchdog(0.3, Ring(Path("a.ring"), {"step": ()}, 8)).beat)
 """
 
 

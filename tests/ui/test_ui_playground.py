@@ -158,6 +158,16 @@ def test_a_call_of_a_tool_is_shown_and_its_result_is_sent(page: Any) -> None:
     assert told == {"role": "tool", "tool_call_id": call["tool_calls"][0]["id"], "content": "Sunny."}
 
 
+def test_a_thought_is_shown_apart_from_the_reply(page: Any) -> None:
+    set_params(page, temperature=0)
+    page.get_by_text("Other fields").click()
+    page.fill("#more", '{"chat_template_kwargs": {"enable_thinking": true}}')
+    reply = say(page, "What is 37 + 58?", "text")
+    assert page.locator(".sample > .plain").inner_text() == "The answer is 95." and "Thought" in reply
+    page.get_by_text("Thought").click()
+    assert "37 + 58" in page.locator(".thought .plain").inner_text()
+
+
 def test_the_form_has_every_sampling_parameter_of_the_server(page: Any, server: Live) -> None:
     document = requests.get(server.url + "/openapi.json", timeout=10).json()
     properties = document["components"]["schemas"]["GivenParams"]["properties"]

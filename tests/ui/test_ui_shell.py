@@ -81,6 +81,18 @@ def test_the_key_is_asked_for_and_kept_in_the_tab_alone(chromium: Any, keyed: Li
         other.wait_for_selector("dialog[open]")
 
 
+def test_a_key_that_was_refused_to_the_page_can_be_given_later(chromium: Any, keyed: Live) -> None:
+    with opened(chromium, keyed.url, Watch(keyed.url, allowed=[UNREACHED])) as page:
+        page.wait_for_selector("dialog[open]")
+        page.keyboard.press("Escape")
+        page.get_by_text("missing or wrong").wait_for()
+        page.get_by_role("button", name="Keys").click()
+        page.get_by_label("API key").fill("user-key")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#model:has-text('ramet-bundled')")
+        assert page.locator(".problem").count() == 0
+
+
 def focused(page: Any) -> str:
     return str(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from aiohttp import web
 
 from ramet.ipc.params import SamplingParams, shown
+from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.recording import Recording
@@ -43,10 +44,21 @@ class Service:
     known_ids: dict[str, tuple[int, ...]] = field(default_factory=dict)  # text -> its ids; filled by lookups
     traces: Traces | None = None  # None: nobody is sent any
     heals_unasked: bool = False  # text prompts of /generate that do not say
+    sockets: SocketFolder | None = None  # with the rings of the processes; None: there is one process alone
+    check_moves: Callable[[], None] = lambda: None  # raises ServerError if a process hangs: see server/liveness.py
     sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20))))
+
+
+@dataclass(slots=True)
+class Front:
+    """What answers: the service, once there is one."""
+
+    args: Args
+    metrics: Metrics
+    service: Service | None = None  # None: the engine is starting
 
 
 class Access(Enum):

@@ -6,7 +6,7 @@ does not know how many there are. Nobody is asked while there is no viewer.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -35,7 +35,7 @@ class LiveEvent(msgspec.Struct, frozen=True, tag="state", tag_field="type"):
 
 
 class LiveFeed:
-    def __init__(self, client: EngineClient, history: History) -> None:
+    def __init__(self, client: Callable[[], EngineClient], history: History) -> None:
         self._client, self._history = client, history
         self._nodes: dict[int, NodeRow] = {}
         self._state: LiveState | None = None  # with the last changes; None: nobody asks
@@ -52,7 +52,7 @@ class LiveFeed:
         """Raises ServerError where there are too many."""
         if self._num_viewers >= MAX_VIEWERS:
             raise ServerError(f"{MAX_VIEWERS} clients look at the live state already, no more are served.", 503)
-        self._client.check_alive()
+        self._client().check_alive()
         self._num_viewers += 1
         if self._asking is None and not self._is_closed:
             self._failure = None
@@ -86,13 +86,13 @@ class LiveFeed:
         try:
             begins = True
             while self._num_viewers:
-                reply = await self._client.control(partial(Watch, begins=begins))
+                reply = await self._client().control(partial(Watch, begins=begins))
                 await self._take(msgspec.json.decode(reply.body, type=LiveState))
                 begins = False
                 await asyncio.sleep(ASK_EVERY_S)
                 if not self._num_viewers:
                     self._state, begins = None, True
-                    await self._client.control(Unwatch)
+                    await self._client().control(Unwatch)
         except RametError as error:
             await self._fail(error)
         except Exception:  # noqa: BLE001  a bug ends the streams alone
@@ -115,7 +115,7 @@ class LiveFeed:
 
     def _named(self, rows: list[SequenceRow]) -> list[SequenceRow]:
         """With the ids that clients know."""
-        return [replace(row, rid=self._client.id_of(row.uid)) for row in rows]
+        return [replace(row, rid=self._client().id_of(row.uid)) for row in rows]
 
     def _event(self, whole: bool) -> bytes:
         assert self._state is not None

@@ -11,12 +11,14 @@ from msgspec import Meta, Struct
 from ramet.ipc.live import NodeTokens, PrefixFound
 from ramet.ipc.messages import MatchPrefix, ReadNode, pack_ids
 from ramet.ipc.params import about
+from ramet.ipc.stats import Stats
+from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Front, Service
 from ramet.runtime.server.live.feed import LiveFeed
 from ramet.runtime.server.live.history import INTERVAL_S, History
 from ramet.runtime.server.ui.pages import check_served
@@ -55,10 +57,12 @@ class LastHour(Struct, frozen=True):
     columns: dict[str, Any]
 
 
-def add_to(app: web.Application, service: Service) -> None:
+def add_to(app: web.Application, front: Front) -> None:
     """Keeps the last hour while the app serves, and ends streams when it stops."""
-    kept = app[HISTORY] = History(service.metrics, lambda: service.client.stats)
-    feed = app[FEED] = LiveFeed(service.client, kept)
+    kept = app[HISTORY] = History(
+        front.metrics, lambda: Stats() if front.service is None else front.service.client.stats
+    )
+    feed = app[FEED] = LiveFeed(lambda: _client(front), kept)
 
     async def sampling(_: web.Application) -> AsyncIterator[None]:
         task = asyncio.create_task(_sample(kept))
@@ -70,6 +74,11 @@ def add_to(app: web.Application, service: Service) -> None:
 
     app.cleanup_ctx.append(sampling)
     app.on_shutdown.append(end_streams)
+
+
+def _client(front: Front) -> EngineClient:
+    assert front.service is not None, "a handler runs before the service is there"
+    return front.service.client
 
 
 async def _sample(history: History) -> None:

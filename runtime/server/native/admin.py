@@ -92,8 +92,12 @@ class RequestState(Struct, frozen=True):
 
 
 async def health(service: Service, request: web.Request) -> web.Response:
-    """Whether this process answers and no other has ended; no token is computed."""
+    """Whether no process has ended or hangs: 503 when steps stop for --watchdog-timeout although there is work.
+
+    A busy server is well. The answer waits for nothing, and no token is computed.
+    """
     service.client.check_alive()
+    service.check_moves()
     return respond(Status())
 
 
@@ -105,6 +109,7 @@ async def version(service: Service, request: web.Request) -> web.Response:
 async def ready(service: Service, request: web.Request) -> web.Response:
     """Whether new requests are taken, and run."""
     service.client.check_ready()
+    service.check_moves()
     _check_runs(service)
     return respond(Status())
 

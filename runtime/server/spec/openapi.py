@@ -21,11 +21,12 @@ KEYS = {
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
 WORDS = {"type": "string"}
-TEXTS = {"/metrics": "text/plain", "/ui": "text/html"}  # replies that are not JSON
+TEXTS = {"/metrics": "text/plain", "/trace": "application/gzip", "/ui": "text/html"}  # replies that are not JSON
 EMPTY = {"/close_session"}  # replies without a body
 Described = dict[str, Any]
 QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
     "/flush_cache": {"timeout": SECONDS},
+    "/trace": {"seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 86400}},
     "/v1/loads": {"include": WORDS, "format": {"enum": ["json", "prometheus"]}, "dp_rank": {"const": 0}},
 }
 

@@ -82,7 +82,7 @@ class TestKeys:
 
     def test_every_route_but_probes_and_the_page_asks_for_the_key(self) -> None:
         needs_none = {path for path, route in ROUTES.items() if route.access is Access.OPEN}
-        assert needs_none == {"/health", "/ping", "/version", "/metrics", "/", "/ui"}
+        assert needs_none == {"/health", "/ready", "/ping", "/version", "/metrics", "/", "/ui"}
         assert {prefix for prefix, named in NAMED.items() if named.access is Access.OPEN} == {"/ui/"}
 
 
@@ -184,12 +184,12 @@ class TestHosts:
     )  # fmt: skip
     def test_a_rebound_name_is_refused(self, host: str) -> None:
         async def check(server: Served) -> None:
-            for method, path in (("POST", "/generate"), ("GET", "/v1/models"), ("GET", "/nowhere"), ("GET", "/ready")):
+            for method, path in (("POST", "/generate"), ("GET", "/v1/models"), ("GET", "/nowhere")):
                 async with server.http.request(method, path, headers={"Host": host}) as response:
                     message = (await response.json())["error"]["message"]
                     assert response.status == 403, (path, message)
                     assert "Host" in message and repr(host) in message and "--allowed-hosts" in message
-            for probe in ("/health", "/ping", "/metrics", "/version"):
+            for probe in ("/health", "/ready", "/ping", "/metrics", "/version"):
                 assert await status_of(server, "GET", probe, {"Host": host}) == 200
 
         served(check)

@@ -242,7 +242,7 @@ def test_a_key_guards_everything_but_probes_and_metrics() -> None:
             for sent in (None, "Bearer wrong", "secret", "Bearer ", "Basic secret", "Bearer s\u00e9cret"):
                 headers = {} if sent is None else {"Authorization": sent}
                 async with server.http.get(path, headers=headers) as response:
-                    is_open = path in ("/health", "/ping", "/version", "/metrics", "/", "/ui")
+                    is_open = path in ("/health", "/ready", "/ping", "/version", "/metrics", "/", "/ui")
                     assert (response.status == 200) == is_open, (path, headers)
                     assert response.status in (200, 401)
         right = {"Authorization": "Bearer secret"}
@@ -258,7 +258,7 @@ def test_a_key_guards_everything_but_probes_and_metrics() -> None:
 def test_a_key_of_broken_bytes_is_a_wrong_key() -> None:
     async def check(server: Served) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
         assert b" 401 " in await reader.readline()
         writer.close()
 

@@ -16,6 +16,7 @@ from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Closed, Drain, Finish, FinishKind, Generate, Opened, PeerDied, TextStep, ToTokenizer
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.ring import Ring
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.process import bind
@@ -26,6 +27,7 @@ CHILD = """
 import json, sys
 from pathlib import Path
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.ring import Ring
 from ramet.runtime.config import make_args
 from ramet.runtime.server.process import run
 
@@ -47,7 +49,10 @@ class Running:
         assert self.child.stdout is not None
         self.facts = json.loads(self.child.stdout.readline())
         self.url = f"http://127.0.0.1:{self.facts['port']}"
+        for name in (paths.tokenizer(0), paths.SCHEDULER, paths.DETOKENIZER):
+            Ring(folder.ring(name), {}, 1)
         self.to_server.send(LIMITS)
+        assert json.loads(self.child.stdout.readline())["port"] == self.facts["port"]
 
     def post(self) -> "Asked":
         return Asked(self.url + "/generate")

@@ -1,8 +1,10 @@
-// What the playground knows of the server: its parameters, models and defaults; read again whenever it came back.
+// What the playground knows of the server: its parameters, models and defaults; read again whenever it came back, and
+// with every other key.
 
 import { askJson } from "../api.js";
 import { connection } from "../connection.js";
 import { useEffect, useState } from "../dom.js";
+import { changed } from "../keys.js";
 import { useSignal } from "../signal.js";
 import { backendsOf, parametersOf } from "./schema.js";
 
@@ -10,10 +12,11 @@ import { backendsOf, parametersOf } from "./schema.js";
 export function useServer() {
   const [server, setServer] = useState(null);
   const state = useSignal(connection);
+  const keys = useSignal(changed);
   useEffect(() => {
     if (state !== "up") return;
     read().then(setServer, (error) => setServer({ ...EMPTY, problem: error.message }));
-  }, [state]);
+  }, [state, keys]);
   return server;
 }
 

@@ -1,0 +1,76 @@
+{{/* The name of everything: that of the release, with the chart's unless it has it already. */}}
+{{- define "ramet.name" -}}
+{{- if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "ramet.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "ramet.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{ include "ramet.selector" . }}
+{{- end -}}
+
+{{- define "ramet.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- .Values.serviceAccount.name | default (include "ramet.name" .) -}}
+{{- else -}}
+{{- .Values.serviceAccount.name | default "default" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The secret that has the keys; empty: there are none. */}}
+{{- define "ramet.keys" -}}
+{{- if .Values.keys.existingSecret -}}
+{{- .Values.keys.existingSecret -}}
+{{- else if or .Values.keys.apiKey .Values.keys.adminApiKey -}}
+{{- printf "%s-keys" (include "ramet.name" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The names by which clients in the cluster and behind the ingress reach it. */}}
+{{- define "ramet.hosts" -}}
+{{- $name := include "ramet.name" . -}}
+{{- $hosts := list $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc" $name .Release.Namespace) -}}
+{{- $hosts = append $hosts (printf "%s.%s.svc.cluster.local" $name .Release.Namespace) -}}
+{{- if .Values.ingress.enabled -}}
+{{- $hosts = append $hosts .Values.ingress.host -}}
+{{- end -}}
+{{- concat $hosts .Values.allowedHosts | join "," -}}
+{{- end -}}
+
+{{- define "ramet.probe" -}}
+httpGet:
+  path: {{ .path }}
+  port: http
+  scheme: {{ if .root.Values.tls.secretName }}HTTPS{{ else }}HTTP{{ end }}
+periodSeconds: {{ .periodS }}
+failureThreshold: {{ .failures }}
+timeoutSeconds: {{ .root.Values.probes.timeoutS }}
+{{- end -}}
+
+{{- define "ramet.claim" -}}
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: {{ include "ramet.name" .root }}-{{ .what }}
+  labels: {{- include "ramet.labels" .root | nindent 4 }}
+  annotations:
+    helm.sh/resource-policy: keep
+spec:
+  accessModes: {{- toYaml .claim.accessModes | nindent 4 }}
+  {{- with .claim.storageClass }}
+  storageClassName: {{ . | quote }}
+  {{- end }}
+  resources:
+    requests:
+      storage: {{ .claim.size }}
+{{- end -}}

@@ -1,0 +1,91 @@
+"""`ramet trace`: the timeline of a server that runs, by its URL or by the id of one of its processes, as a file.
+
+By URL it asks GET /trace, with the admin key. By id it reads the rings of this machine, so it works although every
+process of the server hangs.
+"""
+
+import argparse
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ramet.ipc.paths import SocketFolder
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.timeline import DEFAULT_S, MAX_S, timeline, write_new
+
+CHILD = "ramet.runtime.child"
+TIMEOUT_S = 60.0
+
+
+def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
+    space = _parser().parse_args(argv)
+    if not 0 < space.seconds <= MAX_S:
+        raise ConfigError(f"--seconds is {space.seconds:g}, must be in (0, {MAX_S:g}]")
+    if (space.url is None) == (space.pid is None):
+        raise ConfigError("one of URL and --pid is needed")
+    path = Path(space.output)
+    if path.exists():
+        raise ConfigError(f"--output {path} is there already")
+    key = space.api_key or env.get("RAMET_ADMIN_API_KEY") or env.get("RAMET_API_KEY") or ""
+    data = asked(space.url, space.seconds, key) if space.url else timeline(folder_of(space.pid), space.seconds)
+    try:
+        write_new(path, data)
+    except OSError as error:
+        raise ConfigError(f"--output {path}: {error.strerror}") from None
+    print(f"{path}: {len(data)} bytes; ui.perfetto.dev and chrome://tracing open it")
+    return 0
+
+
+def asked(url: str, seconds: float, key: str) -> bytes:
+    """Of the server at `url`. Raises ConfigError."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        request = urllib.request.Request(f"{url.rstrip('/')}/trace?seconds={seconds:g}", headers=headers)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            data: bytes = response.read()
+            return data
+    except urllib.error.HTTPError as error:
+        raise ConfigError(f"{url} answered {error.code}: {error.read(500).decode(errors='replace')}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{url} cannot be asked: {error}") from None
+
+
+def folder_of(pid: int) -> SocketFolder:
+    """Of the server that this process is the parent or a child of. Raises ConfigError."""
+    for each in (pid, *_children(pid)):
+        words = _command(each)
+        if CHILD in words[:-2]:
+            return SocketFolder(Path(words[-2]))
+    raise ConfigError(f"--pid {pid} is no process of a server on this machine")
+
+
+def _children(pid: int) -> Iterator[int]:
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended meanwhile
+        if parent == pid:
+            yield int(path.parent.name)
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "ramet trace", description="Write what the processes of a running server did lately, for ui.perfetto.dev."
+    )
+    parser.add_argument("url", nargs="?", metavar="URL", help="of the server, as http://127.0.0.1:30000")
+    parser.add_argument("--pid", type=int, help="of any of the server's processes, on this machine, instead of the URL")
+    parser.add_argument("-o", "--output", default="ramet-trace.json.gz", metavar="FILE", help="[%(default)s]")
+    parser.add_argument("--seconds", type=float, default=DEFAULT_S, help="how far back it goes at most [%(default)g]")
+    keys = "the admin key, if there is one; else RAMET_ADMIN_API_KEY, RAMET_API_KEY"
+    parser.add_argument("--api-key", default="", help=keys)
+    return parser

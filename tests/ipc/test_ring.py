@@ -1,0 +1,104 @@
+"""The ring of a process: what it wrote last is there for others, also when it has been killed."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ramet.ipc.messages import Detokenize, Render, Tokenize
+from ramet.ipc.ring import Activity, MessageRing, Pulse, Ring, RingView, silence_s
+
+KINDS = {"step": ("rows", "seconds"), "rest": ()}
+
+
+def test_events_come_back_in_order_with_their_names(tmp_path: Path):
+    ring = Ring(tmp_path / "a.ring", KINDS, 8)
+    ring.add(0, 1.0, 0.5, 3, 0.25)
+    ring.add(1, 2.0, 0.125)
+    assert RingView(tmp_path / "a.ring").events() == [
+        ("step", 1.0, 0.5, {"rows": 3.0, "seconds": 0.25}),
+        ("rest", 2.0, 0.125, {}),
+    ]
+
+
+@pytest.mark.parametrize("num", [7, 8, 9, 100])
+def test_the_latest_events_stay_and_the_file_does_not_grow(tmp_path: Path, num: int):
+    ring = Ring(tmp_path / "a.ring", KINDS, 8)
+    size = (tmp_path / "a.ring").stat().st_size
+    for number in range(num):
+        ring.add(0, float(number), 0.0, number, 0.0)
+    begun = [event.begun_s for event in RingView(tmp_path / "a.ring").events()]
+    assert begun == [float(number) for number in range(max(0, num - 7), num)]
+    assert (tmp_path / "a.ring").stat().st_size == size
+
+
+def test_a_reader_beside_a_writer_gets_whole_events(tmp_path: Path):
+    ring, view = Ring(tmp_path / "a.ring", KINDS, 16), RingView(tmp_path / "a.ring")
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            ring.add(0, float(number), float(number), number, float(number))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(300):
+            events = view.events()
+            assert all(len({each.begun_s, each.duration_s, *each.numbers.values()}) == 1 for each in events)
+            begun = [each.begun_s for each in events]
+            assert begun == sorted(set(begun))
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_the_ring_of_a_killed_process_can_be_read(tmp_path: Path):
+    code = """
+import os, signal, sys
+from pathlib import Path
+from ramet.ipc.ring import Activity, Ring
+ring = Ring(Path(sys.argv[1]), {"step": ()}, 8)
+ring.add(0, 1.0, 2.0)
+ring.beat(Activity.WORKING)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a.ring")])
+    assert writer.wait(20) == -9
+    view = RingView(tmp_path / "a.ring")
+    assert (view.pid, view.pulse().activity) == (writer.pid, Activity.WORKING)
+    assert [event.kind for event in view.events()] == ["step"]
+
+
+def test_a_file_that_is_no_ring_is_refused(tmp_path: Path):
+    (tmp_path / "a.ring").write_bytes(bytes(8192))
+    with pytest.raises(ValueError, match="no ring"):
+        RingView(tmp_path / "a.ring")
+
+
+def test_messages_are_events_with_their_size(tmp_path: Path):
+    ring = MessageRing(tmp_path / "a.ring", Tokenize | Render | Detokenize, {Detokenize: "ids"})
+    handled = list[object]()
+    for message in (Render(7, b""), Detokenize(9, b"abcd")):
+        ring.handle(handled.append, message)
+    events = RingView(tmp_path / "a.ring").events()
+    assert [(event.kind, event.numbers) for event in events] == [("Render", {}), ("Detokenize", {"ids": 4.0})]
+    assert len(handled) == 2 and events[0].begun_s <= events[1].begun_s
+
+
+@pytest.mark.parametrize(
+    ("activity", "asked_s", "silent_s"),
+    [
+        (Activity.WORKING, float("inf"), 5.0),
+        (Activity.WAITING, float("inf"), 0.0),  # nobody wants anything of it
+        (Activity.WAITING, 12.0, 3.0),  # it was asked and has not moved since
+        (Activity.WAITING, 9.0, 0.0),  # it has moved since
+        (Activity.EXCUSED, 12.0, 0.0),
+    ],
+)
+def test_who_should_move_and_does_not_is_silent(activity: Activity, asked_s: float, silent_s: float):
+    assert silence_s(Pulse(activity, 10.0), 15.0, asked_s) == silent_s
