@@ -46,13 +46,11 @@ class Server:
 def started(options: Sequence[str], checkout: Path | None = None) -> Iterator[Server]:
     """`ramet serve` with these options, from the moment it announces its address. BadOption if it fails.
 
-    `checkout`: a folder with another commit's source, which runs instead of this one's.
+    `checkout`: whose; None: what this process imports.
     """
-    command = [sys.executable, "-m", "ramet", "serve", "--port", "0", *options]
-    source = {} if checkout is None else {"PYTHONPATH": str(checkout.resolve())}
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | source
-    )
+    command = [sys.executable, "-P", "-m", "ramet", "serve", "--port", "0", *options]
+    env = None if checkout is None else {**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     server, announced = Server(process.pid), Future[str]()
     reader = threading.Thread(target=_read, args=(process, server, announced), daemon=True)
     reader.start()

@@ -11,7 +11,7 @@ never the client's own request id.
     tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
     server ── FlushCache, GetState, LocateSequence, LoadAdapter, DropAdapter ──> scheduler
     server ── Watch, Unwatch, MatchPrefix, ReadNode ──> scheduler
-    server ── PauseGeneration, ContinueGeneration ──> scheduler
+    server ── PauseGeneration, ContinueGeneration, ReadWeights, HoldRequests, PlaceWeights ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
     server ── Abort, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
 """
@@ -296,6 +296,7 @@ class TokenStep(Message, frozen=True):
     closed: list[Closed] = []
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
+    weights: int = 0  # what follows is computed with the weights of this number; 0: nothing has changed
 
 
 class TextStep(Message, frozen=True):
@@ -313,6 +314,7 @@ class TextStep(Message, frozen=True):
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
     detokenized: Span | None = None  # of a step that closes sequences: by the detokenizer
+    weights: int = 0
 
 
 # -- control --------------------------------------------------------------------------------------------------------
@@ -397,6 +399,54 @@ class ContinueGeneration(Message, frozen=True):
     call: int
 
 
+class ReadWeights(Message, frozen=True):
+    """Read other weights for the model from a folder, while steps run. Answered when they can be placed."""
+
+    call: int
+    path: str
+
+
+class HoldRequests(Message, frozen=True):
+    """Requests that arrived later wait until weights are placed; None: no request waits for that any more."""
+
+    call: int
+    after_s: float | None
+
+
+class PlaceWeights(Message, frozen=True):
+    """Compute with the weights that were read, from the next step on."""
+
+    call: int
+    number: int  # of these weights: 1, 2, ...
+
+
+class StartProfile(Message, frozen=True):
+    """Record the operations of the steps that follow, from step `start_step` on and `num_steps` of them."""
+
+    call: int
+    name: str  # of the file
+    folder: str | None = None
+    start_step: int | None = None
+    num_steps: int | None = None
+    with_cpu: bool = True
+    with_gpu: bool = True
+    with_stack: bool = False
+    record_shapes: bool = False
+
+
+class StopProfile(Message, frozen=True):
+    """Answered when the file is written."""
+
+    call: int
+
+
+class ProfileWritten(Message, frozen=True):
+    """scheduler -> scheduler: the thread that writes a profile is done. `error`: empty if it could."""
+
+    call: int  # of the profile
+    error: str
+
+
 class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
@@ -471,8 +521,20 @@ class PeerDied(Message, frozen=True):
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 Looking = Watch | Unwatch | MatchPrefix | ReadNode
+Updating = ReadWeights | HoldRequests | PlaceWeights
 Control = (
-    FlushCache | GetState | LocateSequence | LoadAdapter | DropAdapter | PauseGeneration | ContinueGeneration | Looking
+    FlushCache
+    | GetState
+    | LocateSequence
+    | LoadAdapter
+    | DropAdapter
+    | PauseGeneration
+    | ContinueGeneration
+    | Looking
+    | Updating
+    | StartProfile
+    | StopProfile
+    | ProfileWritten
 )
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep

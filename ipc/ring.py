@@ -2,7 +2,7 @@
 
 Whoever maps it sees what a process does although that process hangs, is stopped or has ended. Decides the layout:
 
-    head       magic, pid, number of records | activity, time of the last beat | events so far
+    head       magic, pid, number of records | activity, time of the last beat, events so far
     kinds      JSON: of each kind of event its name, and what its numbers are
     records    a kind, begin and duration in seconds, and numbers; the oldest is overwritten
 
@@ -28,10 +28,11 @@ MANY_RECORDS, FEW_RECORDS = 1 << 15, 1 << 14  # of the scheduler, and of the oth
 
 _HEAD = struct.Struct("@qqq")
 _BEAT = struct.Struct("@qd")
+_STATE = struct.Struct("@qdq")  # a beat, and the count of events
 _COUNT = struct.Struct("@q")
-_BEAT_AT, _COUNT_AT, _KINDS_AT, _RECORDS_AT = 24, 40, 64, 4096
+_STATE_AT, _COUNT_AT, _KINDS_AT, _RECORDS_AT = 24, 40, 64, 4096
 _RECORD = struct.Struct(f"@qdd{MAX_NUMBERS}d")
-_EVENTS = [struct.Struct(f"@qdd{n}d") for n in range(MAX_NUMBERS + 1)]  # by how many numbers it has
+_EVENTS = [struct.Struct(f"@qdd{n}d").pack_into for n in range(MAX_NUMBERS + 1)]  # by how many numbers it has
 
 
 class Inbox(Protocol):
@@ -74,13 +75,16 @@ class Ring:
 
     def beat(self, activity: Activity) -> None:
         """It moves, and is at this from now on."""
-        _BEAT.pack_into(self._map, _BEAT_AT, activity, time.monotonic())
+        self._activity = int(activity)
+        _BEAT.pack_into(self._map, _STATE_AT, activity, time.monotonic())
 
-    def add(self, kind: int, begun_s: float, duration_s: float, *numbers: float) -> None:
+    def add(self, kind: int, begun_s: float, *numbers: float) -> None:
+        """An event that ends now. It moves, and stays at what it is at."""
+        now_s = time.monotonic()
         place = _RECORDS_AT + self._count % self._size * _RECORD.size
-        _EVENTS[len(numbers)].pack_into(self._map, place, kind, begun_s, duration_s, *numbers)
+        _EVENTS[len(numbers)](self._map, place, kind, begun_s, now_s - begun_s, *numbers)
         self._count += 1
-        _COUNT.pack_into(self._map, _COUNT_AT, self._count)
+        _STATE.pack_into(self._map, _STATE_AT, self._activity, now_s, self._count)
 
 
 class RingView:
@@ -94,7 +98,7 @@ class RingView:
             raise ValueError(f"{path} is no ring of this version, or not a whole one yet")
 
     def pulse(self) -> Pulse:
-        activity, beat_s = _BEAT.unpack_from(self._map, _BEAT_AT)
+        activity, beat_s = _BEAT.unpack_from(self._map, _STATE_AT)
         return Pulse(Activity(activity), beat_s)
 
     def events(self) -> list[Event]:
@@ -124,8 +128,8 @@ class MessageRing:
         types = get_args(union) or (union,)
         kinds = {each.__name__: (counted[each],) if each in counted else () for each in types}
         self._ring = Ring(path, kinds, FEW_RECORDS)
-        self._kinds = {each: kind for kind, each in enumerate(types)}
-        self._lists = {each: attrgetter(name) for each, name in counted.items()}
+        lists = {each: attrgetter(name) for each, name in counted.items()}
+        self._kinds = {each: (kind, lists.get(each)) for kind, each in enumerate(types)}
 
     def beat(self, activity: Activity) -> None:
         self._ring.beat(activity)
@@ -133,16 +137,19 @@ class MessageRing:
     def handle(self, handler: Callable[[Any], None], message: Any) -> None:
         begun_s, kind = time.monotonic(), type(message)
         handler(message)
-        numbers = (len(self._lists[kind](message)),) if kind in self._lists else ()
-        self._ring.add(self._kinds[kind], begun_s, time.monotonic() - begun_s, *numbers)
+        number, list_of = self._kinds[kind]
+        if list_of is None:
+            self._ring.add(number, begun_s)
+        else:
+            self._ring.add(number, begun_s, len(list_of(message)))
 
     def handle_all(self, inbox: Inbox, handler: Callable[[Any], None]) -> NoReturn:
         """For ever."""
         while True:
             self.beat(Activity.WAITING)
             messages = inbox.drain(block=True)
+            self.beat(Activity.WORKING)
             for message in messages:
-                self.beat(Activity.WORKING)
                 self.handle(handler, message)
 
 

@@ -34,6 +34,7 @@ class WaitKind(Enum):
     ADAPTERS = "adapters"  # --max-loras-per-batch
     PENALTIES = "penalties"  # --max-penalised-requests
     PAUSE = "pause"  # whatever it waited for before
+    WEIGHTS = "weights"  # other weights, which are about to take the place of those that are served
     PROGRAMS = "programs"  # memory is kept for what programs that have begun may add
 
 

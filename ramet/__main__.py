@@ -14,7 +14,8 @@ usage: ramet COMMAND [OPTIONS]
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   chat [URL]       chat in the terminal, with a running server or with a model that is started for it
-  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), offline (in process),
+  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), pipelines (of another
+                   checkout beside this one's), ring (what timelines cost), offline (in process),
                    peers (other engines, in pairs), formats (4 bits beside 16, starts beside a read of the file),
                    against (another checkout), startup (until ready), penalties (what they cost a server),
                    connections (what stuck ones cost streams), stalls (streams beside a very large reply),
@@ -44,8 +45,8 @@ Every command takes --help."""
 
 OURS = ("", "ramet")  # an import of these that fails is a defect: its traceback is wanted
 BENCHES = {  # word -> module
-    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "peers": "peers",
-    "startup": "startup", "formats": "formats",
+    "serving": "serving", "pipeline": "pipeline", "offline": "offline", "against": "against", "pipelines": "pipelines",
+    "peers": "peers", "ring": "ring", "startup": "startup", "formats": "formats",
     "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
     "delta": "kernels.delta",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "pace": "pace", "intake": "intake",

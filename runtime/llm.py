@@ -341,6 +341,14 @@ class LLM:
         """Compute again what waits."""
         self._run(self._handle.pauses.go_on())
 
+    def update_weights_from_disk(self, model_path: str, weight_version: str | None = None) -> None:
+        """Serve other weights of the same model (docs/administration.md): calls that run end with those they began
+        with, unless generation is paused. Raises ClientError; then nothing has changed.
+        """
+        _check_type("model_path", model_path, str, "the path of a folder")
+        _check_type("weight_version", weight_version, str | None, "a string or None")
+        self._run(self._handle.update_weights(model_path, weight_version))
+
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the calling thread for what runs on the engine's event loop."""
         return self._loop.run(coroutine)
@@ -432,6 +440,6 @@ def _close(loop: LoopThread, engine: InProcessEngine) -> None:
     loop.close(engine.close(), wait)
 
 
-def _check_type(place: str, value: Any, type_: type, wanted: str) -> None:
+def _check_type(place: str, value: Any, type_: Any, wanted: str) -> None:
     if not isinstance(value, type_):
         raise ClientError(place, f"is {shown(value)}, must be {wanted}")

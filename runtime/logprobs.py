@@ -141,6 +141,11 @@ class HiddenLists:
         self._width = 0
         self._numbers = array("f")  # [rows, width]
 
+    @property
+    def is_empty(self) -> bool:
+        """None came so far."""
+        return not self._numbers
+
     def add(self, states: HiddenStates) -> int:
         """How many numbers more these are."""
         self._width, values = states.width, array("f", states.values)

@@ -8,13 +8,12 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 from msgspec.structs import asdict
 
 from ramet.ipc.messages import Finish, FinishKind, unpack_ids
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
 from ramet.runtime.logprobs import Place, Triple
 from ramet.runtime.long_list import Listed, LongList
 
-WEIGHT_VERSION = "default"
 Triples = list[list[Triple] | None]
 
 
@@ -38,6 +37,14 @@ class Aborted(Reply, frozen=True, tag_field="type", tag="abort"):
     err_type: str
 
 
+class WeightSpan(Reply, frozen=True):
+    """Output tokens [start, end) were drawn with weights of this version. Of none: they have computed of the prompt."""
+
+    version: str
+    start: int
+    end: int
+
+
 class MetaInfo(Reply, frozen=True, kw_only=True):
     """Log-probabilities, hidden states, experts and `reasoning_tokens` are there if they were asked for; `e2e_latency`
     (s) at the end.
@@ -52,6 +59,7 @@ class MetaInfo(Reply, frozen=True, kw_only=True):
     cached_tokens: int
     num_retractions: int
     weight_version: str = WEIGHT_VERSION
+    weight_versions: list[WeightSpan] | UnsetType = UNSET
     e2e_latency: float | UnsetType = UNSET
     reasoning_tokens: int | UnsetType = UNSET
     input_token_logprobs: list[Triple] | UnsetType = UNSET
@@ -171,11 +179,24 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
         completion_tokens=sequence.num_taken,
         cached_tokens=sequence.num_cached,
         num_retractions=finish.num_retractions if finish is not None else 0,
+        weight_version=sequence.weight_version,
+        weight_versions=weight_spans(sequence),
         e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
         routed_experts=routes_of(sequence),
         **asked,
     )
+
+
+def weight_spans(sequence: Sequence) -> list[WeightSpan] | UnsetType:
+    """Of all that was taken of it, if others than one version have computed it."""
+    if not sequence.changes:
+        return UNSET
+    spans, start = list[WeightSpan](), 0
+    for version, end in [*sequence.changes, (sequence.weight_version, sequence.num_taken)]:
+        spans.append(WeightSpan(version, start, end))
+        start = end
+    return spans
 
 
 def prompt_ids_of(sequence: Sequence) -> list[int] | UnsetType:

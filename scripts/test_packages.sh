@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the wheel of `make build` as people do, by pip, uv and pipx, into folders of its own; start it, get a token.
-# The files that a start made are gone each time: what is built is in the wheel. Prints sizes and times of starts.
+# Each start finds an empty cache, and must not compile: kernels are in the wheel. Prints sizes and times of starts.
 # PYTHON: a Python with venv. TORCH: further arguments of pip and uv, by which torch is the build for CPUs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -60,8 +60,10 @@ echo "pip: an environment of $(du -sm "$work/venv" | cut -f1) MB"
 token pip "$work/venv/bin/ramet"
 "$work/venv/bin/ramet" completion bash | grep -q _ramet
 
-export UV_CONSTRAINT=$pins UV_INDEX_STRATEGY=unsafe-best-match
-token uvx "$work/tools/bin/uvx" --python "$python" "${more[@]}" --from "ramet[serve] @ file://$wheel" ramet
+export UV_COMPILE_BYTECODE=1 UV_CONSTRAINT=$pins UV_INDEX_STRATEGY=unsafe-best-match
+uvx=("$work/tools/bin/uvx" --python "$python" "${more[@]}" --from "ramet[serve] @ file://$wheel" ramet)
+"${uvx[@]}" version # installs
+token uvx "${uvx[@]}"
 
 "$work/tools/bin/pipx" install -q --python "$python" --pip-args "-c $pins ${more[*]}" "ramet[serve] @ file://$wheel" >/dev/null
 token pipx "$work/bin/ramet"

@@ -284,6 +284,10 @@ class PrefixCache:
     def flush(self) -> None:
         """Forget every prefix. Only when there is no lease."""
         assert self._tree.locked_tokens == 0, f"{self._tree.locked_tokens} tokens are leased"
+        self.evict_all()
+
+    def evict_all(self) -> None:
+        """Every prefix that is not leased."""
         self._evict(self._tree.evictable_tokens)
 
     def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:

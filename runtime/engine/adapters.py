@@ -73,6 +73,17 @@ class AdapterStore:
             self._adapted = AdaptedModel(model, self.step, *of)
         self._loaded[generation] = adapter
 
+    def move_to(self, model: CausalModel) -> None:
+        """The model's place is taken by another of the same shape. No step runs."""
+        if self._adapted is None:
+            return
+        assert self._targets is not None and isinstance(model, Decoder), "adapters are loaded for a model of ours"
+        self._model = model
+        of = self._targets.by_name, self._ops, self._args.max_loras_per_batch
+        self._adapted = AdaptedModel(model, self.step, *of)
+        for slot, generation in self._placed.items():
+            self._adapted.place(slot, self._loaded[generation].changes)
+
     def _size(self, folder: Path) -> int:
         return (folder / FILE).stat().st_size if (folder / FILE).is_file() else 0
 

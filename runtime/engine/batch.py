@@ -174,8 +174,22 @@ class AdapterSource(Protocol):
         """No step that is planned has it."""
 
 
+class WeightSource(Protocol):
+    """Other weights for the model of a runner."""
+
+    def read(self, path: str) -> Any:
+        """What `place` is given, on any thread, while steps run. Raises ConfigError."""
+
+    def place(self, read: Any) -> None:
+        """From the next step on. No step is in flight. Raises ConfigError; then nothing has changed."""
+
+
 class LoadedRunner(Runner, Protocol):
     """A runner that is ready, and what it allows."""
+
+    @property
+    def weights(self) -> WeightSource | None:
+        """None: it has no model."""
 
     @property
     def adapters(self) -> AdapterSource | None:

@@ -401,6 +401,10 @@ class StepGraphs:
             if begun is not None:
                 begun.join()
 
+    def forget(self) -> None:
+        """What was recorded, as it has the addresses of other weights. Nothing runs."""
+        self._prepared, self._adapted, self._begun = {}, {}, [None, None]
+
     def _prepare(self, size: int, adapted: bool = False) -> bool:
         """What a GPU computes of a step while it is recorded is padding."""
         self.join()

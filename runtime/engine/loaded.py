@@ -31,6 +31,7 @@ from ramet.runtime.engine.startup import (
     plan_of,
     route_layout,
 )
+from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.implementation import read_model
 from ramet.runtime.placement import bind_model, placement_of
@@ -107,7 +108,6 @@ class LoadedModel:
             dtype=self.dtype,
             device=self.device,
         )
-        self._model.place_states(self.states)
         if args.schedule.max_itl_ms is not None:
             log.info("filling the KV pool, so that no step waits for memory: some 4 s a GiB (--max-total-tokens)")
             self.pool.take_memory()
@@ -118,8 +118,60 @@ class LoadedModel:
             args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
             self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype, shape.latent,
         )  # fmt: skip
-        self._model.place_rope(self.plan.context_length, self.device)
         layout, num_slots = route_layout(args, shape), self.plan.max_total_tokens + args.cache.page_size
         if layout is not None:
             self._routes = RouteTable(layout, num_slots, self.device, self._kernels.store_routes)
-            keep_routes(self._model, self._routes)
+        self.prepare_model(self._model)
+
+    def prepare_model(self, model: CausalModel) -> None:
+        """What a model needs beside its weights to be run here."""
+        model.place_states(self.states)
+        model.place_rope(self.plan.context_length, self.device)
+        if self._routes is not None:
+            keep_routes(model, self._routes)
+
+    # -- what it allows: see LoadedRunner ----------------------------------------------------------------------------
+
+    @property
+    def vocab_size(self) -> int:
+        return self.shape.vocab_size
+
+    @property
+    def takes_embeds(self) -> bool:
+        return self.shape.layer_embeds is None  # which are found by ids
+
+    @property
+    def generates(self) -> bool:
+        return self.shape.generates
+
+    @property
+    def pooler(self) -> HostPooler:
+        return self._pooler
+
+    @property
+    def max_total_tokens(self) -> int:
+        return self.plan.max_total_tokens
+
+    @property
+    def context_length(self) -> int:
+        return self.plan.context_length
+
+    @property
+    def max_running(self) -> int:
+        return self.plan.needs.max_running
+
+    @property
+    def windowed(self) -> bool:
+        return any(layer.attention.window is not None for layer in self.shape.layers)
+
+    @property
+    def boundary(self) -> int | None:
+        return self.shape.boundary(self.context_length)
+
+    @property
+    def routes(self) -> RouteTable | None:
+        return self._routes
+
+    @property
+    def num_snapshots(self) -> int | None:
+        return self.plan.needs.num_snapshots if self.shape.has_states else None

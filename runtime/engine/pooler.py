@@ -20,6 +20,10 @@ class HostPooler:
     def sizes(self) -> Mapping[PoolingTask, int]:
         return {task: len(layers[-1].weight) for task, layers in self._heads.items()}
 
+    def take(self, heads: Heads) -> None:
+        """Others of the same sizes."""
+        self._heads = heads
+
     @torch.inference_mode()
     def apply(self, task: PoolingTask, states: Floats) -> Floats:
         """states [n, N] -> [n, sizes[task]]"""

@@ -22,7 +22,6 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.latent_cpu import LatentCpuAttention
-from ramet.runtime.cache.routes import RouteTable
 from ramet.runtime.config import Args
 from ramet.runtime.engine.adapters import AdapterStore
 from ramet.runtime.engine.batch import (
@@ -37,8 +36,8 @@ from ramet.runtime.engine.batch import (
 from ramet.runtime.engine.copies import Copies, Readback
 from ramet.runtime.engine.inputs import Begun, NotReplayable, StepGraphs, drawing, place
 from ramet.runtime.engine.loaded import LoadedModel
-from ramet.runtime.engine.pooler import HostPooler
 from ramet.runtime.engine.prompt_graphs import PromptGraphs
+from ramet.runtime.engine.reloading import WeightReader, copy_over
 from ramet.runtime.engine.startup import (
     Report,
     measure_cost,
@@ -54,6 +53,7 @@ from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, on_device
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processing import Failures
+from ramet.runtime.weights.heads import Heads
 
 LEAST_DEFERRED = 16  # tokens of a step whose calls are listed first: those of fewer leave Python in the caches
 
@@ -186,6 +186,8 @@ class ModelRunner(LoadedModel):
         for generation, adapter in enumerate(args.named_adapters, 1):
             with phase(report, f"adapter {adapter.name}"):
                 self.adapters.add(generation, self.adapters.read(adapter.path))
+        shown, num_bytes = (args, self.shape, self.dtype, self.device, self._kernels), self.plan.needs.weights
+        self.weights = WeightReader(*shown, num_bytes, self._swap)
         self._prompt_graphs: PromptGraphs | None = None
         self._graphs = self._step_graphs(args)
         self._deferred_steps = self._choose_deferred(args)
@@ -205,58 +207,15 @@ class ModelRunner(LoadedModel):
         log.info("%s", self._cost)
         self._keeping = Thread(target=self._keep_weights, name="keep-weights", daemon=True)  # behind the start
         self._keeping.start()
+        self._keep_weights = None  # it has every tensor, and other weights may take their place
 
     @property
     def asynchronous(self) -> bool:
         return self.device.type == "cuda" or (self._graphs is not None and self._threads > 1)
 
     @property
-    def vocab_size(self) -> int:
-        return self.shape.vocab_size
-
-    @property
     def hidden_size(self) -> int:
         return self.shape.hidden
-
-    @property
-    def takes_embeds(self) -> bool:
-        return self.shape.layer_embeds is None  # which are found by ids
-
-    @property
-    def generates(self) -> bool:
-        return self.shape.generates
-
-    @property
-    def pooler(self) -> HostPooler:
-        return self._pooler
-
-    @property
-    def max_total_tokens(self) -> int:
-        return self.plan.max_total_tokens
-
-    @property
-    def context_length(self) -> int:
-        return self.plan.context_length
-
-    @property
-    def max_running(self) -> int:
-        return self.plan.needs.max_running
-
-    @property
-    def windowed(self) -> bool:
-        return any(layer.attention.window is not None for layer in self.shape.layers)
-
-    @property
-    def boundary(self) -> int | None:
-        return self.shape.boundary(self.context_length)
-
-    @property
-    def routes(self) -> RouteTable | None:
-        return self._routes
-
-    @property
-    def num_snapshots(self) -> int | None:
-        return self.plan.needs.num_snapshots if self.shape.has_states else None
 
     @property
     def cost(self) -> StepCost:
@@ -315,6 +274,21 @@ class ModelRunner(LoadedModel):
         if self._graphs is not None:
             self._graphs.join()
         self._keeping.join()
+
+    def _swap(self, model: CausalModel, heads: Heads) -> None:
+        """Another model of the same shape, whose weights are in."""
+        self._wait()
+        if self._graphs is not None:
+            self._graphs.join()
+        if self.device.type != "cpu":
+            copy_over(self._model, model)
+        else:
+            self.prepare_model(model)
+            self.adapters.move_to(model)
+            self._model = model
+            if self._graphs is not None:
+                self._graphs.forget()
+        self._pooler.take(heads)
 
     def _wait(self) -> None:
         """Until what was launched is computed."""

@@ -68,10 +68,12 @@ from ramet.runtime.engine_client.submission import (
     check_bytes,
     check_queue,
 )
+from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics import Metrics
 
 Answer = ControlReply | TokenizeReply | RenderReply | DetokenizeReply | PromptReply | ChoicesReply
+T = TypeVar("T")
 A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply, PromptReply, ChoicesReply)
 IN_TURN = 32  # prompts of one request of thousands that are in the queue at once
 MAX_FLUSH_WAIT_S = 3600.0
@@ -105,9 +107,11 @@ class EngineClient:
         self._sequences = SequenceTable(metrics, args.serve.log_requests)
         self.adapters = AdapterNames(args)
         self._changes_adapters = asyncio.Lock()
-        self.pauses = Pauses(self.control, self._sequences, lambda message: self.abort(None, message))
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._submissions: set[Submission] = set()
+        of_all = self.control, self._sequences
+        self.pauses = Pauses(*of_all, self._abort_all)
+        self.weights = ServedWeights(args, *of_all, self._submissions, self.pauses, self._abort_all)
         self._unsent: set[Submission] = set()  # those whose prompts are being made
         self._none_left = asyncio.Event()  # no submission is open
         self._none_left.set()
@@ -212,6 +216,9 @@ class EngineClient:
         self._send_abort(hit, message)
         return len(hit)
 
+    def _abort_all(self, message: str) -> None:
+        self.abort(None, message)
+
     def end(self, submission: Submission, message: str) -> None:
         """End its sequences; its caller gets what came so far."""
         self._send_abort(self._open_of(submission), message)
@@ -257,10 +264,14 @@ class EngineClient:
         """Refused to new requests at once; returns when those that have it are done. Raises ClientError."""
         await self._whatever_happens(self._drop_adapter(self.adapters.take_away(name)))
 
-    async def _whatever_happens(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        await asyncio.shield(self.in_background(coroutine))
+    async def update_weights(self, path: str, version: str | None, *, abort_all: bool = False) -> int:
+        """As ServedWeights.update; goes on if its caller goes away."""
+        return await self._whatever_happens(self.weights.update(path, version, abort_all=abort_all))
 
-    def in_background(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    async def _whatever_happens(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.shield(self.in_background(coroutine))
+
+    def in_background(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Whatever becomes of the caller."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
@@ -413,6 +424,7 @@ class EngineClient:
     def _leave(self, submission: Submission) -> None:
         """The handler is done with its request: nothing more is kept of what still runs."""
         self._submissions.discard(submission)
+        self.weights.left.set()
         self.num_streams -= submission.streaming
         if not self._submissions:
             self._none_left.set()

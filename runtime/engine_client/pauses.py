@@ -5,6 +5,7 @@ retract    what runs goes back to the queue and loses its keys and values, which
 in_place   what runs keeps its keys and values and goes on later where it was
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
@@ -30,11 +31,16 @@ class Pauses:
         abort_all: Callable[[str], object],
     ) -> None:
         self._ask, self._sequences, self._abort_all = ask, sequences, abort_all
-        self.is_paused = False  # or about to be
+        self.began = asyncio.Event()  # set until generation goes on
+
+    @property
+    def is_paused(self) -> bool:
+        """Or about to be."""
+        return self.began.is_set()
 
     async def pause(self, mode: PauseMode) -> None:
         """Returns when no step is in flight. What is asked from now on waits. A paused engine may be paused again."""
-        self.is_paused = True
+        self.began.set()
         hit = set(self._sequences.by_uid) if mode is PauseMode.ABORT else set()
         if hit:
             self._abort_all(ABORTED)
@@ -43,5 +49,5 @@ class Pauses:
 
     async def go_on(self) -> None:
         """Of an engine that is not paused it changes nothing."""
-        self.is_paused = False
+        self.began.clear()
         await self._ask(ContinueGeneration)

@@ -17,12 +17,13 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime import log
 from ramet.runtime.engine_client.recording import Ended, Recording
-from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
+from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.metrics import DEVICE, Metrics
 
 NO_TOKEN_YET = 0.0
+MIXED = "The weights were updated while the prompts of this request were computed: send it again."
 OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
 
 
@@ -33,6 +34,8 @@ class SequenceTable:
         self._metrics, self._log_requests = metrics, log_requests
         self.by_uid: dict[Uid, Sequence] = {}
         self.num_waiting = 0
+        self.weight_version = WEIGHT_VERSION  # of the weights that compute now
+        self._versions = {0: WEIGHT_VERSION}  # by the number of the weights
         self._step_waiters: list[asyncio.Future[None]] = []
         self._end_waiters: list[asyncio.Future[None]] = []
 
@@ -49,6 +52,22 @@ class SequenceTable:
         self._step_waiters = [*(each for each in self._step_waiters if not each.done()), waiter]
         return waiter
 
+    def name_weights(self, version: str) -> int:
+        """A number for weights that are about to compute."""
+        number = len(self._versions)
+        self._versions[number] = version
+        return number
+
+    def _take_weights(self, number: int) -> None:
+        """What follows is computed with these. A request whose numbers would be of both is of no use in part."""
+        self.weight_version = version = self._versions[number]
+        for sequence in self.by_uid.values():
+            if sequence.texts is not None:
+                sequence.take_weights(version)
+        for submission in {sequence.submission for sequence in self.by_uid.values()}:
+            if submission.is_mixed:
+                submission.fail(ServerError(MIXED, 503))
+
     def add(self, sequence: Sequence) -> None:
         """One that is sent now."""
         self.by_uid[sequence.uid] = sequence
@@ -58,6 +77,8 @@ class SequenceTable:
     def apply(self, step: TextStep) -> None:
         """One pass over the columns of a step."""
         now, sequences = time.monotonic(), self.by_uid
+        if step.weights:
+            self._take_weights(step.weights)
         woken: set[Submission] = set()
         # when the token before came -> how many tokens; sequences that run together share it, so this is short
         gaps: dict[float, int] = defaultdict(int)
@@ -129,7 +150,7 @@ class SequenceTable:
         self._step_waiters.clear()
 
     def _open(self, sequence: Sequence, opened: Opened) -> None:
-        sequence.opened = True
+        sequence.opened, sequence.weight_version = True, self.weight_version
         sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
         if opened.prompt_ids and sequence.texts is not None:
             sequence.prompt_ids = opened.prompt_ids

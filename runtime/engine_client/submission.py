@@ -19,6 +19,7 @@ from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.trace_context import CURRENT
 
 T = TypeVar("T")
+WEIGHT_VERSION = "default"  # of the weights of the start
 MAX_RENDERED = 8  # waits for the tokenizer that are kept of a request that is traced
 MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
 
@@ -98,9 +99,9 @@ class Sequence:
     """One uid. `texts` and `tokens` are parallel: what arrived and was not taken yet."""
 
     __slots__ = (
-        "finish", "fresh", "hidden", "id", "index", "interval", "last_s", "logprobs", "num_cached", "num_prompt",
-        "num_taken", "opened", "prompt", "prompt_ids", "routes", "sample", "submission", "tail", "texts", "tokens",
-        "uid", "worker",
+        "changes", "finish", "fresh", "hidden", "id", "index", "interval", "last_s", "logprobs", "num_cached",
+        "num_prompt", "num_taken", "opened", "prompt", "prompt_ids", "routes", "sample", "submission", "tail", "texts",
+        "tokens", "uid", "weight_version", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -121,6 +122,8 @@ class Sequence:
         self.logprobs: LogprobLists | None = None  # of one that asked for log-probabilities, once it is opened
         self.hidden: HiddenLists | None = None  # of one that asked for hidden states, once it is opened
         self.routes = b""  # of one that asked for its tokens' experts, once it has ended: as Closed has them
+        self.weight_version = WEIGHT_VERSION  # of the weights that draw its tokens now
+        self.changes: list[tuple[str, int]] = []  # a version that drew its first tokens, and how many, earliest first
         self.last_s = 0.0  # when the newest token came; 0.0: none yet
 
     def take(self) -> tuple[list[str], list[int]]:
@@ -130,6 +133,21 @@ class Sequence:
         self.texts, self.tokens = [], []
         self.num_taken += len(tokens)
         return texts, tokens
+
+    @property
+    def is_told(self) -> bool:
+        """Something has come that was computed: tokens, or numbers of the prompt (none are of its first token)."""
+        if self.tokens or self.num_taken:
+            return True
+        if self.logprobs is not None and len(self.logprobs.prompt) > 1:
+            return True
+        return self.hidden is not None and not self.hidden.is_empty
+
+    def take_weights(self, version: str) -> None:
+        """Weights of this version draw its tokens from here on."""
+        if self.is_told:
+            self.changes.append((self.weight_version, self.num_taken + len(self.tokens)))
+        self.weight_version = version
 
     def abandon(self) -> None:
         """Keep nothing of what came and of what will come."""
@@ -193,7 +211,13 @@ class Submission:
         self.trace = CURRENT.get()  # None: no server's
         self.recording = RECORDING.get()
         self._num_held, self._max_numbers = 0, max_numbers
+        self._is_whole = False
         self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Of a request that has not ended, and is worth nothing in part: other weights have computed some of it."""
+        return self._is_whole and any(each.finish is not None or each.is_told for each in self.sequences)
 
     async def next(self) -> list[Sequence]:
         """The sequences with something new, waiting for at least one; [] when all have ended and were read.
@@ -217,6 +241,7 @@ class Submission:
 
     async def whole(self) -> list[Sequence]:
         """As `finished`, for a reply that is worth nothing in part: an abort is an error."""
+        self._is_whole = True
         for sequence in await self.finished():
             assert sequence.finish is not None
             if sequence.finish.aborted:

@@ -110,7 +110,7 @@ class Adapters:
     def __init__(self, args: Args, slots: AdapterSlots, source: AdapterSource | None, wake: Callable[[], None]) -> None:
         """Those of the start are loaded by now. `wake`, on one other thread, has `settle` called on the scheduler's."""
         self._most, self._slots, self._source, self._wake = args.adapters.max_loaded_loras, slots, source, wake
-        self._thread = ThreadPoolExecutor(1, "read-adapter")
+        self.thread = ThreadPoolExecutor(1, "read-files")  # weights of the model as well: `wake` is for one thread
         self._reading: dict[Generation, _Reading] = {}
         self._read: SimpleQueue[tuple[Generation, Any]] = SimpleQueue()  # (what was asked for, an adapter or why not)
         for generation, adapter in enumerate(args.named_adapters, 1):
@@ -138,7 +138,7 @@ class Adapters:
             answer(refusal)
             return
         self._reading[generation] = _Reading(path, pinned, answer)
-        self._thread.submit(self._read_it, generation, path)
+        self.thread.submit(self._read_it, generation, path)
 
     def _refusal(self, pinned: bool) -> str:
         if self._source is None:

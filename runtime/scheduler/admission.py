@@ -32,17 +32,32 @@ from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
 
 
 class WaitingQueue:
-    """By uid, by arrival and by priority. A retracted request comes back to the place of its first arrival."""
+    """By uid, by arrival and by priority. A retracted request comes back to the place of its first arrival.
+
+    While weights are about to change, those that arrived later are held apart, and no policy sees them.
+    """
 
     def __init__(self, cache: PrefixCache) -> None:
         self._cache = cache
         self._requests: dict[Uid, Request] = {}
+        self._held: dict[Uid, Request] = {}
+        self._held_after_s: float | None = None
+        self._weights = 0  # the number of those that will compute what waits
         self.num_tokens = 0  # of all of them
         self._by_arrival: list[tuple[float, Uid]] = []  # (arrival_s, uid), sorted
         self._by_rank: list[tuple[int, float, Uid]] = []  # ranks, sorted
 
     def __len__(self) -> int:
+        return len(self._requests) + len(self._held)
+
+    @property
+    def num_ready(self) -> int:
+        """Those that are not held."""
         return len(self._requests)
+
+    @property
+    def num_held(self) -> int:
+        return len(self._held)
 
     def __iter__(self) -> Iterator[Request]:
         return iter(self.first(len(self)))
@@ -56,12 +71,21 @@ class WaitingQueue:
         return [self._requests[uid] for _, _, uid in self._by_rank[:num]]
 
     def add(self, request: Request) -> None:
-        self._requests[request.uid] = request
+        if request.weights != self._weights:
+            request.take_weights(self._weights)
         self.num_tokens += len(request.tokens)
+        if self._held_after_s is not None and request.arrival_s > self._held_after_s:
+            self._held[request.uid] = request
+            return
+        self._requests[request.uid] = request
         insort(self._by_arrival, (request.arrival_s, request.uid))
         insort(self._by_rank, request.rank)
 
     def remove(self, uid: Uid) -> Request | None:
+        held = self._held.pop(uid, None)
+        if held is not None:
+            self.num_tokens -= len(held.tokens)
+            return held
         request = self._requests.pop(uid, None)
         if request is not None:
             self.num_tokens -= len(request.tokens)
@@ -73,7 +97,31 @@ class WaitingQueue:
         return request
 
     def get(self, uid: Uid) -> Request | None:
-        return self._requests.get(uid)
+        return self._requests.get(uid) or self._held.get(uid)
+
+    def is_held(self, uid: Uid) -> bool:
+        return uid in self._held
+
+    def hold_after(self, arrival_s: float) -> None:
+        """Those that arrived later, and will arrive, until `let_go`."""
+        self._held_after_s = arrival_s
+        self._add_again(self._requests)
+
+    def let_go(self) -> None:
+        self._held_after_s = None
+        self._add_again(self._held)
+
+    def take_weights(self, number: int) -> None:
+        """Those of this number will compute what waits: nothing that was computed before is of use to it."""
+        self._weights = number
+        self._held_after_s = None
+        self._add_again({**self._requests, **self._held})
+
+    def _add_again(self, requests: dict[Uid, Request]) -> None:
+        for uid in list(requests):
+            request = self.remove(uid)
+            assert request is not None, f"{uid} does not wait"
+            self.add(request)
 
 
 WINDOW = 512  # requests
@@ -224,6 +272,7 @@ class WaitReasons:
     def counts(self, waiting: WaitingQueue) -> tuple[tuple[str, int], ...]:
         """How many wait for what; together they are all that wait."""
         found = Counter(reason.kind for uid, reason in self._refused.items() if waiting.get(uid) is not None)
+        found[WaitKind.WEIGHTS] = waiting.num_held
         found[self._others.kind] += len(waiting) - found.total()
         return tuple((kind.value, num) for kind, num in found.items() if num)
 

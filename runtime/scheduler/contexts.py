@@ -21,6 +21,7 @@ from ramet.ipc.messages import Contexts, Logprobs, Uid
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Namespace
+from ramet.runtime.engine.batch import LoadedRunner
 
 NO_SLOTS: Ints = np.empty(0, dtype=np.int32)
 
@@ -135,3 +136,14 @@ class Part:
     num_cached: int = 0
     logprobs: list[Logprobs] = field(default_factory=list)
     states: list[Floats] = field(default_factory=list)
+
+
+def no_contexts(runner: LoadedRunner) -> str:
+    """Why a runner's model cannot have any; empty: it can."""
+    if runner.windowed:
+        return "need a model whose layers see every token, this one's have a sliding window"
+    if runner.boundary is not None:
+        return f"need a model whose keys stay, this one's are others beyond {runner.boundary} tokens"
+    if runner.num_snapshots is not None:
+        return "need a model whose layers see every token, some of this one's have a state"
+    return ""

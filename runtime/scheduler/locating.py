@@ -3,6 +3,7 @@
 from ramet.ipc.messages import Uid
 from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.constraints import Constraints
+from ramet.runtime.scheduler.pausing import HELD
 from ramet.runtime.scheduler.running import RunningSet
 
 
@@ -12,7 +13,8 @@ def where(
     """`queued`: why it waits if it is in the queue. `paused`: why no step is computed. None: nobody has it."""
     request = waiting.get(uid)
     if request is not None:
-        return {"state": "waiting", "reason": queued, "retractions": request.num_retractions}
+        reason = HELD if waiting.is_held(uid) and not paused else queued
+        return {"state": "waiting", "reason": reason, "retractions": request.num_retractions}
     if reason := constraints.waiting(uid):
         return {"state": "waiting", "reason": reason, "retractions": 0}
     found = running.get(uid)

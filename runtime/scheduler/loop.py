@@ -43,7 +43,7 @@ from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refus
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.constraints import Constraints, MaskThread
-from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_parts
+from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_parts, no_contexts
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
@@ -58,6 +58,7 @@ from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.states import RowStates
 from ramet.runtime.scheduler.view import LiveView
+from ramet.runtime.scheduler.weights import WeightUpdates
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -164,6 +165,17 @@ class Scheduler:
         self.view.register(control)
         self._adapters.register(control)
         self.pausing.register(control)
+        self._weights = WeightUpdates(
+            runner.weights,
+            self.running,
+            self.waiting,
+            self._results,
+            self._apply_in_flight,
+            self.flush,
+            self._adapters.thread,
+            wake,
+        )
+        self._weights.register(control)
 
     @property
     def idle(self) -> bool:
@@ -172,7 +184,7 @@ class Scheduler:
     @property
     def waits(self) -> bool:
         """Nothing can be computed before something arrives, or what is kept for follow-ups ends."""
-        return self.idle or self.waits_for_kept or bool(self.pausing.why)
+        return self.idle or self.waits_for_kept or (bool(self.reporter.paused) and self._in_flight is None)
 
     @property
     def kept(self) -> list[Lease]:
@@ -227,6 +239,7 @@ class Scheduler:
                     self._abort(message)
                 case Wake():
                     self._adapters.settle()
+                    self._weights.settle()
                     for request, refused in self._constraints.settled():
                         self._wait_or_close(request, refused)
                 case ProgramsEnded():
@@ -284,10 +297,10 @@ class Scheduler:
         return launched.step if launched is not None else None
 
     def flush(self) -> None:
-        """Forget every cached prefix, those that clients hold as well. Only when idle."""
+        """Forget every cached prefix that no running request leases, those that clients hold as well."""
         self.leases.end_all()
         self.follow_ups.end_all()
-        self.cache.flush()
+        self.cache.evict_all()
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
@@ -366,7 +379,7 @@ class Scheduler:
             fact = f"memory ran out: {len(retracted)} running requests were retracted in this step"
             self._why.end(WaitKind.RETRACTION, fact)
             self._admission.ratio.retracted(self.running)
-        elif len(self.waiting):
+        elif self.waiting.num_ready:
             prefills += self._admit(budget)
         if not len(decoding) and not prefills:
             return None
@@ -411,7 +424,7 @@ class Scheduler:
         `stuck`: nothing was computed or is being computed.
         """
         self._results.send()
-        self.waits_for_kept = stuck and len(self.waiting) > 0 and bool(self.follow_ups.kept)
+        self.waits_for_kept = stuck and self.waiting.num_ready > 0 and bool(self.follow_ups.kept)
         self.waits_for_kept = self.waits_for_kept and not self._assembler.is_interrupted
         if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.kept, self.rows, self.penalty_slots)
@@ -419,7 +432,7 @@ class Scheduler:
         elif self._args.execute.check_invariants:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
         if self.control.flushes:
-            self.control.settle(self.idle or (bool(self.pausing.why) and not len(self.running)))
+            self.control.settle(self.idle or (bool(self.reporter.paused) and not len(self.running)))
         self.reporter.send(self.idle)
 
     def _give_way(self, alone: bool) -> bool:
@@ -499,18 +512,8 @@ class Scheduler:
 
     def _refusal(self, spec: RequestSpec, has_contexts: bool) -> tuple[str, str]:
         """Why it cannot be served by this model, and the field that is refused; empty: it can."""
-        if has_contexts and self._loaded.windowed:
-            place, fact = "contexts", "need a model whose layers see every token, this one's have a sliding window"
-        elif has_contexts and self._boundary is not None:
-            place, fact = (
-                "contexts",
-                f"need a model whose keys stay, this one's are others beyond {self._boundary} tokens",
-            )
-        elif has_contexts and self._loaded.num_snapshots is not None:
-            place, fact = (
-                "contexts",
-                "need a model whose layers see every token, some of this one's have a state",
-            )
+        if has_contexts and (why := no_contexts(self._loaded)):
+            place, fact = "contexts", why
         elif spec.processor is not None:
             place = "custom_logit_processor"
             fact = self._loaded.refusal(spec.processor, spec.params.custom_params or {})

@@ -12,6 +12,7 @@ from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.running import RunningSet
 
 PAUSED = "paused by /pause_generation"
+HELD = "waits for other weights: /update_weights_from_disk"
 
 
 class Pausing:
@@ -20,6 +21,13 @@ class Pausing:
     def __init__(self, running: RunningSet, waiting: WaitingQueue, apply_in_flight: Callable[[], None]) -> None:
         self._running, self._waiting, self._apply_in_flight = running, waiting, apply_in_flight
         self.why = ""
+
+    @property
+    def why_no_steps(self) -> str:
+        """Why no step is to be expected, whoever waits; empty: nothing keeps from one."""
+        if self.why or len(self._running) or self._waiting.num_ready or not self._waiting.num_held:
+            return self.why
+        return HELD
 
     def register(self, control: ControlHandler) -> None:
         def pause(message: PauseGeneration) -> None:

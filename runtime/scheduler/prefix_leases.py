@@ -196,7 +196,7 @@ class PrefixLeases:
 
     def _enter(self, request: Request, prefix: Ints) -> ErrorRecord | None:
         """Claim a prefix, if the bounds allow it."""
-        namespace = request.prompt_namespace
+        namespace = request.claimed_in
         new, taken = len(prefix) - self.ledger.match_length(prefix, namespace), self.claimed_tokens
         asks = f"asks to hold {len(prefix)} tokens"
         if len(prefix) > self.max_tokens:
@@ -233,7 +233,7 @@ class PrefixLeases:
     def _claimed_before(self, request: Request) -> Iterator[_Claimed]:
         """What the same prompt has claimed that is not longer than this request's: its whole pages, or fewer."""
         prompt, whole, at = _prompt(request), len(self._prefix(request)), 0
-        for entry, common in self.ledger.walk(prompt, request.prompt_namespace):
+        for entry, common in self.ledger.walk(prompt, request.claimed_in):
             at += common
             claimed = self.claimed.get(entry)
             if claimed is None or common < len(entry.run):
@@ -252,7 +252,7 @@ class PrefixLeases:
             is_beyond = len(prompt) < len(tokens) <= len(prompt) + len(tail)  # a token has a byte at least
             if (
                 is_beyond
-                and claimed.entry.namespace == request.prompt_namespace
+                and claimed.entry.namespace == request.claimed_in
                 and (tokens[: len(prompt)] == prompt).all()
                 and tail in (self._text(tokens[len(prompt) :]) + end for end in claimed.ends)
             ):

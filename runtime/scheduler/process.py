@@ -24,6 +24,7 @@ from ramet.runtime.grammar.compile import CompilePool, GrammarSource
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.placement import bind_others, placement_of
 from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.profiling import Profiler
 from ramet.runtime.scheduler.step_events import StepEvents, step_ring
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -76,6 +77,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     watchdog = Watchdog(args.execute.watchdog_timeout, ring)
     scheduler.control.excused = watchdog.excused
     scheduler.reporter.listeners.append(StepEvents(ring, scheduler.reporter).add)
+    Profiler(args, scheduler.control, scheduler.reporter, sockets.address(paths.SCHEDULER))
     try:
         scheduler.run(watchdog.beat)
     except Exception as error:

@@ -94,7 +94,7 @@ class Reporter:
         self.phase_seconds["forward"] += result.phases.get("forward", times.run_s)
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += times.apply_s
-        for listener in self.listeners:
+        for listener in [*self.listeners]:  # one may leave
             listener(step, result, times)
         if num_prefill:
             self.prefill_s += times.run_s
@@ -102,9 +102,14 @@ class Reporter:
         elif self.steps % DECODE_INTERVAL == 0:
             log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
 
+    @property
+    def paused(self) -> str:
+        """Why no step is to be expected, whoever waits; empty: nothing keeps from one."""
+        return self._pausing.why_no_steps if self._pausing.why or self._waiting.num_held else ""
+
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle or paused."""
-        now, used, paused = self._clock(), self._used(), self._pausing.why
+        now, used, paused = self._clock(), self._used(), self.paused
         is_news = idle != self._sent_idle or paused != self._sent_paused
         is_news = is_news or (idle and used != self._sent_used)  # a client's lease has ended
         if now - self._sent_s < STATS_INTERVAL_S and not is_news:
@@ -118,6 +123,7 @@ class Reporter:
 
     def stats(self) -> Stats:
         """Every counter as it is now."""
+        paused = self.paused
         cache, results, leases = self._cache, self._results, self._leases
         held = leases.held() if leases.claimed else NOTHING_HELD
         first = self._waiting.first(WINDOW)
@@ -137,8 +143,8 @@ class Reporter:
             waiting_by_reason=self._why_waiting.counts(self._waiting),
             step_sizes=tuple(self.step_sizes),
             step_tokens=self.step_tokens,
-            paused_requests=len(self._running) + len(self._waiting) if self._pausing.why else 0,
-            paused=self._pausing.why,
+            paused_requests=len(self._running) + len(self._waiting) if paused else 0,
+            paused=paused,
             waiting_tokens=self._waiting.num_tokens,
             waiting_uncached_tokens=self._waiting.num_tokens - sum(each.match_length for each in first),
             prefill_left_tokens=sum(each.target - each.scheduled for each in self._running if each.prefilling),

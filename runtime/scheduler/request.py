@@ -110,6 +110,7 @@ class Request:
         "tokens",
         "uid",
         "wanted",
+        "weights",
     )
 
     def __init__(
@@ -157,6 +158,7 @@ class Request:
         self.wanted: Node | None = None  # where it ends, while the request waits
         self.match_losses, self.match_next = 0, b""  # losses of that node then, and the page that follows the match
         self.adapter_slot = 0  # where its adapter is while it runs; 0: it has none
+        self.weights = 0  # the number of those that have computed what it has cached
         self.num_calls = 0  # that its program has made before on the same state, as far as they are known
 
     @property
@@ -166,13 +168,27 @@ class Request:
     @property
     def namespace(self) -> Namespace:
         """Where what it computes is cached."""
-        return (*self.spec.namespace, LONG) if self.is_long else self.spec.namespace
+        return self._computed_in((*self.spec.namespace, LONG) if self.is_long else self.spec.namespace)
 
     @property
     def prompt_namespace(self) -> Namespace:
         """Where its prompt is cached, whatever follows it."""
+        return self._computed_in(self.claimed_in)
+
+    @property
+    def claimed_in(self) -> Namespace:
+        """The same of whatever weights."""
         is_long = self.boundary is not None and self.prompt_len > self.boundary
         return (*self.spec.namespace, LONG) if is_long else self.spec.namespace
+
+    def _computed_in(self, namespace: Namespace) -> Namespace:
+        return (*namespace, f"weights {self.weights}") if self.weights else namespace
+
+    def take_weights(self, number: int) -> None:
+        """It waits, and what it has computed so far was computed with others."""
+        self.weights = number
+        if self.pooled is not None:
+            self.pooled, self.next_hidden = None, 0
 
     @property
     def num_logprobs(self) -> int:

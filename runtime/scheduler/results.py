@@ -139,7 +139,7 @@ class Results:
         clock: Callable[[], float],
     ) -> None:
         self._routes, self._pooler, self._clock = routes, pooler, clock
-        self._running, self._leases, self._follow_ups = running, leases, follow_ups
+        self._running, self.leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
         self.constrained = ConstrainedRows(running, decide=self._decide, rewound=stopping.rewound, send=self._add_token)
@@ -200,8 +200,8 @@ class Results:
         request = running.request
         if running.applied >= request.prompt_len:
             request.times.prefilled_s = request.times.prefilled_s or now_s
-            if running.uid in self._leases.open:
-                self._leases.begin(request)
+            if running.uid in self.leases.open:
+                self.leases.begin(request)
 
     def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
         draws = step.batch.draws
@@ -370,6 +370,10 @@ class Results:
                 TokenStep(news.uids, news.tokens, news.opened, news.closed, news.logprobs, news.hidden)
             )
 
+    def tell_weights(self, number: int) -> None:
+        """What is told from now on is computed with the weights of this number. All that came before is sent."""
+        self._detokenizer.send(TokenStep([], b"", weights=number))
+
     def _end(self, running: RunningRequest, finish: Finish) -> None:
         if running.request.part is not None:
             return self._running.park(running)
@@ -399,8 +403,8 @@ class Results:
         if request.constrained is not None:
             self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
-        if request.uid in self._leases.open:
-            (self._leases.withdraw if finish.aborted else self._leases.keep)(request.uid)
+        if request.uid in self.leases.open:
+            (self.leases.withdraw if finish.aborted else self.leases.keep)(request.uid)
         self.finished_requests += 1
         ended = replace(finish, num_retractions=request.num_retractions)
         self._news.closed.append(Closed(request.uid, ended, routes, request.times.until(self._clock())))

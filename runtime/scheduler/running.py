@@ -270,6 +270,10 @@ class RunningSet:
         """While no step is in flight."""
         return [self._retract(running) for running in self]
 
+    def retract_without_output(self) -> list[Request]:
+        """Those of whose output nothing was told. While no step is in flight."""
+        return [self._retract(each) for each in self if not each.num_output or each.request.healing is not None]
+
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""
         row, before = running.row, running.leased

@@ -1,9 +1,8 @@
 """The scheduler's ring: one event for each step, with what it computed and where its time went."""
 
-import time
 from pathlib import Path
 
-from ramet.ipc.ring import MANY_RECORDS, Activity, Ring
+from ramet.ipc.ring import MANY_RECORDS, Ring
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.report import Reporter, StepTimes
@@ -27,8 +26,7 @@ class StepEvents:
         reporter = self._reporter
         forward_s, sample_s = result.phases.get("forward", times.run_s), result.phases.get("sample", 0.0)
         self._ring.add(
-            STEP, times.begun_s, time.monotonic() - times.begun_s,
+            STEP, times.begun_s,
             reporter.steps, step.num_rows, step.num_prefill_tokens, reporter.num_running, reporter.num_waiting,
             times.plan_s, times.run_s, times.apply_s, forward_s, sample_s,
         )  # fmt: skip
-        self._ring.beat(Activity.WORKING)

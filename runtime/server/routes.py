@@ -16,7 +16,7 @@ from ramet.runtime.server.http.service import Access, Named, Operation, Route, S
 from ramet.runtime.server.language import handlers as language
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.live.feed import LiveEvent
-from ramet.runtime.server.native import adapters, admin, pausing, profiling
+from ramet.runtime.server.native import adapters, admin, pausing, profiling, weights
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
 from ramet.runtime.server.native.sessions import CloseBody, OpenBody, close_session, open_session
@@ -93,9 +93,17 @@ ROUTES: dict[str, Route] = {
     "/v1/loads": Route(GET, of_loads.loads, reply=of_loads.Loads, access=Access.READ),
     "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
+    "/start_profile": Route(POST, profiling.start_profile, profiling.ProfileBody, access=Access.ADMIN),
+    "/stop_profile": Route(POST, profiling.stop_profile, access=Access.ADMIN),
     "/trace": Route(GET, profiling.trace, access=Access.ADMIN),
     "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
     "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
+    "/update_weights_from_disk": Route(
+        POST, weights.update, weights.UpdateBody, weights.UpdateReply, access=Access.ADMIN
+    ),
+    "/update_weight_version": Route(
+        POST, weights.rename, weights.VersionBody, weights.VersionReply, access=Access.ADMIN
+    ),
     "/load_lora_adapter": Route(POST, adapters.load, adapters.LoadBody, adapters.AdapterReply, access=Access.ADMIN),
     "/unload_lora_adapter": Route(
         POST, adapters.unload, adapters.UnloadBody, adapters.AdapterReply, access=Access.ADMIN

@@ -75,7 +75,9 @@ class Detokenizer:
         logprobs = [self._texts_of(each) if each.uid in self._logprob_texts else each for each in step.logprobs]
         tails = [self._close(closed) for closed in step.closed]
         span = Span(self._pid, began_s, time.monotonic()) if step.closed else None
-        return TextStep(uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden, span)
+        return TextStep(
+            uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden, span, step.weights
+        )
 
     def _open(self, opened: Opened) -> None:
         decoder = self._decoder(opened)

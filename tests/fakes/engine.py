@@ -35,20 +35,25 @@ from ramet.ipc.messages import (
     Generate,
     GetState,
     HiddenStates,
+    HoldRequests,
     Limits,
     LocateSequence,
     Logprobs,
     MatchPrefix,
     Opened,
     PauseGeneration,
+    PlaceWeights,
     PromptReply,
     ReadNode,
+    ReadWeights,
     Rejected,
     Render,
     RenderChoices,
     RenderPrompt,
     RenderReply,
     Segment,
+    StartProfile,
+    StopProfile,
     TextStep,
     Tokenize,
     TokenizeReply,
@@ -183,6 +188,7 @@ class FakeEngine:
         self.begun: dict[int, tuple[float, float]] = {}  # uid -> when its first step began and ended
         self.num_labels = HIDDEN  # of a classifier: so many numbers of a state are its own
         self.flush_ok = True
+        self.weights_error = ""  # why weights cannot be read
         self.auto_answer = True  # to Control
         self.state_body = b'{"running_requests": 0, "steps": 1}'
         self.live = live_state([])  # what whoever looks is told
@@ -246,10 +252,21 @@ class FakeEngine:
                     loop.call_soon(self.tell, CallFailed(message.call, error))
                 else:
                     loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
+            case StartProfile() | StopProfile():
+                self.tell(ControlReply(message.call, self.flush_ok, b'{"path": "/p", "error": "not now"}'))
             case PauseGeneration() | ContinueGeneration():
                 self.is_paused = isinstance(message, PauseGeneration)
                 self.tell(ControlReply(message.call, True))
                 self._start()
+            case ReadWeights():
+                error = self.weights_error
+                reply = ControlReply(message.call, not error, orjson.dumps({"error": error}))
+                loop.call_soon(self.tell, reply)
+            case HoldRequests():
+                loop.call_soon(self.tell, ControlReply(message.call, True))
+            case PlaceWeights():
+                self.tell(TextStep([], b"", [], weights=message.number))
+                loop.call_soon(self.tell, ControlReply(message.call, True, b'{"num_paused_requests": 2}'))
             case _ if isinstance(message, Control) and self.auto_answer:
                 loop.call_soon(self.answer, message)
 

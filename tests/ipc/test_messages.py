@@ -33,7 +33,14 @@ EXAMPLES = [
     Abort([7], "gone"),
     messages.FlushCache(3, timeout_s=1.0),
     messages.PauseGeneration(4, retract=True),
+    messages.StartProfile(4, "a-b", "/tmp", 5, 10, with_gpu=False, with_stack=True),
+    messages.StopProfile(5),
+    messages.ProfileWritten(4, "OSError: no room"),
     messages.ContinueGeneration(5),
+    messages.ReadWeights(6, "folder"),
+    messages.HoldRequests(7, after_s=1.5),
+    messages.HoldRequests(8, after_s=None),
+    messages.PlaceWeights(9, number=2),
 ]
 
 
@@ -44,9 +51,9 @@ def test_a_message_survives_the_wire(message: messages.Message):
 
 def test_steps_survive_the_wire():
     opened, closed = Opened(1, make_spec(stop=("x",)), 10, 5), Closed(1, Finish(FinishKind.STOP, matched="x", cut=3))
-    step = TokenStep([1], pack_ids([9]), [opened], [closed])
+    step = TokenStep([1], pack_ids([9]), [opened], [closed], weights=2)
     assert Codec(messages.ToDetokenizer).decode(encode(step)) == step
-    text = TextStep([1], pack_ids([9]), ["é"], [opened], [closed], ["tail"])
+    text = TextStep([1], pack_ids([9]), ["é"], [opened], [closed], ["tail"], weights=2)
     assert Codec(messages.ToServer).decode(encode(text)) == text
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,24 @@ KINDS = {"step": ("rows", "seconds"), "rest": ()}
 
 def test_events_come_back_in_order_with_their_names(tmp_path: Path):
     ring = Ring(tmp_path / "a.ring", KINDS, 8)
-    ring.add(0, 1.0, 0.5, 3, 0.25)
-    ring.add(1, 2.0, 0.125)
-    assert RingView(tmp_path / "a.ring").events() == [
-        ("step", 1.0, 0.5, {"rows": 3.0, "seconds": 0.25}),
-        ("rest", 2.0, 0.125, {}),
-    ]
+    begun_s = time.monotonic() - 5
+    ring.add(0, begun_s, 3, 0.25)
+    ring.add(1, begun_s + 1)
+    step, rest = RingView(tmp_path / "a.ring").events()
+    assert (step.kind, step.begun_s, step.numbers) == ("step", begun_s, {"rows": 3.0, "seconds": 0.25})
+    assert (rest.kind, rest.begun_s, rest.numbers) == ("rest", begun_s + 1, {})
+    ended = [event.begun_s + event.duration_s for event in (step, rest)]
+    assert begun_s + 5 <= ended[0] <= ended[1] == RingView(tmp_path / "a.ring").pulse().beat_s
+
+
+@pytest.mark.parametrize("activity", Activity)
+def test_an_event_moves_a_process_and_leaves_it_at_what_it_is_at(tmp_path: Path, activity: Activity):
+    ring = Ring(tmp_path / "a.ring", KINDS, 8)
+    ring.beat(activity)
+    before_s = RingView(tmp_path / "a.ring").pulse().beat_s
+    ring.add(1, before_s)
+    after = RingView(tmp_path / "a.ring").pulse()
+    assert after.activity is activity and after.beat_s >= before_s
 
 
 @pytest.mark.parametrize("num", [7, 8, 9, 100])
@@ -28,7 +41,7 @@ def test_the_latest_events_stay_and_the_file_does_not_grow(tmp_path: Path, num: 
     ring = Ring(tmp_path / "a.ring", KINDS, 8)
     size = (tmp_path / "a.ring").stat().st_size
     for number in range(num):
-        ring.add(0, float(number), 0.0, number, 0.0)
+        ring.add(0, float(number), number, 0.0)
     begun = [event.begun_s for event in RingView(tmp_path / "a.ring").events()]
     assert begun == [float(number) for number in range(max(0, num - 7), num)]
     assert (tmp_path / "a.ring").stat().st_size == size
@@ -42,14 +55,14 @@ def test_a_reader_beside_a_writer_gets_whole_events(tmp_path: Path):
         number = 0
         while not stop.is_set():
             number += 1
-            ring.add(0, float(number), float(number), number, float(number))
+            ring.add(0, float(number), number, float(number))
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
         for _ in range(300):
             events = view.events()
-            assert all(len({each.begun_s, each.duration_s, *each.numbers.values()}) == 1 for each in events)
+            assert all(len({each.begun_s, *each.numbers.values()}) == 1 for each in events)
             begun = [each.begun_s for each in events]
             assert begun == sorted(set(begun))
     finally:
@@ -63,7 +76,7 @@ import os, signal, sys
 from pathlib import Path
 from ramet.ipc.ring import Activity, Ring
 ring = Ring(Path(sys.argv[1]), {"step": ()}, 8)
-ring.add(0, 1.0, 2.0)
+ring.add(0, 1.0)
 ring.beat(Activity.WORKING)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -24,13 +24,18 @@ def port() -> int:
 
 
 def test_the_page_says_that_the_server_is_gone_and_recovers(chromium: Any, port: int) -> None:
+    from playwright.sync_api import expect
+
     watch = Watch(f"http://127.0.0.1:{port}", allowed=[UNREACHED])
     with Live(port=port) as first, opened(chromium, first.url, watch) as page:
         set_params(page, temperature=0, max_new_tokens=8)
         say(page, "What is the capital of Peru?")
         assert page.locator(".banner").is_hidden()
+        page.get_by_text("More parameters").click()
         first.kill()
         page.wait_for_selector(".banner:has-text('does not answer')")
+        page.mouse.wheel(0, 5000)
+        expect(page.locator(".banner")).to_be_in_viewport()
         page.fill("#composer", "And of Chile?")
         page.press("#composer", "Enter")
         page.wait_for_selector(".sample .problem:has-text('does not answer')")
@@ -64,8 +69,9 @@ def test_the_key_is_asked_for_and_kept_in_the_tab_alone(chromium: Any, keyed: Li
     watch = Watch(keyed.url, allowed=[UNREACHED])
     with opened(chromium, keyed.url, watch) as page:
         page.get_by_label("API key").fill("wrong")
-        page.keyboard.press("Enter")
-        page.get_by_text("missing or wrong").wait_for()
+        with page.expect_response(lambda reply: reply.status == 401):
+            page.keyboard.press("Enter")
+        page.wait_for_selector("dialog[open] :text('missing or wrong')")
         page.get_by_label("API key").fill("user-key")
         page.keyboard.press("Enter")
         page.wait_for_selector("#composer")

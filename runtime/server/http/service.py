@@ -98,8 +98,8 @@ class Named(NamedTuple):
 
 def check_model(service: Service, name: str | None) -> str:
     """The name to answer with. A client may leave it out; another model's name is a 404."""
-    served = service.args.model_name
-    if name not in (None, served, ANY_MODEL):
+    served = service.client.weights.model_name
+    if name not in (None, served, service.args.model_name, ANY_MODEL):
         raise unknown_model(service, name)
     return served
 
@@ -111,11 +111,12 @@ class ChosenModel(NamedTuple):
 
 def read_model(service: Service, name: str | None) -> ChosenModel:
     """As `check_model`, where a name may be that of an adapter, or MODEL:ADAPTER."""
-    served, adapters = service.args.model_name, service.client.adapters
-    if name is None or name in (served, ANY_MODEL):
+    served, adapters = service.client.weights.model_name, service.client.adapters
+    names = (served, service.args.model_name, ANY_MODEL)  # of the start as well
+    if name is None or name in names:
         return ChosenModel(served, None)
     base, has_both, adapter = name.rpartition(":")
-    if has_both and base not in (served, ANY_MODEL):
+    if has_both and base not in names:
         raise unknown_model(service, name)
     if adapter not in adapters:
         raise unknown_model(service, name)
@@ -124,7 +125,7 @@ def read_model(service: Service, name: str | None) -> ChosenModel:
 
 def unknown_model(service: Service, name: str | None) -> ClientError:
     adapters = service.client.adapters
-    fact = f"is {shown(name)}, this server serves {service.args.model_name!r}"
+    fact = f"is {shown(name)}, this server serves {service.client.weights.model_name!r}"
     if name in adapters.paths:
         fact = f"is {shown(name)}, an adapter, and adapters are not built for this endpoint"
     elif adapters.paths:

@@ -23,7 +23,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
 from ramet.runtime.metrics_compat.tables import page_of
 from ramet.runtime.options import SECRET
-from ramet.runtime.reply import WEIGHT_VERSION, Reply
+from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
 from ramet.version import __version__
@@ -48,7 +48,7 @@ class ServedModel(Struct, frozen=True, kw_only=True):
 class ModelInfo(ServedModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_generation: bool = True
     preferred_sampling_params: None = None
-    weight_version: str = WEIGHT_VERSION
+    weight_version: str
     hidden_size: int
 
 
@@ -139,8 +139,9 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
 async def model_info(service: Service, request: web.Request) -> web.Response:
     """The model: where it lies, its served name, context length, vocabulary and hidden size."""
     limits = service.client.limits
-    info = ModelInfo(**_served_model(service), is_generation=limits.generates, hidden_size=limits.hidden_size)
-    return respond(info)
+    version, size = service.client.weights.version, limits.hidden_size
+    of_model = _served_model(service)
+    return respond(ModelInfo(**of_model, is_generation=limits.generates, weight_version=version, hidden_size=size))
 
 
 async def server_info(service: Service, request: web.Request) -> web.Response:
@@ -206,11 +207,11 @@ def _check_runs(service: Service) -> None:
 
 def _served_model(service: Service) -> dict[str, Any]:
     """The fields of ServedModel."""
-    args, limits = service.args, service.client.limits
+    args, limits, weights = service.args, service.client.limits, service.client.weights
     return {
-        "model_path": str(args.model_folder),
+        "model_path": weights.path,
         "tokenizer_path": str(args.tokenizer_folder),
-        "served_model_name": args.model_name,
+        "served_model_name": weights.model_name,
         "context_length": limits.context_length,
         "vocab_size": limits.vocab_size,
     }

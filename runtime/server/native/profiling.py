@@ -3,15 +3,84 @@
 import asyncio
 import math
 import sys
+import time
+from typing import Annotated, Any, Literal
 
+import orjson
 from aiohttp import web
+from msgspec import Meta
 
-from ramet.ipc.params import shown
+from ramet.ipc.messages import StartProfile, StopProfile
+from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError, ServerError
+from ramet.runtime.intake.body import Checked
+from ramet.runtime.intake.fields import named, unbuilt
+from ramet.runtime.server.http.exchange import read_body
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.timeline import DEFAULT_S, MAX_S
 
+Name = Annotated[str, named("1 to 100 letters, digits and . _ -, first no dot", pattern=r"^[\w-][\w.-]{0,99}$(?!\n)")]
 _one_at_a_time = asyncio.Lock()  # a timeline takes a core for as long as it is made
+
+
+class ProfileBody(Checked, frozen=True, kw_only=True):
+    output_dir: Annotated[
+        str | None, about("folder of the file, on the server's machine; --trace-dir keeps it inside", minLength=1)
+    ] = None
+    start_step: Annotated[
+        Annotated[int, Meta(ge=0)] | None, about("the first step that is recorded, as scheduler_steps counts them")
+    ] = None
+    num_steps: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)] | None, about("after which it ends by itself; 1000 if left out")
+    ] = None
+    activities: Annotated[
+        Annotated[list[Literal["CPU", "GPU"]], Meta(min_length=1, max_length=2)] | None,
+        about("both if left out; GPU records nothing of a model on the CPU"),
+    ] = None
+    with_stack: Annotated[bool | None, about("Python's stacks as well, which slow steps down")] = None
+    record_shapes: Annotated[bool | None, about("shapes of operands as well")] = None
+    profile_id: Annotated[Name | None, about("name of the file; the time if left out")] = None
+    profile_prefix: Annotated[Name | None, about("put before it, with a -")] = None
+    merge_profiles: Annotated[bool | None, about("accepted; there is one process to profile")] = None
+    profile_by_stage: Annotated[bool | None, unbuilt("a file for prefill and one for decode", neutral=(False,))] = None
+    profile_stages: Annotated[list[str] | None, unbuilt("some of these")] = None
+    detailed_annotations: Annotated[bool | None, unbuilt("more names of scopes", neutral=(False,))] = None
+
+
+async def start_profile(service: Service, request: web.Request) -> web.Response:
+    """Record the operations of steps with torch's profiler, into a file that Perfetto opens."""
+    body = await read_body(request, ProfileBody) if request.can_read_body else ProfileBody()
+    kinds, name = body.activities or ["CPU", "GPU"], body.profile_id or f"{time.time():.6f}"
+    reply = await service.client.control(
+        lambda call: StartProfile(
+            call,
+            name=f"{body.profile_prefix}-{name}" if body.profile_prefix else name,
+            folder=body.output_dir,
+            start_step=body.start_step,
+            num_steps=body.num_steps,
+            with_cpu="CPU" in kinds,
+            with_gpu="GPU" in kinds,
+            with_stack=bool(body.with_stack),
+            record_shapes=bool(body.record_shapes),
+        )
+    )
+    _told(reply.ok, reply.body)
+    return web.Response(text="Start profiling.\n")
+
+
+async def stop_profile(service: Service, request: web.Request) -> web.Response:
+    """End the recording. The reply comes when the file is written, and names it."""
+    reply = await service.client.control(StopProfile)
+    path = _told(reply.ok, reply.body)["path"]
+    return web.Response(text=f"Stop profiling. This will take some time.\n{path}\n")
+
+
+def _told(ok: bool, body: bytes) -> dict[str, Any]:
+    """Raises ClientError if the scheduler refused."""
+    told: dict[str, Any] = orjson.loads(body)
+    if not ok:
+        raise ClientError("", told["error"])
+    return told
 
 
 async def trace(service: Service, request: web.Request) -> web.Response:

@@ -42,7 +42,7 @@ def _of_adapter(own: ModelCard, name: str, path: str) -> ModelCard:
 
 
 def _card(service: Service) -> ModelCard:
-    name = service.args.model_name
+    name = service.client.weights.model_name
     return ModelCard(
         id=name,
         created=service.started,

@@ -11,7 +11,7 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.logprobs import LogprobLists, Triple
 from ramet.runtime.long_list import listed
-from ramet.runtime.reply import ChatMessage, Reply, routes_of
+from ramet.runtime.reply import ChatMessage, Reply, WeightSpan, routes_of, weight_spans
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.openai.prompt_logprobs import PromptPlaces
 
@@ -65,6 +65,7 @@ class Choice(Reply, frozen=True, kw_only=True):
     finish_reason: FinishReason | None = None
     matched_stop: int | str | None = None
     hidden_states: list[Any] | UnsetType = UNSET
+    weight_versions: list[WeightSpan] | UnsetType = UNSET
     routed_experts: str | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     token_ids: list[int] | UnsetType = UNSET
@@ -281,5 +282,6 @@ def ending(sequence: Sequence, reader: Reader | None = None) -> dict[str, Any]:
         "finish_reason": finish.kind.value if reader is None else reader.reason(finish),
         "matched_stop": finish.matched,
         "hidden_states": UNSET if sequence.hidden is None else sequence.hidden.meta(),
+        "weight_versions": weight_spans(sequence),
         "routed_experts": routes_of(sequence, compact=True),
     }

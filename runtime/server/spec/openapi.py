@@ -21,7 +21,10 @@ KEYS = {
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 SECONDS = {"type": "number", "minimum": 0, "maximum": 3600}
 WORDS = {"type": "string"}
-TEXTS = {"/metrics": "text/plain", "/trace": "application/gzip", "/ui": "text/html"}  # replies that are not JSON
+TEXTS = {  # replies that are not JSON
+    "/metrics": "text/plain", "/start_profile": "text/plain", "/stop_profile": "text/plain", "/ui": "text/html",
+    "/trace": "application/gzip",
+}  # fmt: skip
 EMPTY = {"/close_session"}  # replies without a body
 Described = dict[str, Any]
 QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"

@@ -92,6 +92,8 @@ POSTED: list[tuple[str, dict[str, Any]]] = [
     ("/ui/node", {"node": 1}),
     ("/pause_generation", {"mode": "in_place"}),
     ("/continue_generation", {}),
+    ("/update_weights_from_disk", {"model_path": "b"}),
+    ("/update_weight_version", {"new_version": "2"}),
 ]
 ANY_OUTPUT: list[tuple[str, dict[str, Any]]] = [  # what the engine's own tokens answer
     ("/v1/score", {"query": "a", "items": ["b", "c"], "label_token_ids": [1, 2]}),

@@ -1,12 +1,15 @@
 """The page's files over HTTP: where they are, what guards them, and that nothing else is reached through them."""
 
 import gzip
+import inspect
 import json
 import re
 from hashlib import sha256
 
 import pytest
 
+from ramet.frontend.api import gen
+from ramet.ipc.params import CHECKS
 from ramet.runtime.server.ui.assets import FOLDER, POLICY, table
 from tests.fakes.server import Served, served
 
@@ -140,3 +143,12 @@ def test_every_import_of_the_page_names_a_file_of_it() -> None:
         if path.suffix == ".js":
             for name in re.findall(r'^(?:import|export)\b[^;]*?from "([^"]+)";', path.read_text(), re.MULTILINE):
                 assert (path.parent / name).resolve().is_file(), f"{path.name} imports {name}"
+
+
+def test_the_code_that_the_page_shows_knows_the_arguments_of_gen() -> None:
+    """All that gen takes of the sampling parameters, and nothing that it does not take."""
+    text = (FOLDER / "playground" / "code.js").read_text()
+    known = set(re.findall(r'"(\w+)"', text[text.index("const OF_GEN") :].split("]")[0]))
+    assert known <= inspect.signature(gen).parameters.keys()
+    native = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
+    assert {native.get(name, name) for name in CHECKS} - {"stream_interval"} <= known

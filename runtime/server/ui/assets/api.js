@@ -1,6 +1,6 @@
 // Requests to the server with the user's key, and its refusals as errors that say what the server said.
 
-import { check, root } from "./connection.js";
+import { check, messageOf, root } from "./connection.js";
 import { askForKey, keyHeaders } from "./keys.js";
 
 export class Refusal extends Error {
@@ -15,9 +15,9 @@ export class Refusal extends Error {
  * `quiet`: nobody is asked for a key.
  * A request that `changes the server` passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
  */
-export async function ask(path, { body, method = body === undefined ? "GET" : "POST", key = "api", signal, quiet = false } = {}) {
+export async function ask(path, { body, method, key = "api", signal, quiet = false } = {}) {
   for (;;) {
-    const reply = await send(path, { body, method, key, signal });
+    const reply = await send(path, { body, method: method ?? (body === undefined ? "GET" : "POST"), key, signal });
     if (reply.ok) return reply;
     const refusal = new Refusal(reply.status, await messageOf(reply));
     if (quiet || !wantsKey(refusal, key) || !(await askForKey(key, refusal.message))) throw refusal;
@@ -41,14 +41,4 @@ async function send(path, { body, method, key, signal }) {
 /** A 403 to an admin's request is about the key; to any other it is about the name or the origin of this page. */
 function wantsKey(refusal, key) {
   return refusal.status === 401 || (refusal.status === 403 && key === "admin");
-}
-
-async function messageOf(reply) {
-  const text = await reply.text();
-  try {
-    const { error } = JSON.parse(text);
-    return error.message ?? String(error);
-  } catch {
-    return text || `status ${reply.status}`;
-  }
 }

@@ -1,7 +1,7 @@
 // The page: its tabs, the banner that says that the server is gone, keys and theme. What a tab shows is in views/.
 
 import { Component, html, render, useEffect, useState } from "./dom.js";
-import { connection, watch } from "./connection.js";
+import { trouble, watch } from "./connection.js";
 import { KeyButton, KeyDialog } from "./key_dialog.js";
 import { useSignal } from "./signal.js";
 import { THEMES, setTheme, showTheme, theme } from "./theme.js";
@@ -52,7 +52,8 @@ function Header({ current }) {
       <span class="brand">ramet</span>
       <nav aria-label="Views">
         ${TABS.map((tab) => html`
-          <a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab === current ? "page" : undefined}>${tab.title}</a>`)}
+          <a key=${tab.name} href=${`#${tab.name}`} aria-current=${tab === current ? "page" : undefined}>
+            ${tab.title}</a>`)}
       </nav>
       <span class="grow"></span>
       <${KeyButton} />
@@ -71,10 +72,10 @@ function ThemeChoice() {
 }
 
 function Banner() {
-  const state = useSignal(connection);
+  const text = useSignal(trouble);
   return html`
-    <div role="alert" class="banner" hidden=${state === "up"}>
-      ${state === "up" ? "" : "The server does not answer. This page goes on by itself when it is back."}
+    <div role="alert" class="banner" hidden=${!text}>
+      ${text && `${text} This page goes on by itself when it is back.`}
     </div>`;
 }
 

@@ -1,9 +1,11 @@
-// Whether the server answers: asked every few seconds while somebody looks, and at once when a request failed.
+// Whether the server answers that it is well: asked every few seconds while somebody looks, and at once when a request
+// failed.
 
 import { signal } from "./signal.js";
 
 export const root = new URL("..", import.meta.url); // of the server, below the prefix of a proxy too
 export const connection = signal("up"); // or "down"
+export const trouble = signal(""); // why it is down, as the banner says it
 
 const UP_MS = 3000;
 const DOWN_MS = 1000;
@@ -19,16 +21,29 @@ export function watch() {
 export async function check() {
   clearTimeout(timer);
   if (document.hidden) return;
-  connection.set((await answers()) ? "up" : "down");
+  trouble.set(await askHealth());
+  connection.set(trouble.get() ? "down" : "up");
   clearTimeout(timer);
   timer = setTimeout(check, connection.get() === "up" ? UP_MS : DOWN_MS);
 }
 
-async function answers() {
+/** What is wrong; nothing: an empty text. */
+async function askHealth() {
   try {
     const reply = await fetch(new URL("health", root), { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
-    return reply.ok;
+    return reply.ok ? "" : `The server is not well: ${await messageOf(reply)}`;
   } catch {
-    return false;
+    return "The server does not answer.";
+  }
+}
+
+/** Of a refusal. */
+export async function messageOf(reply) {
+  const text = await reply.text();
+  try {
+    const { error } = JSON.parse(text);
+    return error.message ?? String(error);
+  } catch {
+    return text || `status ${reply.status}`;
   }
 }

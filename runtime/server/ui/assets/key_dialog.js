@@ -10,8 +10,10 @@ const opened = signal(false); // by the button
 export function KeyButton() {
   useSignal(changed);
   const held = KINDS.filter(keyOf).map((kind) => TITLES[kind]);
-  return html`<button type="button" class="quiet" onClick=${() => opened.set(true)}
-    title=${held.length ? `held in this tab: ${held.join(", ")}` : "no key is held"}>${held.length ? "Keys ●" : "Keys"}</button>`;
+  const title = held.length ? `held in this tab: ${held.join(", ")}` : "no key is held";
+  return html`
+    <button type="button" class="quiet" title=${title} onClick=${() => opened.set(true)}>
+      ${held.length ? "Keys ●" : "Keys"}</button>`;
 }
 
 export function KeyDialog() {
@@ -29,7 +31,7 @@ export function KeyDialog() {
   };
   const kinds = question === null ? KINDS : [question.kind];
   return html`
-    <dialog ref=${dialog} aria-label="Keys" onClose=${close}>
+    <dialog ref=${dialog} aria-label="Keys" onCancel=${close}>
       ${shown && html`<${KeyForm} key=${kinds.join()} kinds=${kinds} question=${question} close=${close} />`}
     </dialog>`;
 }

@@ -1,8 +1,8 @@
 // Markdown of a model as elements. What a model writes may be an attack, so there are three walls:
 //
-// 1. HTML in the text is shown as text: only Markdown's own structure becomes elements, and pictures become their words.
-// 2. DOMPurify keeps the elements and attributes of the lists below, and links to web and mail addresses. A list of what
-//    is allowed and not of what is forbidden: DOMPurify's own lets pictures, styles and forms through.
+// 1. HTML in the text is shown as text: only Markdown's own structure becomes elements, and pictures become words.
+// 2. DOMPurify keeps the elements and attributes of the lists below, and links to web and mail addresses. These are
+//    lists of what is allowed and not of what is forbidden: DOMPurify's own let pictures, styles and forms through.
 // 3. The page's policy (assets.py): the browser loads, runs and submits nothing that is not this server's. It is the
 //    last wall and no whole one: no policy keeps a page from being led elsewhere, which the first two do.
 //

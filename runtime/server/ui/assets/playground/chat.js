@@ -47,8 +47,9 @@ export function Composer({ calls, send, running }) {
         <label key=${id} class="field"><span>Result of ${name}</span>
           <textarea rows="2" class="mono" value=${results[id] ?? ""}
             onInput=${(event) => setResults({ ...results, [id]: event.target.value })}></textarea></label>`)}
-      <textarea id="composer" rows="3" aria-label="Message" placeholder="Message (Enter sends, Shift+Enter is a new line)"
-        value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${press}></textarea>
+      <textarea id="composer" rows="3" aria-label="Message"
+        placeholder="Message (Enter sends, Shift+Enter is a new line)" value=${text}
+        onInput=${(event) => setText(event.target.value)} onKeyDown=${press}></textarea>
       <button type="submit" disabled=${running}>Send</button>
     </form>`;
 }

@@ -6,6 +6,7 @@ import { KINDS, keyOf } from "../keys.js";
 import { CHAT_NAMES } from "./schema.js";
 
 const VARIABLE = "RAMET_API_KEY";
+const DEFAULT_TOKENS = 128; // of /generate; OpenAI's completions have another default
 const base = root.href.replace(/\/$/, "");
 const hasKey = () => KINDS.some((kind) => keyOf(kind) !== "");
 
@@ -14,6 +15,14 @@ const ARGUMENTS = new Set([
   "model", "messages", "prompt", "temperature", "top_p", "n", "stop", "max_tokens", "max_completion_tokens", "seed",
   "frequency_penalty", "presence_penalty", "logit_bias", "tools", "tool_choice", "response_format", "stream",
   "parallel_tool_calls", "reasoning_effort",
+]);
+
+// Arguments of the language's gen.
+const OF_GEN = new Set([
+  "max_tokens", "min_tokens", "n", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",
+  "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "seed", "ignore_eos",
+  "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim", "custom_params", "regex", "json_schema",
+  "ebnf", "structural_tag", "grammar_backend", "priority", "cache_salt", "extra_key", "custom_logit_processor",
 ]);
 
 export const WRITERS = { curl, Python: openai, ramet: language };
@@ -47,52 +56,47 @@ print()`;
 function asOpenAI({ path, body }) {
   if (path !== "generate") return { isChat: true, fields: body };
   const { text, sampling_params: params, lora_path: adapter, ...rest } = body;
-  const named = Object.entries({ max_new_tokens: 128, ...params }).map(([name, value]) => [CHAT_NAMES[name] ?? name, value]);
-  return { isChat: false, fields: { model: adapter ?? "default", prompt: text, ...Object.fromEntries(named), ...rest } };
+  const named = renamed({ max_new_tokens: DEFAULT_TOKENS, ...params }, CHAT_NAMES);
+  return { isChat: false, fields: { model: adapter ?? "default", prompt: text, ...named, ...rest } };
 }
 
 function language({ path, body }) {
   const isChat = path !== "generate";
-  const { lines, params, left } = isChat ? chatLines(body) : completionLines(body);
-  const call = `gen(${['"answer"', ...Object.entries(params).map(([name, value]) => `${name}=${python(value)}`)].join(", ")})`;
-  const roles = isChat ? [...new Set(["assistant", ...lines.map((line) => line.role)])].filter((role) => role !== "tool") : [];
+  const { lines, fields } = isChat ? chatLines(body) : completionLines(body);
+  const left = Object.keys(fields).filter((name) => !OF_GEN.has(name));
+  const given = Object.entries(fields).filter(([name]) => OF_GEN.has(name));
+  const call = `gen(${['"answer"', ...given.map(([name, value]) => `${name}=${python(value)}`)].join(", ")})`;
+  const roles = isChat ? new Set(["assistant", ...lines.map((line) => line.role)]) : [];
   const names = ["Endpoint", "function", "gen", "set_default_backend", ...roles].sort((a, b) => (a < b ? -1 : 1));
-  const steps = lines.map(({ role, content }) => `    s += ${role ? `${role}(${python(content)})` : python(content)}`);
-  steps.push(`    s += ${isChat ? `assistant(${call})` : call}`);
+  const steps = lines.map(({ role, content }) => (role ? `${role}(${python(content)})` : python(content)));
+  steps.push(isChat ? `assistant(${call})` : call);
   const key = hasKey() ? `, api_key=os.environ["${VARIABLE}"]` : "";
-  const note = left.length ? `# The language has no ${left.join(", ")}.\n` : "";
   return `${hasKey() ? "import os\n\n" : ""}from ramet import ${names.join(", ")}
 
 set_default_backend(Endpoint(${python(base)}${key}))
 
 
-${note}@function
+${left.length ? `# The language has no ${left.join(", ")}.\n` : ""}@function
 def program(s):
-${steps.join("\n")}
+${steps.map((step) => `    s += ${step}`).join("\n")}
 
 
 print(program.run()["answer"])`;
 }
 
-const OURS = Object.fromEntries(Object.entries(CHAT_NAMES).map(([ours, theirs]) => [theirs, ours]));
-const NOT_OF_GEN = ["stream_interval", "tools", "tool_choice"];
-
-function chatLines({ messages, model, stream, ...rest }) {
-  const lines = messages.filter((message) => message.role !== "tool").map(({ role, content }) => ({ role, content: content ?? "" }));
-  return { lines, ...forGen(rest) };
+/** Results of tools are left out with the tools. */
+function chatLines({ messages, model, stream, ...fields }) {
+  const told = messages.filter((message) => message.role !== "tool");
+  return { lines: told.map(({ role, content }) => ({ role, content: content ?? "" })), fields };
 }
 
-function completionLines({ text, sampling_params: params, stream, ...rest }) {
-  return { lines: [{ content: text }], ...forGen({ ...params, ...rest }) };
+function completionLines({ text, sampling_params: params, stream, ...fields }) {
+  return { lines: [{ content: text }], fields: { ...renamed(params, CHAT_NAMES), ...fields } };
 }
 
-function forGen(fields) {
-  const entries = Object.entries(fields).map(([name, value]) => [name === "seed" ? "sampling_seed" : OURS[name] ?? name, value]);
-  const params = entries.filter(([name]) => !NOT_OF_GEN.includes(name)).map(([name, value]) => [NAMES_OF_GEN[name] ?? name, value]);
-  return { params: Object.fromEntries(params), left: entries.map(([name]) => name).filter((name) => NOT_OF_GEN.includes(name)) };
+function renamed(fields, names) {
+  return Object.fromEntries(Object.entries(fields).map(([name, value]) => [names[name] ?? name, value]));
 }
-
-const NAMES_OF_GEN = { sampling_seed: "seed", max_new_tokens: "max_tokens", min_new_tokens: "min_tokens" };
 
 /** A JSON value as Python writes it. */
 export function python(value) {
@@ -108,21 +112,25 @@ export function python(value) {
 
 export function Code({ request, problem }) {
   const [chosen, setChosen] = useState("curl");
-  const [copied, setCopied] = useState(false);
   const text = problem ? `# ${problem}` : WRITERS[chosen](request());
-  const copy = async () => {
-    await navigator.clipboard.writeText(text);
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1500);
-  };
   return html`
     <div class="code">
       <div class="row">
         ${Object.keys(WRITERS).map((name) => html`
-          <label key=${name}><input type="radio" name="code" checked=${name === chosen} onChange=${() => setChosen(name)} /> ${name}</label>`)}
+          <label key=${name}>
+            <input type="radio" name="code" checked=${name === chosen} onChange=${() => setChosen(name)} /> ${name}
+          </label>`)}
         <span class="grow"></span>
-        ${navigator.clipboard && html`<button type="button" class="quiet" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>`}
+        <${Copy} text=${text} />
       </div>
       <pre tabindex="0" aria-label="Code">${text}</pre>
     </div>`;
+}
+
+/** Browsers have a clipboard on this machine and over https alone. */
+function Copy({ text }) {
+  const [copied, setCopied] = useState("");
+  if (!navigator.clipboard) return null;
+  const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(text));
+  return html`<button type="button" class="quiet" onClick=${copy}>${copied === text ? "Copied" : "Copy"}</button>`;
 }

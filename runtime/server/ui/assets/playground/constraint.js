@@ -8,7 +8,7 @@ import { html, useEffect, useState } from "../dom.js";
 
 export const KINDS = {
   none: { title: "none" },
-  json_schema: { title: "JSON schema", sample: '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}' },
+  json_schema: { title: "JSON schema", sample: '{"type": "object", "properties": {"city": {"type": "string"}}}' },
   regex: { title: "regex", sample: "[A-Z][a-z]+\\." },
   ebnf: { title: "grammar (EBNF)", sample: 'root ::= "yes" | "no"' },
   structural_tag: { title: "structural tag", sample: '{"type": "structural_tag", "format": {"type": "any_text"}}' },
@@ -39,7 +39,8 @@ export function ConstraintEditor({ constraint, backends, change }) {
     <div class="constraint">
       <div class="row">
         <label class="field"><span>Constraint</span>
-          <select id="constraint-kind" value=${kind} onChange=${(event) => change({ ...constraint, kind: event.target.value })}>
+          <select id="constraint-kind" value=${kind}
+            onChange=${(event) => change({ ...constraint, kind: event.target.value })}>
             ${Object.entries(KINDS).map(([name, { title }]) => html`<option value=${name}>${title}</option>`)}
           </select>
         </label>
@@ -104,6 +105,7 @@ async function tried(constraint, signal) {
   } catch (error) {
     if (error.name === "AbortError") return {};
     const refused = error instanceof Refusal && error.status < 500;
-    return { state: refused ? "refused" : "failed", why: refused ? error.message : `cannot be asked: ${error.message}` };
+    if (refused) return { state: "refused", why: error.message };
+    return { state: "failed", why: `cannot be asked: ${error.message}` };
   }
 }

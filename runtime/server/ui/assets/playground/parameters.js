@@ -36,8 +36,9 @@ function controlFor(field, shared, placeholder) {
       return html`<textarea ...${shared} rows="1" placeholder=${placeholder || "JSON"} class="mono"></textarea>`;
     case "number":
     case "integer":
-      return html`<input ...${shared} type="number" step=${field.kind === "integer" ? "1" : "any"} placeholder=${placeholder}
-        min=${Number.isFinite(field.min) ? field.min : undefined} max=${Number.isFinite(field.max) ? field.max : undefined} />`;
+      return html`
+        <input ...${shared} type="number" step=${field.kind === "integer" ? "1" : "any"} placeholder=${placeholder}
+          min=${field.min} max=${field.max} />`;
     default:
       return html`<input ...${shared} type="text" placeholder=${placeholder} />`;
   }

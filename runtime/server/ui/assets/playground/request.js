@@ -72,6 +72,7 @@ const adapterOf = ({ model, base }) => (model === base ? {} : { lora_path: model
 function moreFields({ more }) {
   if (more.trim() === "") return {};
   const fields = jsonOf("Other fields", more);
-  if (fields === null || typeof fields !== "object" || Array.isArray(fields)) throw new Error("Other fields must be an object");
+  const isObject = typeof fields === "object" && fields !== null && !Array.isArray(fields);
+  if (!isObject) throw new Error("Other fields must be an object");
   return fields;
 }

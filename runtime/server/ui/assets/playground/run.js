@@ -44,8 +44,12 @@ function end(sample, error) {
 
 function readChat(samples, event) {
   if (event.prompt_token_ids) for (const sample of samples) sample.promptIds = event.prompt_token_ids;
-  if (event.usage) samples[0].usage = { prompt: event.usage.prompt_tokens, cached: event.usage.prompt_tokens_details.cached_tokens };
+  if (event.usage) samples[0].usage = usageOfChat(event.usage);
   for (const choice of event.choices) readChoice(samples[choice.index], choice);
+}
+
+function usageOfChat({ prompt_tokens: prompt, prompt_tokens_details: { cached_tokens: cached } }) {
+  return { prompt, cached };
 }
 
 function readChoice(sample, { delta, logprobs, finish_reason: finish }) {

@@ -23,10 +23,11 @@ export function Sample({ sample, as, chosen, choose, goOn }) {
 
 export function Output({ sample, as, goOn }) {
   if (as === "tokens" && sample.tokens.length) return html`<${Tokens} sample=${sample} goOn=${goOn} />`;
+  const { text, reasoning } = sample;
   return html`
-    ${sample.reasoning && html`
-      <details class="thought" open=${!sample.text}><summary>Thought</summary><div class="plain">${sample.reasoning}</div></details>`}
-    ${sample.text && (as === "markdown" ? html`<${Markdown} text=${sample.text} />` : html`<div class="plain">${sample.text}</div>`)}
+    ${reasoning && html`
+      <details class="thought" open=${!text}><summary>Thought</summary><div class="plain">${reasoning}</div></details>`}
+    ${text && (as === "markdown" ? html`<${Markdown} text=${text} />` : html`<div class="plain">${text}</div>`)}
     <${Calls} calls=${sample.calls} />`;
 }
 

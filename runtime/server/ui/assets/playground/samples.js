@@ -1,4 +1,4 @@
-// The samples of the page as they are filled: one run at a time, drawn at most once a frame.
+// The samples of the page as they are filled: one run at a time, drawn at most twenty times a second.
 
 import { askJson } from "../api.js";
 import { useEffect, useRef, useState } from "../dom.js";
@@ -45,14 +45,16 @@ export function useSamples() {
 
 const textOf = async (ids) => (await askJson("v1/detokenize", { body: { tokens: ids } })).text;
 
+const REDRAW_MS = 50; // long Markdown takes some milliseconds each time
+
 function useRedraw() {
   const [, setCount] = useState(0);
-  const frame = useRef(0);
-  useEffect(() => () => cancelAnimationFrame(frame.current), []);
+  const timer = useRef(0);
+  useEffect(() => () => clearTimeout(timer.current), []);
   return () => {
-    frame.current ||= requestAnimationFrame(() => {
-      frame.current = 0;
+    timer.current ||= setTimeout(() => {
+      timer.current = 0;
       setCount((count) => count + 1);
-    });
+    }, REDRAW_MS);
   };
 }

@@ -38,7 +38,8 @@ function controlOf(schema) {
   if (types.has("integer") || types.has("number")) {
     const number = kinds.find((each) => each.type === "integer" || each.type === "number");
     const others = kinds.flatMap((each) => each.enum ?? []);
-    return { kind: number.type, min: Math.min(number.minimum ?? -Infinity, ...others), max: number.maximum ?? Infinity };
+    const min = number.minimum === undefined ? undefined : Math.min(number.minimum, ...others);
+    return { kind: number.type, min, max: number.maximum };
   }
   if (kinds.every((each) => each.enum)) return { kind: "choice", options: kinds.flatMap((each) => each.enum) };
   return { kind: "text" };
@@ -54,7 +55,7 @@ export function valueOf(field, text) {
     case "boolean":
       return text === "true";
     case "lines":
-      return text.split("\n").filter((line) => line !== "").map((line) => (field.whole ? numberOf(field, line) : line));
+      return linesOf(field, text);
     case "json":
       return jsonOf(field.name, text);
     default:
@@ -62,10 +63,18 @@ export function valueOf(field, text) {
   }
 }
 
+function linesOf(field, text) {
+  const lines = text.split("\n").filter((line) => line !== "");
+  return field.whole ? lines.map((line) => numberOf(field, line)) : lines;
+}
+
 function numberOf({ name, kind }, text) {
   const value = Number(text);
   const fits = kind === "number" ? Number.isFinite(value) : Number.isSafeInteger(value);
-  if (!fits) throw new Error(`${name} is ${JSON.stringify(text)}, must be ${kind === "number" ? "a number" : "a whole number"}`);
+  if (!fits) {
+    const needed = kind === "number" ? "a number" : "a whole number";
+    throw new Error(`${name} is ${JSON.stringify(text)}, must be ${needed}`);
+  }
   return value;
 }
 

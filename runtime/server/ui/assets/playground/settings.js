@@ -13,31 +13,44 @@ export const INITIAL = {
 
 export function Settings({ asked, server, change }) {
   const isChat = asked.mode === "chat";
+  const defaults = isChat ? { ...server.defaults, max_new_tokens: "to the context’s end" } : server.defaults;
   const setParam = (name, text) => change({ params: { ...asked.params, [name]: text } });
+  const typed = (name) => (event) => change({ [name]: event.target.value });
   return html`
     <form class="settings panel" aria-label="Settings" onSubmit=${(event) => event.preventDefault()}>
-      <div class="row modes" role="radiogroup" aria-label="Mode">
-        ${["chat", "completion"].map((mode) => html`
-          <label key=${mode}><input type="radio" name="mode" checked=${mode === asked.mode} onChange=${() => change({ mode })} /> ${mode}</label>`)}
-      </div>
+      <${Modes} chosen=${asked.mode} choose=${(mode) => change({ mode })} />
       <label class="field wide"><span>Model</span>
-        <select id="model" value=${asked.model} onChange=${(event) => change({ model: event.target.value })}>
+        <select id="model" value=${asked.model} onChange=${typed("model")}>
           ${server.models.map((name) => html`<option value=${name}>${name}</option>`)}
-        </select>
-      </label>
+        </select></label>
       ${isChat && html`
         <label class="field wide"><span>System prompt</span>
-          <textarea id="system" rows="2" value=${asked.system} onInput=${(event) => change({ system: event.target.value })}></textarea></label>`}
-      <${Parameters} fields=${server.fields} values=${asked.params} defaults=${server.defaults} change=${setParam} />
-      <${ConstraintEditor} constraint=${asked.constraint} backends=${server.backends} change=${(constraint) => change({ constraint })} />
+          <textarea id="system" rows="2" value=${asked.system} onInput=${typed("system")}></textarea></label>`}
+      <${Parameters} fields=${server.fields} values=${asked.params} defaults=${defaults} change=${setParam} />
+      <${ConstraintEditor} constraint=${asked.constraint} backends=${server.backends}
+        change=${(constraint) => change({ constraint })} />
       ${isChat && html`<${ToolsEditor} tools=${asked.tools} change=${(tools) => change({ tools })} />`}
       <details>
         <summary>Other fields</summary>
-        <textarea id="more" class="mono" rows="3" spellcheck="false" aria-label="Other fields of the request, as a JSON object"
-          placeholder='{"reasoning_effort": "none"}' value=${asked.more} onInput=${(event) => change({ more: event.target.value })}></textarea>
+        <textarea id="more" class="mono" rows="3" spellcheck="false" value=${asked.more} onInput=${typed("more")}
+          aria-label="Other fields of the request, as a JSON object"
+          placeholder='{"reasoning_effort": "none"}'></textarea>
       </details>
       <label class="field"><span>alternatives</span>
-        <input type="number" min="0" max="20" step="1" value=${asked.numTop}
-          onInput=${(event) => change({ numTop: Math.min(20, Math.max(0, Math.trunc(Number(event.target.value)))) })} /></label>
+        <input id="num-top" type="number" min="0" max=${MAX_TOP} step="1" value=${asked.numTop}
+          onInput=${(event) => change({ numTop: numTopOf(event.target.value) })} /></label>
     </form>`;
 }
+
+function Modes({ chosen, choose }) {
+  return html`
+    <div class="row modes" role="radiogroup" aria-label="Mode">
+      ${["chat", "completion"].map((mode) => html`
+        <label key=${mode}>
+          <input type="radio" name="mode" checked=${mode === chosen} onChange=${() => choose(mode)} /> ${mode}
+        </label>`)}
+    </div>`;
+}
+
+const MAX_TOP = 20; // as many as a chat may ask for
+const numTopOf = (text) => Math.min(MAX_TOP, Math.max(0, Math.trunc(Number(text))));

@@ -56,7 +56,8 @@ function Alternatives({ token, running, goOn, close }) {
             : html`<button type="button" class="quiet last" disabled=${running} aria-label=${`Go on from ${other.text}`}
                 onClick=${() => goOn(other)}>Go on</button>`}
         </div>`)}
-      ${token.top.length === 0 && html`<p class="faint">Alternatives were not asked for: see “alternatives” in the settings.</p>`}
+      ${token.top.length === 0 && html`
+        <p class="faint">Alternatives were not asked for: see “alternatives” in the settings.</p>`}
     </div>`;
 }
 
@@ -68,7 +69,7 @@ function percent(token) {
 }
 
 function classOf(token, isOpen) {
-  return ["token", isOpen && "open", token.chosen && "chosen", token.text.includes("\n") && "breaks"].filter(Boolean).join(" ");
+  return ["token", isOpen && "open", token.chosen && "chosen"].filter(Boolean).join(" ");
 }
 
 /** White space that would not be seen has a sign. */

@@ -20,8 +20,9 @@ export function ToolsEditor({ tools, change }) {
   return html`
     <details open=${tools.text !== ""}>
       <summary>Tools</summary>
-      <textarea id="tools-text" class="mono" rows="5" spellcheck="false" aria-label="Tools as a JSON list" placeholder=${SAMPLE}
-        value=${tools.text} onInput=${(event) => change({ ...tools, text: event.target.value })}></textarea>
+      <textarea id="tools-text" class="mono" rows="5" spellcheck="false" aria-label="Tools as a JSON list"
+        placeholder=${SAMPLE} value=${tools.text}
+        onInput=${(event) => change({ ...tools, text: event.target.value })}></textarea>
       ${problem && html`<p class="problem">${problem}</p>`}
       <label class="field"><span>tool_choice</span>
         <select value=${tools.choice} onChange=${(event) => change({ ...tools, choice: event.target.value })}>

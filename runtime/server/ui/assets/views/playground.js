@@ -38,6 +38,7 @@ function Talk({ asked, change }) {
     setProblem("");
   }, [asked.mode]);
 
+  const fail = (error) => setProblem(error.message);
   const start = (said) => {
     try {
       const request = requestOf(asked, said.map((turn) => turn.message));
@@ -47,7 +48,7 @@ function Talk({ asked, change }) {
       setTurns(said);
       run.start(request, countOf(request));
     } catch (error) {
-      setProblem(error.message);
+      fail(error);
     }
   };
   const withKept = () => {
@@ -62,9 +63,10 @@ function Talk({ asked, change }) {
   };
   const goOnBefore = (index, place, token) => {
     setTurns(turns.slice(0, index));
-    run.goOn(asked, turns[index].sample, place, token, [turns[index].sample]).catch((error) => setProblem(error.message));
+    const { sample } = turns[index];
+    run.goOn(asked, sample, place, token, [sample]).catch(fail);
   };
-  const goOn = (sample) => (place, token) => run.goOn(asked, sample, place, token).catch((error) => setProblem(error.message));
+  const goOn = (sample) => (place, token) => run.goOn(asked, sample, place, token).catch(fail);
 
   const canRepeat = isChat ? turns.length > 0 : asked.prompt !== "";
   return html`
@@ -105,7 +107,8 @@ function Prompt({ prompt, change, run, running }) {
   };
   return html`
     <div class="composer">
-      <textarea id="prompt" rows="6" aria-label="Prompt" placeholder="A text to go on with (Ctrl+Enter completes)" value=${prompt}
+      <textarea id="prompt" rows="6" aria-label="Prompt" value=${prompt}
+        placeholder="A text to go on with (Ctrl+Enter completes)"
         onInput=${(event) => change({ prompt: event.target.value })} onKeyDown=${press}></textarea>
       <button type="button" id="complete" disabled=${running} onClick=${run}>Complete</button>
     </div>`;
@@ -117,7 +120,7 @@ const countOf = ({ body }) => body.n ?? body.sampling_params?.n ?? 1;
 function codeOf(asked, turns) {
   try {
     const said = turns.length ? turns.map((turn) => turn.message) : [{ role: "user", content: "Hello" }];
-    const request = requestOf(asked.mode === "chat" || asked.prompt ? asked : { ...asked, prompt: "Once upon a time" }, said);
+    const request = requestOf({ ...asked, prompt: asked.prompt || "Once upon a time" }, said);
     return { request: () => request, problem: "" };
   } catch (error) {
     return { request: null, problem: error.message };

@@ -1,0 +1,103 @@
+"""Other weights for a model that runs, of the same shape: read beside it, then put in its place between two steps.
+
+Decides what is refused and how they change places. On a CPU a second model is loaded and packed on another thread while
+steps run, and takes the place of the first: steps that are recorded point into the old one, so they are recorded anew.
+On a GPU graphs keep their addresses, so plain weights are read to the host and copied over those that are there.
+Until it is `place`d, nothing of the model that runs has changed. Peak memory is both models.
+"""
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+from msgspec.structs import replace
+
+from ramet.kernels import reference
+from ramet.runtime.config import Args
+from ramet.runtime.engine.startup import load_model
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.layers.ops import Ops
+from ramet.runtime.machine import available_memory
+from ramet.runtime.models.causal import CausalModel
+from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.transformers.implementation import read_model, skeleton_of
+from ramet.runtime.weights.heads import Heads, load_heads
+
+log = logging.getLogger("ramet")
+ROOM = 1.05  # of the weights that must be free: the largest one is there twice while it is packed
+
+
+@dataclass(frozen=True, slots=True)
+class ReadWeights:
+    model: CausalModel
+    heads: Heads
+
+
+class WeightReader:
+    """Fits WeightSource. `swap` gives the runner a model and its heads; no step runs then."""
+
+    def __init__(
+        self, args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops, num_bytes: int,
+        swap: Callable[[CausalModel, Heads], None],
+    ) -> None:  # fmt: skip
+        self._args, self._shape, self._dtype, self._device, self._ops = args, shape, dtype, device, ops
+        self._num_bytes, self._swap = num_bytes, swap
+
+    def read(self, path: str) -> ReadWeights:
+        """On any thread, while steps run. Raises ConfigError."""
+        folder = Path(path)
+        if not (folder / "config.json").is_file():
+            raise ConfigError(f"{path} has no config.json: it must be a Hugging Face model folder on this machine")
+        self._check_kind()
+        args = self._args
+        self._check_shape(read_model(folder, args.model.json_model_override_args, args.model.model_impl), path)
+        if (needed := int(self._needed() * ROOM)) > (free := available_memory()):
+            raise ConfigError(
+                f"{path} needs {needed} bytes beside the weights that are served, {free} are free: start with "
+                "a lower --mem-fraction-static or --max-total-tokens"
+            )
+        asked = replace(args, model=replace(args.model, model_path=path, load_format="auto"))
+        on_gpu = self._device.type != "cpu"
+        device, ops = (torch.device("cpu"), reference) if on_gpu else (self._device, self._ops)
+        model, _ = load_model(asked, self._shape, self._dtype, device, ops)
+        return ReadWeights(model, load_heads(folder, self._shape))
+
+    def place(self, read: ReadWeights) -> None:
+        """No step runs. Raises ConfigError; then nothing has changed."""
+        self._swap(read.model, read.heads)
+        gc.collect()  # parts of the old model refer to one another
+
+    def _needed(self) -> int:
+        """Bytes of the whole model before it is packed, or of what a quantised checkpoint has."""
+        if self._shape.quantization is not None:
+            return self._num_bytes
+        return sum(each.nbytes for each in skeleton_of(self._shape, self._dtype, reference).parameters())
+
+    def _check_kind(self) -> None:
+        if self._shape.of_transformers:
+            raise ConfigError("weights of a model that is served through transformers cannot be updated")
+        if self._shape.quantization is not None and self._shape.latent is not None:
+            raise ConfigError("weights of a quantised model with latents cannot be updated")
+        kept = self._args.model.quantization or self._shape.quantization
+        if self._device.type != "cpu" and (kept or self._shape.latent is not None):
+            raise ConfigError("on a GPU only plain weights can be updated: not quantised ones, nor those of latents")
+
+    def _check_shape(self, found: ModelShape, path: str) -> None:
+        """A checkpoint of another dtype is converted, as at the start."""
+        for field in fields(found):
+            if field.name != "dtype" and getattr(found, field.name) != getattr(self._shape, field.name):
+                raise ConfigError(
+                    f"{path} is another model than the one that is served: {field.name.replace('_', ' ')} of its "
+                    "config.json is different"
+                )
+
+
+@torch.inference_mode()
+def copy_over(model: CausalModel, source: CausalModel) -> None:
+    """WRITES every parameter of `model` with that of `source`, of the same shape and on the host."""
+    of_source = dict(source.named_parameters())
+    for name, parameter in model.named_parameters():
+        parameter.data.copy_(of_source[name].data)
