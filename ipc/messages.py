@@ -399,6 +399,13 @@ class ContinueGeneration(Message, frozen=True):
     call: int
 
 
+class SetLogLevel(Message, frozen=True):
+    """Print lines of this severity and worse: debug, info, warning or error."""
+
+    call: int
+    level: str
+
+
 class ReadWeights(Message, frozen=True):
     """Read other weights for the model from a folder, while steps run. Answered when they can be placed."""
 
@@ -531,6 +538,7 @@ Control = (
     | PauseGeneration
     | ContinueGeneration
     | Looking
+    | SetLogLevel
     | Updating
     | StartProfile
     | StopProfile

@@ -29,6 +29,7 @@ usage: ramet COMMAND [OPTIONS]
                    watching (what a page that looks costs),
                    implementations (a model natively, through transformers' modules, and transformers),
                    attention (what a layer reads and multiplies, beside the machine's limits),
+                   tracing (what traces take of the pipeline, off and on),
                    delta (layers with a state, of prompts and of single tokens, beside the limit),
                    gpu (one table for a CUDA card)
   convert SOURCE TARGET
@@ -54,7 +55,9 @@ BENCHES = {  # word -> module
     "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
-    "implementations": "implementations", "adapters": "adapters", "watching": "watching",
+    "implementations": "implementations", "adapters": "adapters",
+    "tracing": "tracing",
+    "watching": "watching",
     "gpu": "gpu.table",
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ Decides defaults and ranges. Parses nothing: flags.py does. What a device and a 
 An option named `max_total_tokens` is `--max-total-tokens`, `max_total_tokens:` in YAML, `RAMET_MAX_TOTAL_TOKENS`.
 """
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -390,7 +391,32 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         tuple[Literal["sglang", "vllm"], ...],
         _about("servers whose names /metrics has beside its own, for dashboards and gateways that read these"),
     ] = ()
-    log_requests: Annotated[bool, _about("log every request with its parameters, usage and latency (no text)")] = False
+    log_requests: Annotated[bool, _about("log every request when it ends: what of it, the level says")] = False
+    log_requests_level: Annotated[
+        int,
+        _about(
+            "0: usage and latency; 1: its parameters too; 2: prompt and output too, cut to 2048 characters or ids; "
+            "3: all of these",
+            ge=0,
+            le=3,
+        ),
+    ] = 1
+    log_requests_format: Annotated[
+        Literal["text", "json"], _about("json: an object for each line, and a line for a request's arrival too")
+    ] = "text"
+    log_requests_target: Annotated[
+        tuple[str, ...],
+        _about("where these lines go, one or more: log (this log), stdout, or a folder of this server alone"),
+    ] = ("log",)
+    log_requests_file_mb: Annotated[
+        float, _about("of a folder: a larger file is put aside (requests.log.1), and another one begun", ge=1, le=65536)
+    ] = 64.0
+    log_requests_num_files: Annotated[
+        int, _about("of a folder: so many files are kept, the oldest is deleted", ge=1, le=1000)
+    ] = 8
+    log_requests_min_ms: Annotated[
+        Annotated[float, Meta(ge=0)] | None, _about("log only requests that took longer; unset: all of them")
+    ] = None
 
 
 class Args(Struct, frozen=True, kw_only=True):
@@ -487,6 +513,18 @@ def located(args: Args) -> Args:
     return replace(args, model=replace(args.model, model_path=str(folder), served_model_name=args.model_name))
 
 
+def _make_log_folders(serve: ServeArgs) -> None:
+    for target in serve.log_requests_target if serve.log_requests else ():
+        if target in ("log", "stdout"):
+            continue
+        try:
+            Path(target).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--log-requests-target {target} cannot be made: {error.strerror}") from None
+        if not os.access(target, os.W_OK | os.X_OK):
+            raise ConfigError(f"--log-requests-target {target} is a folder that this user cannot write to")
+
+
 def resolve(args: Args) -> Args:
     """Check that the files are there and draw the seed, so that every process has the same. Raises ConfigError."""
     if args.grammar.jump_forward == "ff" and args.grammar.grammar_backend in ("xgrammar", "outlines"):
@@ -509,6 +547,7 @@ def resolve(args: Args) -> Args:
     if args.adapters.lora_paths and args.execute.runner == "scripted":
         raise ConfigError("--lora-paths needs a model, but --runner is scripted")
     placement_of(args.execute.cpu_affinity)
+    _make_log_folders(args.serve)
     read_origins(args.serve.allowed_origins)
     read_hosts(args.serve.allowed_hosts)
     if args.serve.otlp_traces_endpoint:

@@ -14,8 +14,13 @@ def setup(level: str, process: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {process:<11} %(levelname)-7s %(message)s", "%H:%M:%S"))
     LOGGER.handlers[:] = [handler]
-    LOGGER.setLevel(level.upper())
+    set_level(level)
     LOGGER.propagate = False
+
+
+def set_level(level: str) -> None:
+    """Of this process, from now on."""
+    LOGGER.setLevel(level.upper())
 
 
 def step_line(
@@ -52,11 +57,11 @@ def request_line(
     ending: str,
     trace_id: str = "",
 ) -> str:
-    """One finished sequence, without any of its text."""
-    trace = f", trace {trace_id}" if trace_id else ""
+    """One finished sequence, without any of its text. What is empty is not said."""
+    more = (f", {params}" if params else "") + (f", trace {trace_id}" if trace_id else "")
     return (
         f"Request {rid}: {ending}, {prompt_tokens} prompt tokens ({cached_tokens} cached), "
-        f"{completion_tokens} new tokens, {latency_s:.3f} s, {params}{trace}"
+        f"{completion_tokens} new tokens, {latency_s:.3f} s{more}"
     )
 
 

@@ -32,6 +32,13 @@ def available_memory(root: Path = ROOT) -> int:
     return min([_free_on_machine(root), *_left_in_container(root)])
 
 
+def trim_heap() -> None:
+    """Give back to the system what malloc keeps for later, where it can be asked to (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def usable_cores(root: Path = ROOT) -> int:
     """The cores this process may use, a container's share rounded up."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

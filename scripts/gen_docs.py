@@ -107,6 +107,7 @@ def http_api() -> str:
         "/open_session",
         "/close_session",
         "/abort_request",
+        "/configure_logging",
     ):
         lines += [f"\n## Fields of `POST {path}`\n", *fields_table(ROUTES[path].body)]
     return "\n".join(lines) + "\n"

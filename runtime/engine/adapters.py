@@ -75,12 +75,12 @@ class AdapterStore:
 
     def move_to(self, model: CausalModel) -> None:
         """The model's place is taken by another of the same shape. No step runs."""
+        self._model = model if isinstance(model, Decoder) else None
         if self._adapted is None:
             return
-        assert self._targets is not None and isinstance(model, Decoder), "adapters are loaded for a model of ours"
-        self._model = model
+        assert self._targets is not None and self._model is not None, "adapters are loaded for a model of ours"
         of = self._targets.by_name, self._ops, self._args.max_loras_per_batch
-        self._adapted = AdaptedModel(model, self.step, *of)
+        self._adapted = AdaptedModel(self._model, self.step, *of)
         for slot, generation in self._placed.items():
             self._adapted.place(slot, self._loaded[generation].changes)
 

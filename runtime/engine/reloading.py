@@ -20,7 +20,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.startup import load_model
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
-from ramet.runtime.machine import available_memory
+from ramet.runtime.machine import available_memory, trim_heap
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.implementation import read_model, skeleton_of
@@ -69,6 +69,7 @@ class WeightReader:
         """No step runs. Raises ConfigError; then nothing has changed."""
         self._swap(read.model, read.heads)
         gc.collect()  # parts of the old model refer to one another
+        trim_heap()  # where the plain weights were that have been packed
 
     def _needed(self) -> int:
         """Bytes of the whole model before it is packed, or of what a quantised checkpoint has."""

@@ -58,6 +58,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
@@ -104,7 +105,8 @@ class EngineClient:
         self._workers = cycle(range(len(to_tokenizers)))
         self._uids, self._call_numbers = count(1), count(1)
         self._calls: dict[int, asyncio.Future[Any]] = {}  # questions by their numbers: what waits for the answer
-        self._sequences = SequenceTable(metrics, args.serve.log_requests)
+        self.request_log = RequestLog(args.serve)
+        self._sequences = SequenceTable(metrics, self.request_log)
         self.adapters = AdapterNames(args)
         self._changes_adapters = asyncio.Lock()
         self._tasks: set[asyncio.Future[Any]] = set()
@@ -409,6 +411,8 @@ class EngineClient:
             sequence = Sequence(uid, len(submission.sequences), worker, prompt, submission, sample)
             submission.sequences.append(sequence)
             self._sequences.add(sequence)
+            if self.request_log.on and not submission.probe:
+                self.request_log.begins(sequence)
         given = prompt.text, prompt.ids, prompt.embeds
         traced = submission.recording is not None
         return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts, traced)

@@ -13,10 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep, Uid
-from ramet.ipc.params import SamplingParams
 from ramet.ipc.times import SequenceTimes, Span
-from ramet.runtime import log
 from ramet.runtime.engine_client.recording import Ended, Recording
+from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
@@ -30,8 +29,8 @@ OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "
 class SequenceTable:
     """`num_waiting`: how many are neither opened nor ended."""
 
-    def __init__(self, metrics: Metrics, log_requests: bool) -> None:
-        self._metrics, self._log_requests = metrics, log_requests
+    def __init__(self, metrics: Metrics, request_log: RequestLog) -> None:
+        self._metrics, self._request_log = metrics, request_log
         self.by_uid: dict[Uid, Sequence] = {}
         self.num_waiting = 0
         self.weight_version = WEIGHT_VERSION  # of the weights that compute now
@@ -193,8 +192,8 @@ class SequenceTable:
             self._metrics.aborted.add(1)
         else:
             self._metrics.latency_s.observe(latency_s)
-        if self._log_requests:
-            log.LOGGER.info(_line(sequence, kind, latency_s))
+        if self._request_log.on:
+            self._request_log.ended(sequence, kind, latency_s)
 
     def _observe_longest(self, sequence: Sequence) -> None:
         """Of a request, when the last of its sequences has ended."""
@@ -249,27 +248,3 @@ def _failure(finish: Finish, prompt: Prompt) -> ClientError | ServerError:
     if part in prompt.parts:
         return ClientError(prompt.parts[part], rest, status=finish.status)
     return as_written(ClientError(finish.place, fact, status=finish.status), prompt)
-
-
-def _line(sequence: Sequence, kind: FinishKind, latency_s: float) -> str:
-    return log.request_line(
-        sequence.id,
-        params=_given(sequence.prompt.params),
-        prompt_tokens=sequence.num_prompt,
-        cached_tokens=sequence.num_cached,
-        completion_tokens=sequence.num_generated,
-        latency_s=latency_s,
-        ending=kind.value,
-        trace_id=trace.trace_id if (trace := sequence.submission.trace) is not None else "",
-    )
-
-
-def _given(params: SamplingParams) -> str:
-    """The parameters that differ from the table's defaults; stop strings are text and only counted."""
-    plain = SamplingParams()
-    shown = []
-    for name in params.__struct_fields__:
-        value = getattr(params, name)
-        if value != getattr(plain, name):
-            shown.append(f"{name}={len(value) if isinstance(value, tuple) else value}")
-    return " ".join(shown) or "default parameters"

@@ -100,8 +100,8 @@ class Sequence:
 
     __slots__ = (
         "changes", "finish", "fresh", "hidden", "id", "index", "interval", "last_s", "logprobs", "num_cached",
-        "num_prompt", "num_taken", "opened", "prompt", "prompt_ids", "routes", "sample", "submission", "tail", "texts",
-        "tokens", "uid", "weight_version", "worker",
+        "num_prompt", "num_taken", "opened", "prompt", "prompt_ids", "routes", "said", "sample", "submission", "tail",
+        "texts", "tokens", "uid", "weight_version", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +112,7 @@ class Sequence:
         self.id = prompt.id_of(sample) or f"{uid}"
         self.texts: list[str] | None = []  # None: abandoned
         self.tokens: list[int] = []
+        self.said: list[str] | None = None  # texts that were taken, where the log wants them
         self.num_taken = self.num_prompt = self.num_cached = 0
         self.interval = prompt.params.stream_interval
         self.opened = False
@@ -132,6 +133,8 @@ class Sequence:
         texts, tokens = self.texts, self.tokens
         self.texts, self.tokens = [], []
         self.num_taken += len(tokens)
+        if self.said is not None:
+            self.said += texts
         return texts, tokens
 
     @property
@@ -152,6 +155,8 @@ class Sequence:
     def abandon(self) -> None:
         """Keep nothing of what came and of what will come."""
         self.num_taken += len(self.tokens)
+        if self.said is not None:
+            self.said += self.texts or ()
         self.texts = None
         self.tokens = []
         self.prompt_ids = self.routes = b""

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Control, ControlReply, FlushCache
+from ramet.ipc.messages import Control, ControlReply, FlushCache, SetLogLevel
+from ramet.runtime import log
 
 Answer = dict[str, object] | msgspec.Struct
 M = TypeVar("M", bound=Control)
@@ -33,6 +34,7 @@ class ControlHandler:
         self.flushes: list[_Flush] = []
         self.excused: Callable[[], AbstractContextManager[None]] = nullcontext
         self.on(FlushCache, self._flush_later)
+        self.on(SetLogLevel, self._set_log_level)
 
     def on(self, kind: type[M], handler: Callable[[M], None]) -> None:
         """`handler` gets every message of this type, now or later it calls `reply` with the message's call."""
@@ -44,6 +46,10 @@ class ControlHandler:
 
     def reply(self, call: int, answer: Answer, ok: bool = True) -> None:
         self._server.send(ControlReply(call, ok, msgspec.json.encode(answer)))
+
+    def _set_log_level(self, message: SetLogLevel) -> None:
+        log.set_level(message.level)
+        self.reply(message.call, {})
 
     def _flush_later(self, message: FlushCache) -> None:
         self.flushes.append(_Flush(message.call, self._clock() + message.timeout_s))

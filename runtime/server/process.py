@@ -121,6 +121,7 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
             return await _until_end(client, inbox, ring, liveness)
     finally:
         await runner.cleanup()
+        client.request_log.writer.close()
         if traces is not None:
             traces.close()
 

@@ -19,6 +19,7 @@ from ramet.runtime.server.live.feed import LiveEvent
 from ramet.runtime.server.native import adapters, admin, pausing, profiling, weights
 from ramet.runtime.server.native import loads as of_loads
 from ramet.runtime.server.native.generate import generate
+from ramet.runtime.server.native.logging import LoggingBody, configure_logging
 from ramet.runtime.server.native.sessions import CloseBody, OpenBody, close_session, open_session
 from ramet.runtime.server.openai import pooled_replies as pooled
 from ramet.runtime.server.openai import replies as openai
@@ -98,6 +99,7 @@ ROUTES: dict[str, Route] = {
     "/trace": Route(GET, profiling.trace, access=Access.ADMIN),
     "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
     "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
+    "/configure_logging": Route(POST, configure_logging, LoggingBody, access=Access.ADMIN),
     "/update_weights_from_disk": Route(
         POST, weights.update, weights.UpdateBody, weights.UpdateReply, access=Access.ADMIN
     ),

@@ -91,6 +91,7 @@ async def serving(
             yield Served(engine, client, http, port)
     finally:
         await runner.cleanup()
+        client.request_log.writer.close()
 
 
 def served(test: Callable[[Served], Awaitable[None]], *, timeout_s: float = 20, **options: Any) -> None:

@@ -37,6 +37,7 @@ EXAMPLES = [
     messages.StopProfile(5),
     messages.ProfileWritten(4, "OSError: no room"),
     messages.ContinueGeneration(5),
+    messages.SetLogLevel(6, "debug"),
     messages.ReadWeights(6, "folder"),
     messages.HoldRequests(7, after_s=1.5),
     messages.HoldRequests(8, after_s=None),

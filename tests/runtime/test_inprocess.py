@@ -151,7 +151,7 @@ def test_a_batch_is_refused_whole_before_any_of_it_runs() -> None:
             await whole(client, prompt("a"), prompt("b"), bad, prompt("c"), as_batch=True)
         assert caught.value.place == "text[2]"
         await until(lambda: client.num_open == client.num_waiting == 0)  # each of its sequences has been refused
-        assert b'"steps": 0' in (await client.state()).body
+        assert b'"steps":0' in (await client.state()).body
 
     started(check)
 
@@ -159,13 +159,13 @@ def test_a_batch_is_refused_whole_before_any_of_it_runs() -> None:
 def test_cancelling_a_call_frees_what_it_held() -> None:
     async def check(client: EngineClient) -> None:
         call = asyncio.create_task(whole(client, prompt("a"), prompt("b")))
-        while b'"running_requests": 2' not in (await client.state()).body:
+        while b'"running_requests":2' not in (await client.state()).body:
             pass
         call.cancel()
         reply = await client.flush_cache(1000)  # once nothing runs
         assert reply.ok and client.num_open == 0
         state = (await client.state()).body
-        assert b'"owned_tokens": 0' in state and b'"leased_tokens": 0' in state
+        assert b'"owned_tokens":0' in state and b'"leased_tokens":0' in state
 
     started(check)
 

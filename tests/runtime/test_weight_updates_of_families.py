@@ -1,5 +1,6 @@
 """Updated weights of every kind of layer, in every form that they are kept in: outputs are those of a fresh engine."""
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tiny_model import make_tiny
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
+from ramet.runtime.models.decoder import Decoder
 
 PROMPTS = [[5, 9, 200, 31, 7], list(range(20, 60)), [100] * 9]
 PARAMS = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
@@ -64,6 +66,31 @@ def test_an_adapter_stays_and_changes_the_other_weights(tmp_path: Path) -> None:
         outputs_of(llm, lora_path="own")
         llm.update_weights_from_disk(str(b))
         assert (outputs_of(llm), outputs_of(llm, lora_path="own")) == expected
+
+
+def test_an_adapter_that_is_loaded_later_changes_the_other_weights(tmp_path: Path) -> None:
+    a, b = (make_tiny(tmp_path / name, seed=seed, tied=False) for seed, name in enumerate("ab"))
+    adapter = make_adapter(a, tmp_path / "adapter", 3, merges=False, r=4, target_modules=["q_proj", "down_proj"])
+    with LLM(b, **OPTIONS, lora_paths=(f"own={adapter.folder}",)) as fresh:
+        expected = outputs_of(fresh, lora_path="own")
+    with LLM(a, **OPTIONS) as llm:
+        llm.update_weights_from_disk(str(b))
+        llm.load_lora_adapter("own", str(adapter.folder))
+        assert outputs_of(llm, lora_path="own") == expected
+
+
+def test_the_old_model_is_gone(tmp_path: Path) -> None:
+    def models() -> int:
+        return sum(isinstance(each, Decoder) for each in gc.get_objects())
+
+    a, b = (make_tiny(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
+    before = models()
+    with LLM(a, **OPTIONS) as llm:
+        outputs_of(llm)
+        llm.update_weights_from_disk(str(b))
+        outputs_of(llm)
+        gc.collect()
+        assert models() == before + 1
 
 
 def test_the_heads_of_a_classifier_change_with_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ def close(server: Live, session: str) -> None:
 def turn(server: Live, session: str, text: str, rid: str | None = None, **more: Any) -> dict[str, Any]:
     asked = {name: more.pop(name) for name in ("offset", "replace", "drop_previous_output") if name in more}
     params = {"temperature": 0, "max_new_tokens": NEW, "ignore_eos": True, **more.pop("params", {})}
+    if "rid_of_turn" in more:
+        more["rid"] = more.pop("rid_of_turn")
     body = {"text": text, "sampling_params": params, "return_prompt_token_ids": True, **more}
     reply = server.generate(**body, session_params={"id": session, "rid": rid, **asked})
     assert reply.status_code == 200, reply.text
@@ -125,4 +128,20 @@ def test_a_streaming_session_gives_way_to_a_request_that_needs_the_memory(server
     assert reply.status_code == 200 and reply.json()["meta_info"]["completion_tokens"] == 500
     until_held(server, 0, 0, 0)
     assert turn(server, session, " goes on")["output_ids"]
+    close(server, session)
+
+
+def test_a_running_turn_is_replaced_where_it_is(server: Live) -> None:
+    session = opened(server)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(turn, server, session, "Once upon", params={"max_new_tokens": 900}, rid_of_turn="long")
+        while (requests.get(server.url + "/v1/requests/long", timeout=10).json()).get("output_tokens", 0) < 3:
+            assert not running.done()
+        reply = turn(server, session, " a change", "long", replace=True)
+        replaced = running.result()
+    assert replaced["meta_info"]["finish_reason"]["type"] == "abort"
+    both = replaced["prompt_token_ids"] + replaced["output_ids"]
+    kept = len(reply["prompt_token_ids"]) - len(ids_of(server, " a change"))
+    assert kept > len(replaced["prompt_token_ids"]) and reply["prompt_token_ids"][:kept] == both[:kept]
+    assert reply["output_ids"] == generated(server, reply)["output_ids"]
     close(server, session)

@@ -25,7 +25,7 @@ TEXTS = {  # replies that are not JSON
     "/metrics": "text/plain", "/start_profile": "text/plain", "/stop_profile": "text/plain", "/ui": "text/html",
     "/trace": "application/gzip",
 }  # fmt: skip
-EMPTY = {"/close_session"}  # replies without a body
+EMPTY = {"/close_session", "/configure_logging"}  # replies without a body
 Described = dict[str, Any]
 QUERIES: dict[str, Described] = {  # by path: what may stand behind its "?"
     "/flush_cache": {"timeout": SECONDS},

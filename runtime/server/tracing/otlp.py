@@ -148,7 +148,7 @@ def _caller(trace: TraceContext, state: TraceState) -> SpanContext | None:
     return SpanContext(int(trace.trace_id, 16), int(trace.parent_id, 16), True, TraceFlags(trace.flags), state)
 
 
-class _Seldom(logging.Handler):
+class Seldom(logging.Handler):
     """Says in our log what the SDK says, now and then: it repeats itself for as long as a receiver is down."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -163,4 +163,4 @@ class _Seldom(logging.Handler):
 
 def _log_seldom() -> None:
     sdk = logging.getLogger("opentelemetry")
-    sdk.handlers[:], sdk.propagate = [_Seldom()], False
+    sdk.handlers[:], sdk.propagate = [Seldom()], False

@@ -137,7 +137,7 @@ def test_the_live_state_has_the_reasons() -> None:
     top.turn()
     top.control(GetState)
     top.turn()
-    assert b'"waiting_by_reason": {"rows": 1}' in top.replies[0].body
+    assert b'"waiting_by_reason":{"rows":1}' in top.replies[0].body
 
 
 def test_every_step_is_in_the_histogram_with_the_tokens_that_it_computed() -> None:

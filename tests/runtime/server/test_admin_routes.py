@@ -15,7 +15,8 @@ from ramet.runtime.server.routes import NAMED, ROUTES
 from tests.fakes.server import Served, served
 
 USER, ADMIN = {"Authorization": "Bearer user"}, {"Authorization": "Bearer admin"}
-ADMINS = sorted(path for path, route in ROUTES.items() if route.access is Access.ADMIN)
+SHOW_ADMINS = {"/trace"}  # what administrators may read: it changes nothing, and its reply is theirs alone
+ADMINS = sorted(path for path, route in ROUTES.items() if route.access is Access.ADMIN and path not in SHOW_ADMINS)
 NAMED_ADMINS = sorted(prefix for prefix, named in NAMED.items() if named.access is Access.ADMIN)
 FOR_CLIENTS = {  # what a client may send with the API key: it draws tokens, computes, or changes what this client has
     "/generate", "/open_session", "/close_session", "/language/generate", "/language/select",
@@ -37,6 +38,17 @@ def test_what_is_no_get_is_for_clients_or_for_administrators() -> None:
 def test_what_clients_send_is_refused_to_pages_of_other_sites() -> None:
     table: dict[str, Any] = {**ROUTES, **NAMED}
     assert {path for path, route in table.items() if route.access is Access.USE} == FOR_CLIENTS | GETS_THAT_COMPUTE
+
+
+@pytest.mark.parametrize("path", sorted(SHOW_ADMINS))
+def test_what_administrators_may_read_wants_the_admin_key(path: str) -> None:
+    async def check(server: Served) -> None:
+        for headers, status in (({}, 401), (USER, 403)):
+            async with server.http.get(path, headers=headers) as response:
+                assert response.status == status
+
+    assert ROUTES[path].methods == ("GET",) and ROUTES[path].access is Access.ADMIN
+    served(check, api_key="user", admin_api_key="admin")
 
 
 @pytest.mark.parametrize("path", [*ADMINS, *NAMED_ADMINS])

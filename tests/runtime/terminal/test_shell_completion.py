@@ -45,7 +45,7 @@ def proposed(script: str, *words: str) -> list[str]:
         (("ramet", "serve", "--model-path", "x"), []),  # then bash completes files
         (("ramet", "serve", "--port", "1", "--page-size", ""), ["1", "16", "64"]),
         (("ramet", "chat", "http://127.0.0.1", "--no-hist"), ["--no-history"]),
-        (("ramet", "doctor", "--me"), ["--measure", "--mem-fraction-static"]),
+        (("ramet", "doctor", "--mea"), ["--measure"]),
         (("ramet", "run", "hello", "--top-"), ["--top-k", "--top-p"]),
         (("ramet", "bench", "stal"), ["stalls"]),
         (("ramet", "grammar", ""), ["check"]),

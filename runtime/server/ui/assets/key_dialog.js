@@ -25,24 +25,26 @@ export function KeyDialog() {
     if (shown && !dialog.current.open) dialog.current.showModal();
     if (!shown && dialog.current.open) dialog.current.close();
   }, [shown]);
-  const close = () => {
-    opened.set(false);
+  const done = () => opened.set(false);
+  const cancel = () => {
+    done();
     asked.get()?.answer("");
   };
   const kinds = question === null ? KINDS : [question.kind];
   return html`
-    <dialog ref=${dialog} aria-label="Keys" onCancel=${close}>
-      ${shown && html`<${KeyForm} key=${kinds.join()} kinds=${kinds} question=${question} close=${close} />`}
+    <dialog ref=${dialog} aria-label="Keys" onCancel=${cancel}>
+      ${shown && html`
+        <${KeyForm} key=${kinds.join()} kinds=${kinds} question=${question} done=${done} cancel=${cancel} />`}
     </dialog>`;
 }
 
-function KeyForm({ kinds, question, close }) {
+function KeyForm({ kinds, question, done, cancel }) {
   const [keys, setKeys] = useState(Object.fromEntries(kinds.map((kind) => [kind, keyOf(kind)])));
   const submit = (event) => {
     event.preventDefault();
-    if (question !== null) return question.answer(keys[question.kind].trim());
-    for (const kind of kinds) setKey(kind, keys[kind].trim());
-    close();
+    if (question === null) for (const kind of kinds) setKey(kind, keys[kind].trim());
+    else question.answer(keys[question.kind].trim());
+    done();
   };
   return html`
     <form onSubmit=${submit}>
@@ -54,7 +56,7 @@ function KeyForm({ kinds, question, close }) {
         </label>`)}
       <div class="buttons">
         <button type="submit">Use</button>
-        <button type="button" class="quiet" onClick=${close}>Cancel</button>
+        <button type="button" class="quiet" onClick=${cancel}>Cancel</button>
       </div>
     </form>`;
 }
