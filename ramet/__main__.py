@@ -26,6 +26,7 @@ usage: ramet COMMAND [OPTIONS]
                    sampling (time of each feature), tuning (what an option moves), masks (of a step
                    under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
                    imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
+                   watching (what a page that looks costs),
                    implementations (a model natively, through transformers' modules, and transformers),
                    attention (what a layer reads and multiplies, beside the machine's limits),
                    tracing (what traces take of the pipeline, off and on),
@@ -56,6 +57,7 @@ BENCHES = {  # word -> module
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
     "implementations": "implementations", "adapters": "adapters",
     "tracing": "tracing",
+    "watching": "watching",
     "gpu": "gpu.table",
 }  # fmt: skip
 

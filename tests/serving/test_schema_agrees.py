@@ -46,11 +46,21 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/v1/detokenize": {"tokens": [5]},
     "/detokenize": {"tokens": [5]},
     "/abort_request": {"rid": "nobody"},
+    "/ui/prefix": {"text": "hi"},
+    "/open_session": {},
+    "/close_session": {"session_id": "nobody"},
+    "/continue_generation": {},
+    "/update_weight_version": {"new_version": "a"},
+    "/configure_logging": {},
 }
 OF_CLASSIFIERS = {"/classify", "/v1/classify"}  # tests/runtime/server/test_classify.py asks these
 OF_ADAPTERS = {  # tests/runtime/server/test_adapter_endpoints.py asks these
     f"{under}/{what}_lora_adapter" for under in ("", "/v1") for what in ("load", "unload")
 }
+OF_VIEWERS = {"/ui/node"}  # tests/runtime/server/test_live_state.py asks it
+# they stop the whole server or change it; test_pause_endpoints.py, test_live_profile.py, test_weight_endpoints.py
+OF_OPERATORS = {"/pause_generation", "/start_profile", "/update_weights_from_disk"}
+ELSEWHERE = OF_CLASSIFIERS | OF_ADAPTERS | OF_VIEWERS | OF_OPERATORS
 TOKENIZED = {"prompt": "hi", "messages": [USER]}
 # fields of which a request has one
 ONE_OF: dict[str, dict[str, Any]] = {
@@ -59,6 +69,7 @@ ONE_OF: dict[str, dict[str, Any]] = {
     "/v1/tokenize": TOKENIZED,
     "/tokenize": TOKENIZED,
     "/abort_request": {"rid": "nobody", "abort_all": True},
+    "/ui/prefix": {"text": "hi", "input_ids": [5]},
 }
 BEYOND_SCHEMAS = re.compile(
     "does not keep which experts|"
@@ -82,7 +93,7 @@ COMPONENTS = DOCUMENT["components"]["schemas"]
 FIELDS = [
     (path, field)
     for path, route in ROUTES.items()
-    if route.body is not None and path not in OF_CLASSIFIERS | OF_ADAPTERS
+    if route.body is not None and path not in ELSEWHERE
     for field in COMPONENTS[route.body.__name__]["properties"]
 ]
 OF_ANY_VALUE: tuple[dict[str, Any], ...] = ({}, {"anyOf": [{}, {"type": "null"}]})  # of fields typed `Any`
@@ -139,9 +150,7 @@ def send(server: Live, path: str, body: dict[str, Any]) -> tuple[int, str]:
 
 
 def test_every_endpoint_with_a_body_has_a_minimal_one() -> None:
-    assert MINIMAL.keys() | OF_CLASSIFIERS | OF_ADAPTERS == {
-        path for path, route in ROUTES.items() if route.body is not None
-    }
+    assert MINIMAL.keys() | ELSEWHERE == {path for path, route in ROUTES.items() if route.body is not None}
 
 
 @pytest.mark.parametrize("path", MINIMAL)

@@ -38,7 +38,7 @@ class PrefixBody(Struct, frozen=True, kw_only=True):
 
 
 class NodeBody(Struct, frozen=True, kw_only=True):
-    node: Annotated[int, about("its id in /ui/live")]
+    node: Annotated[int, Meta(ge=1, le=(1 << 63) - 1), about("its id in /ui/live")]
 
 
 class NodeText(Reply, frozen=True):
@@ -137,8 +137,6 @@ async def node(service: Service, request: web.Request) -> web.Response:
     """The text of a node of the tree."""
     check_served(service, request.path)
     body = await read_body(request, NodeBody)
-    if not 0 < body.node < 1 << 63:
-        raise ClientError("node", f"is {body.node}, must be the id of a node, a number from 1 on")
     reply = await service.client.control(lambda call: ReadNode(call, body.node))
     if not reply.ok:
         raise ClientError("node", f"is {body.node}: there is no such node any more", status=404)

@@ -11,7 +11,9 @@ import uPlot from "../vendor/uPlot.esm.js";
 const SPANS = [["5 min", 300], ["15 min", 900], ["1 hour", 3600]];
 const LEAST = 60; // seconds that are shown of a server that has just started
 const HEIGHT = 170;
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const CLOCK = { hour: "2-digit", minute: "2-digit" };
+const minutes = new Intl.DateTimeFormat("en-GB", CLOCK);
+const seconds = new Intl.DateTimeFormat("en-GB", { ...CLOCK, second: "2-digit" });
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 
 const ratio = (over, under) => (known) =>
@@ -118,6 +120,8 @@ function colour(name) {
   return resolved;
 }
 
+const hours = (_, marks, axis, space, step) => marks.map((time) => (step < 60 ? seconds : minutes).format(time * 1000));
+
 function optionsOf(chart, place) {
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
@@ -126,7 +130,7 @@ function optionsOf(chart, place) {
     legend: { show: false },
     cursor: { show: false },
     scales: { y: { range: (_, low, high) => [chart.from ?? Math.min(0, low ?? 0), chart.to ?? Math.max(high ?? 0, 1e-6) * 1.05] } },
-    axes: [{ ...axis, values: (_, marks) => marks.map((time) => clock.format(time * 1000)) }, { ...axis, size: 62, values: (_, marks) => marks.map(chart.write) }],
+    axes: [{ ...axis, size: 28, space: 80, values: hours }, { ...axis, size: 62, values: (_, marks) => marks.map(chart.write) }],
     series: [
       {},
       ...chart.curves.map((_, i) => ({ stroke: colour(`--curve${i}`), width: 1.5, points: { show: false }, spanGaps: false })),

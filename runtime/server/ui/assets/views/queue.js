@@ -79,14 +79,14 @@ function Rows({ name, rows, all, columns, abort }) {
   return html`
     <div class="scrolls" tabindex="0" role="region" aria-label=${`${name} requests`}>
       <table id=${`${name}-requests`}>
-        <thead><tr><th>Request</th>${columns.map(([title, , kind]) => html`<th key=${title} class=${kind}>${title}</th>`)}<th></th></tr></thead>
+        <thead><tr><th>Request</th><th><span class="unseen">Abort</span></th>${columns.map(([title, , kind]) => html`<th key=${title} class=${kind}>${title}</th>`)}</tr></thead>
         <tbody>
           ${rows.map((row) => html`
             <tr key=${row.uid}>
               <th scope="row" class="mono">${row.rid || "…"}</th>
-              ${columns.map(([title, value, kind]) => html`<td key=${title} class=${kind}>${value(row)}</td>`)}
               <td>${row.rid && html`<button type="button" class="quiet" aria-label=${`Abort ${row.rid}`}
                 onClick=${() => abort(row.rid)}>Abort</button>`}</td>
+              ${columns.map(([title, value, kind]) => html`<td key=${title} class=${kind}>${value(row)}</td>`)}
             </tr>`)}
         </tbody>
       </table>
