@@ -26,7 +26,7 @@ WEIGHTS = {  # of operations; 1 where none is given
     "/v1/messages/count_tokens": 4, "/v1/embeddings": 6, "/v1/score": 6, "/v1/rerank": 6, "/v1/tokenize": 4,
     "/pooling": 3, "/encode": 3, "/score": 3, "/classify": 2,
     "/v1/detokenize": 4, "/v1/responses/{id}": 5, "/v1/requests/{id}": 2,
-    "/pause_generation": 0, "/start_profile": 0,  # the others would wait for them
+    "/pause_generation": 0, "/release_memory_occupation": 0, "/slow_down": 0, "/start_profile": 0,  # others would wait
 }  # fmt: skip
 JUNK: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, -0.0, 1e308, 5e-324, 2**31, 2**53, 2**53 + 1, 2**63, -(2**63) - 1, 2**64, 10**30,

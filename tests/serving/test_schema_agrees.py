@@ -50,6 +50,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "/open_session": {},
     "/close_session": {"session_id": "nobody"},
     "/continue_generation": {},
+    "/resume_memory_occupation": {},
     "/update_weight_version": {"new_version": "a"},
     "/configure_logging": {},
 }
@@ -58,8 +59,11 @@ OF_ADAPTERS = {  # tests/runtime/server/test_adapter_endpoints.py asks these
     f"{under}/{what}_lora_adapter" for under in ("", "/v1") for what in ("load", "unload")
 }
 OF_VIEWERS = {"/ui/node"}  # tests/runtime/server/test_live_state.py asks it
-# they stop the whole server or change it; test_pause_endpoints.py, test_live_profile.py, test_weight_endpoints.py
-OF_OPERATORS = {"/pause_generation", "/start_profile", "/update_weights_from_disk"}
+# they stop the whole server or change it; test_pause_endpoints.py, test_live_profile.py, test_weight_endpoints.py,
+# test_memory_endpoints.py
+OF_OPERATORS = {
+    "/pause_generation", "/release_memory_occupation", "/slow_down", "/start_profile", "/update_weights_from_disk",
+}  # fmt: skip
 ELSEWHERE = OF_CLASSIFIERS | OF_ADAPTERS | OF_VIEWERS | OF_OPERATORS
 TOKENIZED = {"prompt": "hi", "messages": [USER]}
 # fields of which a request has one
