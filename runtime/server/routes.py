@@ -100,9 +100,9 @@ ROUTES: dict[str, Route] = {
     "/pause_generation": Route(POST, pausing.pause, pausing.PauseBody, pausing.PauseReply, access=Access.ADMIN),
     "/continue_generation": Route(POST, pausing.go_on, pausing.ContinueBody, pausing.PauseReply, access=Access.ADMIN),
     "/configure_logging": Route(POST, configure_logging, LoggingBody, access=Access.ADMIN),
-    "/release_memory_occupation": Route(POST, memory.release, memory.TagsBody, access=Access.ADMIN),
-    "/resume_memory_occupation": Route(POST, memory.resume, memory.TagsBody, access=Access.ADMIN),
-    "/slow_down": Route(POST, slowing.slow_down, slowing.SlowBody, access=Access.ADMIN),
+    "/release_memory_occupation": Route(POST, memory.release, memory.TagsBody, type(None), access=Access.ADMIN),
+    "/resume_memory_occupation": Route(POST, memory.resume, memory.TagsBody, type(None), access=Access.ADMIN),
+    "/slow_down": Route(POST, slowing.slow_down, slowing.SlowBody, type(None), access=Access.ADMIN),
     "/update_weights_from_disk": Route(
         POST, weights.update, weights.UpdateBody, weights.UpdateReply, access=Access.ADMIN
     ),

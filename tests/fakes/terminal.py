@@ -4,6 +4,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -16,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _takes_the_terminal() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as of a shell's foreground; tests may run in a background
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 

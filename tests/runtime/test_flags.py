@@ -225,7 +225,7 @@ class TestRun:
     """`ramet run` has the sampling parameters as flags."""
 
     def params(self, *argv: str) -> dict[str, object]:
-        return run.sampling_params(run._parser().parse_args(["hello", *argv]))
+        return run.sampling_params(run.make_parser().parse_args(["hello", *argv]))
 
     def test_every_sampling_parameter_is_a_flag_and_none_collides(self) -> None:
         names = {o.name for o in options_of(SamplingParams)} - {"n"}

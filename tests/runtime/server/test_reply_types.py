@@ -94,6 +94,9 @@ POSTED: list[tuple[str, dict[str, Any]]] = [
     ("/continue_generation", {}),
     ("/update_weights_from_disk", {"model_path": "b"}),
     ("/update_weight_version", {"new_version": "2"}),
+    ("/release_memory_occupation", {"tags": ["weights"]}),
+    ("/resume_memory_occupation", {}),
+    ("/slow_down", {"forward_sleep_time": None}),
 ]
 ANY_OUTPUT: list[tuple[str, dict[str, Any]]] = [  # what the engine's own tokens answer
     ("/v1/score", {"query": "a", "items": ["b", "c"], "label_token_ids": [1, 2]}),
