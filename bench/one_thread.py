@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ramet.bench.errors import BadOption
 from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.message import Uid
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -18,7 +19,6 @@ from ramet.ipc.messages import (
     TokenStep,
     ToScheduler,
     ToServer,
-    Uid,
     Wake,
     pack_ids,
     unpack_ids,

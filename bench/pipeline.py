@@ -54,6 +54,11 @@ class Round:
     def tokens_per_s(self) -> float:
         return self.tokens / self.seconds
 
+    @property
+    def server_cpu_us(self) -> float:
+        """Microseconds per token of the server's processes together."""
+        return sum(us for role, us in self.cpu_us.items() if role != "client")
+
 
 class Stream(asyncio.Protocol):
     """One connection, one request; counts events as bytes arrive. `ended` is its future result."""

@@ -6,7 +6,6 @@ with an interval that holds it in 95 of 100 cases. CPU is that of the server's p
 """
 
 import argparse
-import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from ramet.bench import report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
 from ramet.bench.pipeline import Round, first_model, one_round, scripted
-from ramet.bench.rounds import interval
+from ramet.bench.rounds import told
 from ramet.bench.server import Server, started
 from ramet.bench.values import positive
 
@@ -48,11 +47,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     }
     for name, figure in (("tokens_per_s", _speed), ("cpu_us_per_token", _cpu)):
         values = [[round(figure(each), 3) for each in pair] for pair in pairs]
-        ratios = [mine / its for mine, its in values]
-        low, high = interval(ratios)
-        middle = statistics.median(ratios)
-        print(f"{name:<17} ratio {middle:.4f}  [{low:.4f}, {high:.4f}]", flush=True)
-        record[name] = {"ratio": round(middle, 4), "interval": [round(low, 4), round(high, 4)], "pairs": values}
+        ratio = told([mine / its for mine, its in values])
+        print(f"{name:<17} ratio {ratio['median']:.4f}  [{ratio['low']:.4f}, {ratio['high']:.4f}]", flush=True)
+        record[name] = {"ratio": ratio, "pairs": values}
     return record
 
 
@@ -68,7 +65,7 @@ def _speed(made: Round) -> float:
 
 
 def _cpu(made: Round) -> float:
-    return sum(us for role, us in made.cpu_us.items() if role != "client")
+    return made.server_cpu_us
 
 
 def _parser() -> argparse.ArgumentParser:

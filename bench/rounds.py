@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,9 @@ def interval(values: list[float]) -> tuple[float, float]:
         if holds >= CONFIDENCE or out == 0:
             return ordered[out], ordered[num - 1 - out]
     return ordered[0], ordered[-1]
+
+
+def told(ratios: list[float]) -> dict[str, float]:
+    """Their median with its interval, as records have it."""
+    low, high = interval(ratios)
+    return {"median": round(statistics.median(ratios), 4), "low": round(low, 4), "high": round(high, 4)}

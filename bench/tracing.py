@@ -1,12 +1,12 @@
 """`ramet bench tracing`: what tracing takes of the pipeline's throughput, off and on. The load of `bench pipeline`.
 
-    off     this checkout without a receiver of traces: headers are read, and times of stages kept
+    off     without a receiver of traces: headers are read, and times of stages kept
     on      the same, every request sampled, its spans sent to a receiver in a process of its own
-    before  another checkout, such as a git worktree of the commit before tracing (--before)
 
-A group starts a server of each side; all stay alive, and rounds go in turn, each time in another order, so that a noisy
-machine is noisy for all. Rounds are short and many: a ratio is a side's figure over that of `off` in the same turn, the
-median over all turns. CPU time per token says more than tokens per second where other work shares the machine.
+What `off` takes beside a checkout from before tracing is a question for `ramet bench pipelines`. A group starts a
+server of each side; all stay alive, and rounds go in turn, each time in another order, so that a noisy machine is noisy
+for all. Rounds are short and many: a ratio is a side's figure over that of `off` in the same turn, the median over all
+turns. CPU time per token says more than tokens per second where other work shares the machine.
 """
 
 import argparse
@@ -23,11 +23,11 @@ from typing import Any
 from ramet.bench import pipeline, report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
+from ramet.bench.rounds import told
 from ramet.bench.server import Server, started
 from ramet.bench.values import positive
 
 OFF = "off"
-SAMPLES = 2000
 FIGURES = ("tokens_per_s", "cpu_us_per_token")
 
 
@@ -41,7 +41,6 @@ def main(argv: Sequence[str]) -> int:
     record = {
         "bench": "tracing",
         **stamp.stamp(stamp.command_line("tracing", argv)),
-        "before": stamp.commit(options.before) if options.before is not None else None,
         **{name: getattr(options, name) for name in ("streams", "input_len", "output_len", "repeats")},
         **summary(turns),
     }
@@ -50,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     for side, ratios in record["over_off"].items():
         print(
             f"{side} / {OFF}: "
-            + ", ".join(f"{name} {told['median']:.3f} {told['interval']}" for name, told in ratios.items())
+            + ", ".join(f"{name} {r['median']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for name, r in ratios.items())
         )
     report.append_line(options.output_file, record)
     return 0
@@ -58,7 +57,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="ramet bench tracing", description="What tracing takes of the pipeline.")
-    p.add_argument("--before", type=Path, help="folder of another checkout, to compare with")
     p.add_argument("--streams", type=positive, default=128, help="concurrent streams, default 128")
     p.add_argument("--input-len", type=positive, default=16, help="tokens of each prompt, default 16")
     p.add_argument("--output-len", type=positive, default=128, help="tokens of each stream, default 128")
@@ -89,13 +87,10 @@ def _group(options: argparse.Namespace, group: int) -> Iterator[Turn]:
 def _started(options: argparse.Namespace, stack: ExitStack) -> dict[str, Server]:
     asked = pipeline.scripted(options)
     receiver = stack.enter_context(_receiver())
-    sides = {
+    return {
         OFF: stack.enter_context(started(asked)),
         "on": stack.enter_context(started([*asked, "--otlp-traces-endpoint", receiver])),
     }
-    if options.before is not None:
-        sides["before"] = stack.enter_context(started(asked, options.before))
-    return sides
 
 
 @contextmanager
@@ -112,9 +107,8 @@ def _receiver() -> Iterator[str]:
 
 def _round(server: Server, options: argparse.Namespace) -> dict[str, float]:
     rounds = [run_fast(pipeline.one_round(server.url, options, server.pid)) for _ in range(options.repeats)]
-    own = [sum(us for role, us in each.cpu_us.items() if role != "client") for each in rounds]
     tokens_per_s = sum(each.tokens for each in rounds) / sum(each.seconds for each in rounds)
-    return {"tokens_per_s": tokens_per_s, "cpu_us_per_token": statistics.fmean(own)}
+    return {"tokens_per_s": tokens_per_s, "cpu_us_per_token": statistics.fmean(each.server_cpu_us for each in rounds)}
 
 
 def summary(turns: Sequence[Turn]) -> dict[str, Any]:
@@ -129,16 +123,8 @@ def summary(turns: Sequence[Turn]) -> dict[str, Any]:
     ratios: dict[str, dict[str, Any]] = {}
     for side in sides.keys() - {OFF}:
         of_side = {name: [turn[side][name] / turn[OFF][name] for turn in turns] for name in FIGURES}
-        ratios[side] = {name: _told(values) for name, values in of_side.items()}
+        ratios[side] = {name: told(values) for name, values in of_side.items()}
     return {"turns": len(turns), "sides": sides, "over_off": ratios}
-
-
-def _told(ratios: Sequence[float]) -> dict[str, Any]:
-    """The interval is that of medians of turns drawn again from these."""
-    draw = random.Random(0)
-    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(SAMPLES))
-    low, high = medians[SAMPLES // 40], medians[-1 - SAMPLES // 40]
-    return {"median": round(statistics.median(ratios), 4), "interval": [round(low, 4), round(high, 4)]}
 
 
 def _median(turns: Sequence[Turn], side: str, name: str) -> float:

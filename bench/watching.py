@@ -32,7 +32,7 @@ from ramet.bench import report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
 from ramet.bench.pipeline import Round, first_model, one_round, request_bytes
-from ramet.bench.rounds import interval, turned
+from ramet.bench.rounds import told, turned
 from ramet.bench.server import Server, cpu_seconds, started
 from ramet.bench.values import positive
 
@@ -255,25 +255,15 @@ def _tree_of(url: str) -> dict[str, Any]:
 def _figures(runs: list[Round], base: list[Round]) -> dict[str, Any]:
     """Medians, and of the ratios to `base` in the same round their interval as well."""
     rates = [run.tokens_per_s / other.tokens_per_s for run, other in zip(runs, base, strict=True)]
-    costs = [_cpu(run) / _cpu(other) for run, other in zip(runs, base, strict=True)]
+    costs = [run.server_cpu_us / other.server_cpu_us for run, other in zip(runs, base, strict=True)]
     return {
         "tokens_per_s": round(statistics.median(run.tokens_per_s for run in runs)),
-        "cpu_us_per_token": round(statistics.median(map(_cpu, runs)), 3),
+        "cpu_us_per_token": round(statistics.median(run.server_cpu_us for run in runs), 3),
         "scheduler_us_per_token": round(statistics.median(run.cpu_us["scheduler"] for run in runs), 3),
         "server_us_per_token": round(statistics.median(run.cpu_us["server"] for run in runs), 3),
-        "tokens_per_s_ratio": _ratio(rates),
-        "cpu_ratio": _ratio(costs),
+        "tokens_per_s_ratio": told(rates),
+        "cpu_ratio": told(costs),
     }
-
-
-def _cpu(run: Round) -> float:
-    """Of the server's processes."""
-    return sum(us for role, us in run.cpu_us.items() if role != "client")
-
-
-def _ratio(values: list[float]) -> dict[str, float]:
-    low, high = interval(values)
-    return {"median": round(statistics.median(values), 4), "low": round(low, 4), "high": round(high, 4)}
 
 
 def _line(name: str, figures: dict[str, Any]) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 
 from ramet.bench import report, stamp
 from ramet.ipc.channel import MemoryChannel
-from ramet.ipc.messages import Admit, ToDetokenizer, ToScheduler, ToServer, Uid, Wake, pack_ids
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Admit, ToDetokenizer, ToScheduler, ToServer, Wake, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args

@@ -21,5 +21,5 @@ def test_the_interval_holds_the_median_and_shrinks_with_turns() -> None:
     few = summary([turn(100, 100 - i % 8) for i in range(8)])["over_off"]["on"]["tokens_per_s"]
     many = summary([turn(100, 100 - i % 8) for i in range(800)])["over_off"]["on"]["tokens_per_s"]
     for told in (few, many):
-        assert told["interval"][0] <= told["median"] <= told["interval"][1]
-    assert many["interval"][1] - many["interval"][0] < few["interval"][1] - few["interval"][0]
+        assert told["low"] <= told["median"] <= told["high"]
+    assert many["high"] - many["low"] < few["high"] - few["low"]
