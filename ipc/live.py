@@ -5,7 +5,7 @@ Decides the shape of what /ui/live sends. The server fills in `SequenceRow.rid`,
 
 import msgspec
 
-from ramet.ipc.messages import Uid
+from ramet.ipc.message import Uid
 
 MAX_ROWS = 256  # of running requests, as many of waiting ones, and as many leases
 

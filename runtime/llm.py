@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from ramet.ipc.control import ControlReply, MemoryTag
 from ramet.ipc.loop_thread import LoopThread
-from ramet.ipc.messages import ControlReply, MemoryTag, unpack_ids
+from ramet.ipc.messages import unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S, EngineClient

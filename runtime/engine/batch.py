@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ramet.ipc.messages import MemoryTag, RouteLayout
+from ramet.ipc.control import MemoryTag
+from ramet.ipc.messages import RouteLayout
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.state_places import StateCopy, StateSaves

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ramet.ipc.messages import MemoryTag
+from ramet.ipc.control import MemoryTag
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
 from ramet.runtime.engine.reloading import ROOM, ReadWeights, WeightReader

@@ -19,25 +19,27 @@ from typing import Any, TypeVar
 import msgspec
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.message import Message
+from ramet.ipc.control import (
+    Control,
+    ControlReply,
+    DropAdapter,
+    FlushCache,
+    GetState,
+    LoadAdapter,
+    LocateSequence,
+    MemoryTag,
+)
+from ramet.ipc.message import Message, Uid
 from ramet.ipc.messages import (
     Abort,
     CallFailed,
     ChoicesReply,
-    Control,
-    ControlReply,
     Detokenize,
     DetokenizeReply,
     Drain,
-    DropAdapter,
-    FlushCache,
     Generate,
     GenerateAll,
-    GetState,
     Limits,
-    LoadAdapter,
-    LocateSequence,
-    MemoryTag,
     PeerDied,
     ProgramsEnded,
     PromptReply,
@@ -51,7 +53,6 @@ from ramet.ipc.messages import (
     Tokenize,
     TokenizeReply,
     ToServer,
-    Uid,
 )
 from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats

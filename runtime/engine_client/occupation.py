@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 import msgspec
 
-from ramet.ipc.messages import Control, ControlReply, MemoryTag, ReleaseMemory, ResumeMemory
+from ramet.ipc.control import Control, ControlReply, MemoryTag, ReleaseMemory, ResumeMemory
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.errors import ClientError
 

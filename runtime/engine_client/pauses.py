@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from ramet.ipc.messages import ContinueGeneration, Control, ControlReply, MemoryTag, PauseGeneration
+from ramet.ipc.control import ContinueGeneration, Control, ControlReply, MemoryTag, PauseGeneration
 from ramet.runtime.engine_client.sequences import SequenceTable
 
 ABORTED = "aborted by /pause_generation"

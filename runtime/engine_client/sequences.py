@@ -12,7 +12,8 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable
 
-from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep
 from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime.engine_client.recording import Ended, Recording
 from ramet.runtime.engine_client.request_log import RequestLog

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
-from ramet.ipc.messages import Contexts, Finish, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Contexts, Finish
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 import msgspec
 
-from ramet.ipc.messages import Control, ControlReply, HoldRequests, MemoryTag, PlaceWeights, ReadWeights
+from ramet.ipc.control import Control, ControlReply, HoldRequests, MemoryTag, PlaceWeights, ReadWeights
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.sequences import SequenceTable

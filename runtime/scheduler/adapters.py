@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
-from ramet.ipc.messages import DropAdapter, LoadAdapter
+from ramet.ipc.control import DropAdapter, LoadAdapter
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterPlacement, AdapterSource
 from ramet.runtime.errors import ConfigError, describe

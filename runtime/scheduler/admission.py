@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ramet.ipc.messages import Uid
+from ramet.ipc.message import Uid
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Namespace, Node

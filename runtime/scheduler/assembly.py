@@ -17,7 +17,8 @@ from itertools import count
 
 import numpy as np
 
-from ramet.ipc.messages import Logprobs, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Logprobs
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.scheduler.contexts import (

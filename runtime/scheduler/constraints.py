@@ -11,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Finish, FinishKind, Logprobs, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Finish, FinishKind, Logprobs
 from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramet.ipc.messages import Contexts, Logprobs, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Contexts, Logprobs
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Namespace

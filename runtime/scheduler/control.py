@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Control, ControlReply, FlushCache, SetLogLevel
+from ramet.ipc.control import Control, ControlReply, FlushCache, SetLogLevel
 from ramet.runtime import log
 
 Answer = dict[str, object] | msgspec.Struct

@@ -9,7 +9,8 @@ Knows no tensor.
 import math
 from collections.abc import Callable
 
-from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs
 from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
 from ramet.runtime.scheduler.constraints import ConstrainedRows, Decide, Send

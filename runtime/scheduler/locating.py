@@ -1,6 +1,6 @@
 """What /v1/requests says of one sequence: where it is, and while it waits, why. Decides nothing."""
 
-from ramet.ipc.messages import Uid
+from ramet.ipc.message import Uid
 from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.pausing import HELD

@@ -14,20 +14,9 @@ from typing import Protocol
 import numpy as np
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import (
-    Abort,
-    Admit,
-    Control,
-    Finish,
-    FinishKind,
-    GetState,
-    LocateSequence,
-    ProgramsEnded,
-    ToScheduler,
-    Uid,
-    Wake,
-    unpack_ids,
-)
+from ramet.ipc.control import Control, GetState, LocateSequence
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, ProgramsEnded, ToScheduler, Wake, unpack_ids
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import WaitKind
 from ramet.runtime import log
@@ -318,11 +307,11 @@ class Scheduler:
 
         `masks` fills the step's masks while the device computes, where no result is waited for.
         """
-        started, begun_s = time.perf_counter(), self._clock()
+        begun_s = self._clock()
         step = self._plan()
         if step is None:
             return None
-        plan_s = time.perf_counter() - started
+        plan_s = self._clock() - begun_s  # of the same reading: slices of a timeline do not overlap
         is_masked = masks is not None and step.batch.sampling.masked is not None
         filling = masks.fill(step) if masks is not None and is_masked else None
         return InFlight(step, self._loaded.launch(step.batch), begun_s, plan_s, filling)

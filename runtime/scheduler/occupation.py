@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from queue import SimpleQueue
 from typing import Any
 
-from ramet.ipc.messages import MemoryTag, ReleaseMemory, ResumeMemory
+from ramet.ipc.control import MemoryTag, ReleaseMemory, ResumeMemory
 from ramet.runtime.engine.batch import MemorySource
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.admission import WaitingQueue

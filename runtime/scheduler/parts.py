@@ -5,7 +5,7 @@ Knows which memory they have, and gives none: that is the running set's.
 
 from collections.abc import Iterator
 
-from ramet.ipc.messages import Uid
+from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, RowAllocator
 from ramet.runtime.engine.batch import PART_ROWS

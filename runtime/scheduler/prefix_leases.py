@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ramet.ipc.errors import ErrorRecord
-from ramet.ipc.messages import Uid
+from ramet.ipc.message import Uid
 from ramet.runtime import log
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache

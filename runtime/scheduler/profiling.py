@@ -16,7 +16,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from ramet.ipc.channel import Sender
-from ramet.ipc.messages import ProfileWritten, StartProfile, StopProfile
+from ramet.ipc.control import ProfileWritten, StartProfile, StopProfile
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.log import LOGGER

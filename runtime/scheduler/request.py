@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramet.ipc.messages import Finish, Logprobs, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Finish, Logprobs
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
 from ramet.ipc.times import PrefillChunk, SequenceTimes, Span

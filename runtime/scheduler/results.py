@@ -18,17 +18,8 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import (
-    ID_BYTES,
-    Closed,
-    Finish,
-    FinishKind,
-    HiddenStates,
-    Logprobs,
-    Opened,
-    TokenStep,
-    Uid,
-)
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import ID_BYTES, Closed, Finish, FinishKind, HiddenStates, Logprobs, Opened, TokenStep
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import Pooler, StepResult

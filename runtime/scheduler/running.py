@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ramet.ipc.messages import Uid
+from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, Left, LeftBehind, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Namespace

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from ramet.ipc.messages import SlowDown
+from ramet.ipc.control import SlowDown
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.control import ControlHandler

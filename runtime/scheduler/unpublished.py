@@ -7,7 +7,7 @@ there may be a thousand, are announced as one. Knows no memory.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ramet.ipc.messages import Uid
+from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.radix import Namespace, Node, RadixTree
 from ramet.runtime.scheduler.contexts import FirstGroup

@@ -10,8 +10,9 @@ from itertools import islice
 
 import numpy as np
 
+from ramet.ipc.control import MatchPrefix, ReadNode, Unwatch, Watch
 from ramet.ipc.live import MAX_ROWS, LeaseRow, LiveState, NodeTokens, PrefixFound, SequenceRow
-from ramet.ipc.messages import MatchPrefix, ReadNode, Unwatch, Watch, unpack_ids
+from ramet.ipc.messages import unpack_ids
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.watched import TreeWatch

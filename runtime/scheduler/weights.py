@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from queue import SimpleQueue
 from typing import Any
 
-from ramet.ipc.messages import HoldRequests, PlaceWeights, ReadWeights
+from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
 from ramet.runtime.engine.batch import WeightSource
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.admission import WaitingQueue

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import AsyncReceiver, Sender
-from ramet.ipc.messages import Drain, Limits, MemoryTag, PeerDied, TextStep, ToServer
+from ramet.ipc.control import MemoryTag
+from ramet.ipc.messages import Drain, Limits, PeerDied, TextStep, ToServer
 from ramet.ipc.ring import MessageRing
 from ramet.runtime.config import Args, ServeArgs
 from ramet.runtime.engine_client.client import EngineClient

@@ -9,12 +9,11 @@ from hash_runner import HashRunner
 from manual_clock import ManualClock
 
 from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.messages import (
     Abort,
     Admit,
     Contexts,
-    Control,
-    ControlReply,
     Finish,
     Opened,
     ToDetokenizer,

@@ -6,7 +6,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from ramet.ipc import messages
+from ramet.ipc import control, messages
 from ramet.ipc.channel import Codec, MemoryChannel, Receiver, Sender, encode
 from ramet.ipc.messages import (
     Abort,
@@ -31,21 +31,21 @@ EXAMPLES = [
         arrival_s=1.5,
     ),
     Abort([7], "gone"),
-    messages.FlushCache(3, timeout_s=1.0),
-    messages.PauseGeneration(4, retract=True),
-    messages.StartProfile(4, "a-b", "/tmp", 5, 10, with_gpu=False, with_stack=True),
-    messages.StopProfile(5),
-    messages.ProfileWritten(4, "OSError: no room"),
-    messages.ContinueGeneration(5),
-    messages.SetLogLevel(6, "debug"),
-    messages.ReadWeights(6, "folder"),
-    messages.HoldRequests(7, after_s=1.5),
-    messages.HoldRequests(8, after_s=None),
-    messages.PlaceWeights(9, number=2),
-    messages.ReleaseMemory(10, [messages.MemoryTag.WEIGHTS, messages.MemoryTag.KV_CACHE]),
-    messages.ResumeMemory(11, [messages.MemoryTag.CUDA_GRAPH]),
-    messages.SlowDown(12, 0.5),
-    messages.SlowDown(13, None),
+    control.FlushCache(3, timeout_s=1.0),
+    control.PauseGeneration(4, retract=True),
+    control.StartProfile(4, "a-b", "/tmp", 5, 10, with_gpu=False, with_stack=True),
+    control.StopProfile(5),
+    control.ProfileWritten(4, "OSError: no room"),
+    control.ContinueGeneration(5),
+    control.SetLogLevel(6, "debug"),
+    control.ReadWeights(6, "folder"),
+    control.HoldRequests(7, after_s=1.5),
+    control.HoldRequests(8, after_s=None),
+    control.PlaceWeights(9, number=2),
+    control.ReleaseMemory(10, [control.MemoryTag.WEIGHTS, control.MemoryTag.KV_CACHE]),
+    control.ResumeMemory(11, [control.MemoryTag.CUDA_GRAPH]),
+    control.SlowDown(12, 0.5),
+    control.SlowDown(13, None),
 ]
 
 

@@ -6,7 +6,8 @@ import time
 import pytest
 
 from ramet.ipc.channel import Stopped, ThreadInbox
-from ramet.ipc.messages import Abort, Uid
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Abort
 
 NUM = 2000
 

@@ -17,7 +17,8 @@ from schedules import TOKENIZER, make_schedule, play, run, what_clients_see
 from test_constrained_schedules import GRAMMARS, constrained, nothing_is_lost
 from test_constrained_schedules import play as play_constrained
 
-from ramet.ipc.messages import ContinueGeneration, FinishKind, FlushCache, PauseGeneration
+from ramet.ipc.control import ContinueGeneration, FlushCache, PauseGeneration
+from ramet.ipc.messages import FinishKind
 
 NUMBER = st.integers(0, 1000)
 ACTION = st.one_of(

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramet.ipc.messages import HiddenStates, Logprobs, Opened, Uid, pack_ids
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import HiddenStates, Logprobs, Opened, pack_ids
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime import long_list
 from ramet.runtime.logprobs import HiddenLists, LogprobLists

@@ -13,8 +13,8 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from ramet.ipc.control import Unwatch, Watch
 from ramet.ipc.live import LiveState, NodeRow, SequenceRow, TreeChanges
-from ramet.ipc.messages import Unwatch, Watch
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import RametError, ServerError
 from ramet.runtime.log import LOGGER

@@ -8,8 +8,9 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta, Struct
 
+from ramet.ipc.control import MatchPrefix, ReadNode
 from ramet.ipc.live import NodeTokens, PrefixFound
-from ramet.ipc.messages import MatchPrefix, ReadNode, pack_ids
+from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import about
 from ramet.ipc.stats import Stats
 from ramet.runtime.engine_client.client import EngineClient

@@ -12,7 +12,8 @@ from aiohttp import web
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from ramet.ipc.messages import ControlReply, pack_ids
+from ramet.ipc.control import ControlReply
+from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args

@@ -6,7 +6,7 @@ from aiohttp import web
 from msgspec import Meta
 from msgspec.structs import replace
 
-from ramet.ipc.messages import SetLogLevel
+from ramet.ipc.control import SetLogLevel
 from ramet.ipc.params import about, shown
 from ramet.runtime import log
 from ramet.runtime.errors import ClientError

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from aiohttp import web
 from msgspec import Struct
 
-from ramet.ipc.messages import MemoryTag
+from ramet.ipc.control import MemoryTag
 from ramet.ipc.params import about
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service

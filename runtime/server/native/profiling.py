@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 from msgspec import Meta
 
-from ramet.ipc.messages import StartProfile, StopProfile
+from ramet.ipc.control import StartProfile, StopProfile
 from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.body import Checked

@@ -5,7 +5,7 @@ from typing import Annotated
 from aiohttp import web
 from msgspec import Meta, Struct
 
-from ramet.ipc.messages import SlowDown
+from ramet.ipc.control import SlowDown
 from ramet.ipc.params import about
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_model import make_tiny
 
-from ramet.ipc.messages import MemoryTag
+from ramet.ipc.control import MemoryTag
 from ramet.kernels import reference
 from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.config import make_args

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from samples import examples
 from schedules import TOKENIZER, what_clients_see
 
-from ramet.ipc.messages import FinishKind, FlushCache, Wake
+from ramet.ipc.control import FlushCache
+from ramet.ipc.messages import FinishKind, Wake
 from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, GrammarError

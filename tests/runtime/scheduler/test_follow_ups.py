@@ -8,7 +8,8 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.ipc.messages import FinishKind, FlushCache, GetState, ProgramsEnded, Stats
+from ramet.ipc.control import FlushCache, GetState
+from ramet.ipc.messages import FinishKind, ProgramsEnded, Stats
 from ramet.ipc.spec import FollowUp
 from ramet.runtime.scheduler.admission import GROWTH_SHARE
 from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_EXPECTED, MAX_KEPT, MAX_KINDS, SEEN, START_CALLS

@@ -7,7 +7,8 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.ipc.messages import FinishKind, FlushCache, GetState
+from ramet.ipc.control import FlushCache, GetState
+from ramet.ipc.messages import FinishKind
 
 
 def prompt_of(seed: int, length: int) -> list[int]:

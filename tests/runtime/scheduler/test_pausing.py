@@ -7,7 +7,8 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import expected_output
 
-from ramet.ipc.messages import ContinueGeneration, FinishKind, FlushCache, LocateSequence, PauseGeneration
+from ramet.ipc.control import ContinueGeneration, FlushCache, LocateSequence, PauseGeneration
+from ramet.ipc.messages import FinishKind
 from ramet.ipc.stats import Stats
 
 PROMPT = [5, 6, 7, 8]

@@ -7,7 +7,8 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
-from ramet.ipc.messages import FinishKind, FlushCache, GetState, Stats
+from ramet.ipc.control import FlushCache, GetState
+from ramet.ipc.messages import FinishKind, Stats
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.scheduler import prefix_leases
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from bench_top import BenchTop
 from hash_runner import expected_output
 
-from ramet.ipc.messages import SlowDown
+from ramet.ipc.control import SlowDown
 from ramet.runtime.scheduler.slowing import SlowSteps
 
 PROMPT = [5, 6, 7, 8]

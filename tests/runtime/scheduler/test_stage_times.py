@@ -5,7 +5,7 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import VOCABULARY
 
-from ramet.ipc.messages import GetState
+from ramet.ipc.control import GetState
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.scheduler.request import MAX_CHUNKS, StageTimes
 
@@ -147,3 +147,15 @@ def test_every_step_is_in_the_histogram_with_the_tokens_that_it_computed() -> No
     stats = top.scheduler.reporter.stats()
     assert sum(stats.step_sizes) == stats.steps
     assert stats.step_tokens == 20 + 2  # the third token is drawn and not computed
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_a_plan_ends_by_the_clock_that_it_began_by(overlap: str) -> None:
+    """Of two clocks, read one after the other, it could seem to end after what follows it has begun."""
+    top = BenchTop(overlap=overlap)
+    plans: list[tuple[float, float]] = []
+    top.scheduler.reporter.listeners.append(lambda _, __, times: plans.append((times.begun_s, times.plan_s)))
+    top.add(1, prompt_of(1, 20), 5)
+    top.turn()
+    run(top)
+    assert plans and {took for _, took in plans} == {0.0}  # the clock stands still within a turn

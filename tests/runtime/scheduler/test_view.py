@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from bench_top import BenchTop
 
+from ramet.ipc.control import MatchPrefix, ReadNode, Unwatch, Watch
 from ramet.ipc.live import LiveState, NodeTokens, PrefixFound
-from ramet.ipc.messages import MatchPrefix, ReadNode, Unwatch, Watch, pack_ids
+from ramet.ipc.messages import pack_ids
 from ramet.runtime.cache.watched import TreeWatch
 
 SHARED = list(range(40))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Control, Generate
+from ramet.ipc.control import Control
+from ramet.ipc.messages import Generate
 from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES
 from tests.fakes.server import Served, served

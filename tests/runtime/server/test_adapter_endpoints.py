@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import DropAdapter, Generate, LoadAdapter
+from ramet.ipc.control import DropAdapter, LoadAdapter
+from ramet.ipc.messages import Generate
 from ramet.ipc.spec import AdapterRef
 from tests.fakes.server import Served, served
 

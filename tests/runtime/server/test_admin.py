@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Abort, Control, Generate, PeerDied
+from ramet.ipc.control import Control
+from ramet.ipc.messages import Abort, Generate, PeerDied
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.metrics import Metrics, Page

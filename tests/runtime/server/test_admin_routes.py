@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Control
+from ramet.ipc.control import Control
 from ramet.runtime.server.http import access
 from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES

@@ -5,7 +5,8 @@ import asyncio
 import openai
 import pytest
 
-from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, Opened, Uid, pack_ids, unpack_ids
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, Opened, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission

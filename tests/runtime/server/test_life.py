@@ -7,7 +7,8 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Abort, Control, Drain, Finish, FinishKind, Generate, PeerDied, TextStep
+from ramet.ipc.control import Control
+from ramet.ipc.messages import Abort, Drain, Finish, FinishKind, Generate, PeerDied, TextStep
 from ramet.runtime.engine_client.submission import Prompt
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, parse_events, served

@@ -11,8 +11,9 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
+from ramet.ipc.control import MatchPrefix, Unwatch, Watch
 from ramet.ipc.live import NodeRow, SequenceRow
-from ramet.ipc.messages import Detokenize, MatchPrefix, PeerDied, Tokenize, Unwatch, Watch
+from ramet.ipc.messages import Detokenize, PeerDied, Tokenize
 from ramet.ipc.stats import Stats
 from ramet.runtime.metrics import Metrics
 from ramet.runtime.server.live import feed

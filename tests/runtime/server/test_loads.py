@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from ramet.ipc.messages import Control
+from ramet.ipc.control import Control
 from ramet.ipc.stats import Stats
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, served

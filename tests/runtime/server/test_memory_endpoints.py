@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Generate, MemoryTag, ReadWeights, ReleaseMemory, ResumeMemory, SlowDown
+from ramet.ipc.control import MemoryTag, ReadWeights, ReleaseMemory, ResumeMemory, SlowDown
+from ramet.ipc.messages import Generate
 from ramet.runtime.server.process import _drained
 from tests.fakes.server import Served, served
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from ramet.ipc.messages import Abort, Generate, PauseGeneration
+from ramet.ipc.control import PauseGeneration
+from ramet.ipc.messages import Abort, Generate
 from tests.fakes.server import Served, served
 
 PAUSE, CONTINUE = "/pause_generation", "/continue_generation"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import SetLogLevel
+from ramet.ipc.control import SetLogLevel
 from ramet.runtime.engine_client.request_log import Entry, as_json
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.log import LOGGER

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Abort, Generate, HoldRequests, PlaceWeights, ReadWeights
+from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
+from ramet.ipc.messages import Abort, Generate
 from tests.fakes.server import Served, served
 
 UPDATE, RENAME, PAUSE, INFO = (
