@@ -29,6 +29,7 @@ from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_st
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.intake.specs import Constraints
 from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics_compat.names import Served
 from ramet.runtime.metrics_compat.tables import TABLES as COMPAT
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
@@ -212,7 +213,7 @@ def kinds_of(schema: dict[str, Any]) -> list[str]:
 
 def compat_table(server: str) -> str:
     """What --metrics-compat adds."""
-    return "\n".join(names_table(COMPAT[server](Metrics(), "").collect()))
+    return "\n".join(names_table(COMPAT[server](Metrics(), Served("")).collect()))
 
 
 def names_table(families: Iterable[Metric]) -> list[str]:

@@ -4,6 +4,7 @@ A name is given to another generation only once that is loaded, and a generation
 was sent with it has ended: no request meets another adapter than the one it was sent with, nor the keys of one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
@@ -11,6 +12,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.adapter_paths import NamedAdapter, wrong_name, wrong_path
 from ramet.runtime.config import Args
+from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 
 MAX_NAMED = 8  # in an error
@@ -75,6 +77,15 @@ class AdapterNames:
         if name not in self._known:
             raise ClientError("lora_name", f"is {shown(name)}, {self.words}")
         return self._known.pop(name).generation
+
+
+def in_use(sequences: Iterable[Sequence]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of those that run, and of those that wait."""
+    running, waiting = set[str](), set[str]()
+    for sequence in sequences:
+        if (lora := sequence.prompt.spec.lora) is not None:
+            (running if sequence.opened else waiting).add(lora.name)
+    return frozenset(running), frozenset(waiting)
 
 
 def has_generation(spec: RequestSpec, generation: int) -> bool:

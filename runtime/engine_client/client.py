@@ -57,7 +57,7 @@ from ramet.ipc.messages import (
 from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.adapters import AdapterNames, has_generation
+from ramet.runtime.engine_client.adapters import AdapterNames, has_generation, in_use
 from ramet.runtime.engine_client.occupation import Occupation
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.recording import Recording
@@ -134,6 +134,10 @@ class EngineClient:
     def num_waiting(self) -> int:
         """Sequences that were sent and are neither opened nor ended, and requests whose prompt is being made."""
         return self._sequences.num_waiting + len(self._unsent)
+
+    def adapters_in_use(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Of sequences that run, and of those that wait."""
+        return in_use(self._sequences.by_uid.values())
 
     @property
     def unanswered(self) -> list[Sized]:

@@ -35,6 +35,7 @@ class SelectInfo(Reply, frozen=True, kw_only=True):
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int = 0
+    weight_version: str
     choices: list[ChoiceInfo]
 
 

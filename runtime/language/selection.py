@@ -91,7 +91,11 @@ class Selection:
             probabilities=choices.softmax(sums),
             scores=scores,
             meta_info=SelectInfo(
-                id=self._rid, prompt_tokens=self._tokens.prompt_tokens, cached_tokens=self._cached(done), choices=infos
+                id=self._rid,
+                prompt_tokens=self._tokens.prompt_tokens,
+                cached_tokens=self._cached(done),
+                weight_version=done[0].weight_version,
+                choices=infos,
             ),
         )
 

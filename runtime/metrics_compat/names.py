@@ -13,6 +13,18 @@ Values = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True)
+class Served:
+    """What other servers say of the model beside their numbers. The adapters are those of sequences, by their names."""
+
+    model_name: str
+    page_size: int = 1  # tokens
+    num_pages: int = 0
+    most_adapters: int = 0  # in one step
+    running_adapters: frozenset[str] = frozenset()
+    waiting_adapters: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Total:
     """A counter. `labels` names what `of`'s values are split by."""
 

@@ -2,7 +2,7 @@
 
 from ramet.runtime import metric_buckets as buckets
 from ramet.runtime.metrics import Counter, Gauge, Histogram, Metrics
-from ramet.runtime.metrics_compat.names import Level, Names, Row, Spread, Total, one
+from ramet.runtime.metrics_compat.names import Level, Names, Row, Served, Spread, Total, one
 
 PREFIX = "sglang:"
 BOUNDS = {
@@ -46,9 +46,9 @@ FURTHER: tuple[Row, ...] = (
 )
 
 
-def table(metrics: Metrics, model_name: str) -> Names:
+def table(metrics: Metrics, served: Served) -> Names:
     labels = {
-        "model_name": model_name, "engine_type": "unified", "tp_rank": "0", "pp_rank": "0", "dp_rank": "0",
+        "model_name": served.model_name, "engine_type": "unified", "tp_rank": "0", "pp_rank": "0", "dp_rank": "0",
     }  # fmt: skip
     same = tuple(_same(row) for row in metrics.rows() if row.name in SAME)
     return Names(PREFIX, same + FURTHER, labels, metrics)

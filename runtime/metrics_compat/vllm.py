@@ -1,10 +1,12 @@
 """vLLM's names, those that were renamed away and are still read by older dashboards among them."""
 
+import time
+
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.stats import STEP_BOUNDS, WaitKind
 from ramet.runtime import metric_buckets as buckets
 from ramet.runtime.metrics import DEVICE, Metrics
-from ramet.runtime.metrics_compat.names import Level, Names, Row, Spread, Total, Values, one
+from ramet.runtime.metrics_compat.names import Level, Names, Row, Served, Spread, Total, Values, one
 
 PREFIX = "vllm:"
 DEFERRED = (WaitKind.PREFIX, WaitKind.CONTEXTS)  # there is room for who waits for these
@@ -91,5 +93,26 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def table(metrics: Metrics, model_name: str) -> Names:
-    return Names(PREFIX, ROWS, {"model_name": model_name, "engine": "0"}, metrics)
+def _of_model(served: Served) -> tuple[Row, ...]:
+    """What is said in labels. The gateway takes the row of the latest time."""
+    pool = f"{served.page_size}", f"{served.num_pages}"
+    running, waiting = (",".join(sorted(names)) for names in (served.running_adapters, served.waiting_adapters))
+    return (
+        Level(
+            "cache_config_info",
+            "1; its labels say what the KV pool is",
+            lambda _: {pool: 1.0},
+            ("block_size", "num_gpu_blocks"),
+        ),
+        Level(
+            "lora_requests_info",
+            "the time (Unix, s); its labels name the adapters of sequences that run and that wait",
+            lambda _: {(f"{served.most_adapters}", running, waiting): time.time()},
+            ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
+        ),
+    )
+
+
+def table(metrics: Metrics, served: Served) -> Names:
+    labels = {"model_name": served.model_name, "engine": "0"}
+    return Names(PREFIX, ROWS + _of_model(served), labels, metrics)

@@ -99,6 +99,10 @@ class WaitingQueue:
     def get(self, uid: Uid) -> Request | None:
         return self._requests.get(uid) or self._held.get(uid)
 
+    def held(self) -> Iterator[Request]:
+        """Those that are held, in no order that matters."""
+        return iter(self._held.values())
+
     def is_held(self, uid: Uid) -> bool:
         return uid in self._held
 

@@ -20,7 +20,7 @@ from ramet.runtime.scheduler.admission import WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
-from ramet.runtime.scheduler.pausing import Pausing
+from ramet.runtime.scheduler.pausing import HELD, Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.running import RunningSet
@@ -96,6 +96,10 @@ class LiveView:
             num_output = len(request.tokens) - request.prompt_len
             reason, cached = self._why.of(request.uid), request.match_length
             yield _row(request, "waiting", reason, now, cached, 0, num_output, 0)
+        for request in self._waiting.held():
+            yield _row(
+                request, "waiting", self._pausing.why or HELD, now, 0, 0, len(request.tokens) - request.prompt_len, 0
+            )
         for request, reason in self._constraints.all_waiting():
             yield _row(request, "waiting", reason, now, 0, 0, 0, 0)
 

@@ -63,10 +63,17 @@ QUERIES = {
         f"{_rate('vllm:gpu_prefix_cache_hits_total', _VLLM)} / {_rate('vllm:gpu_prefix_cache_queries_total', _VLLM)}",
     ],
 }
-# what the Kubernetes gateway's endpoint picker reads of each pod: queue, running requests, share of the KV cache
+# what the Kubernetes gateway's endpoint picker reads of each pod: queue, running requests, share of the KV cache, and
+# of vLLM's which adapters are there and how large the pool is
 GATEWAY = {
     "sglang": ["sglang:num_queue_reqs", "sglang:num_running_reqs", "sglang:token_usage"],
-    "vllm": ["vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:kv_cache_usage_perc"],
+    "vllm": [
+        "vllm:num_requests_waiting",
+        "vllm:num_requests_running",
+        "vllm:kv_cache_usage_perc",
+        "vllm:lora_requests_info",
+        "vllm:cache_config_info",
+    ],
 }
 
 

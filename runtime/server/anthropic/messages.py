@@ -17,6 +17,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.tools import CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, read_chat
 from ramet.runtime.server.http import sse
@@ -70,10 +71,10 @@ class Blocks(Items[replies.ContentBlock]):
     def ending(self) -> replies.Ending:
         finish = self._sequence.finish
         assert finish is not None
-        reason = self._reader.reason(finish)
+        reason, versions = self._reader.reason(finish), weight_spans(self._sequence)
         if reason == "stop" and isinstance(finish.matched, str):
-            return replies.Ending("stop_sequence", finish.matched)
-        return replies.Ending(_STOP_REASONS.get(reason, "end_turn"), None)
+            return replies.Ending("stop_sequence", finish.matched, versions)
+        return replies.Ending(_STOP_REASONS.get(reason, "end_turn"), None, versions)
 
     def _start(self) -> None:
         usage = replace(replies.usage_of(self._sequence), output_tokens=0)

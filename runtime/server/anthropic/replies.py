@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from msgspec import Struct, defstruct, field
+from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.reply import Reply
+from ramet.runtime.reply import Reply, WeightSpan
 from ramet.runtime.server.http.problems import AnthropicError
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
@@ -56,6 +56,7 @@ class AnthropicReply(Message, frozen=True, kw_only=True):
     content: list[ContentBlock]
     stop_reason: StopReason
     stop_sequence: str | None
+    weight_versions: list[WeightSpan] | UnsetType = UNSET
 
 
 class TokenCount(Reply, frozen=True):
@@ -73,6 +74,7 @@ class StartedMessage(Message, frozen=True, kw_only=True):
 class Ending(Reply, frozen=True):
     stop_reason: StopReason
     stop_sequence: str | None
+    weight_versions: list[WeightSpan] | UnsetType = UNSET
 
 
 # -- events of a stream ------------------------------------------------------------------------------------------------

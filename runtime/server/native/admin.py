@@ -22,6 +22,7 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
+from ramet.runtime.metrics_compat.names import Served
 from ramet.runtime.metrics_compat.tables import page_of
 from ramet.runtime.options import SECRET
 from ramet.runtime.reply import Reply
@@ -132,7 +133,11 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
 
 async def metrics(service: Service, request: web.Request) -> web.Response:
     """Prometheus metrics, as OpenMetrics for who accepts it."""
-    page = page_of(service.metrics, service.args.serve.metrics_compat, service.args.model_name)
+    args, page_size = service.args, service.args.cache.page_size
+    num_pages = service.client.limits.max_total_tokens // page_size
+    adapters = args.adapters.max_loras_per_batch, *service.client.adapters_in_use()
+    served = Served(args.model_name, page_size, num_pages, *adapters)
+    page = page_of(service.metrics, args.serve.metrics_compat, served)
     body, content_type = page.render(",".join(request.headers.getall("Accept", [])))
     return web.Response(body=body, headers={"Content-Type": content_type})
 

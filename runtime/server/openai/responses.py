@@ -18,6 +18,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.parsers.tools import CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond, written
@@ -226,7 +227,8 @@ class Output(Items[replies.OutputItem]):
             self._finish(replies.ResponseCompleted, "completed", usage=usage)
 
     def _finish(self, event: type[Struct], status: str, **fields: Any) -> None:
-        response = replace(self.response, status=status, output=self.closed, **fields)
+        versions = weight_spans(self._sequence)
+        response = replace(self.response, status=status, output=self.closed, weight_versions=versions, **fields)
         if response.store and event is not replies.ResponseFailed:
             response = replace(response, store=self._keep(response))
         self.response = response

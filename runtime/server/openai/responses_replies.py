@@ -2,9 +2,9 @@
 
 from typing import Any, Literal, Union
 
-from msgspec import Struct, defstruct, field
+from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
-from ramet.runtime.reply import Reply
+from ramet.runtime.reply import Reply, WeightSpan
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob
 
 
@@ -82,6 +82,7 @@ class ResponseReply(Reply, frozen=True, kw_only=True):
     usage: ResponseUsage | None = None
     user: str | None
     metadata: dict[str, Any]
+    weight_versions: list[WeightSpan] | UnsetType = UNSET
 
 
 class ResponseItems(Reply, frozen=True, kw_only=True):

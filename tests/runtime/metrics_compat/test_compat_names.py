@@ -1,6 +1,7 @@
 """Other servers' names: their labels, buckets and values, and that existing dashboards find what they read."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,11 @@ from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.metrics import DEVICE, OPEN_METRICS, Metrics
+from ramet.runtime.metrics_compat.names import Served
 from ramet.runtime.metrics_compat.tables import TABLES, page_of
 
 MODEL = 'a "quoted" model'
+SERVED = Served(MODEL, 16, 50, 8, frozenset({"b", "a"}), frozenset({"c"}))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def metrics() -> Metrics:
 
 
 def families(metrics: Metrics, *names: str) -> list[Metric]:
-    return list(read_text(page_of(metrics, names, MODEL).render()[0].decode()))
+    return list(read_text(page_of(metrics, names, SERVED).render()[0].decode()))
 
 
 def samples(metrics: Metrics, *names: str) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -142,18 +145,28 @@ def test_the_times_of_a_sequence_are_those_of_its_stages(metrics: Metrics) -> No
     assert found["vllm:request_time_per_output_token_seconds_sum"][0][1] == 0.5
 
 
+def test_the_gateway_finds_adapters_and_the_size_of_the_pool(metrics: Metrics) -> None:
+    found = samples(metrics, "vllm")
+    ((pool, one),) = found["vllm:cache_config_info"]
+    assert (pool["block_size"], pool["num_gpu_blocks"], one) == ("16", "50", 1.0)
+    ((adapters, when),) = found["vllm:lora_requests_info"]
+    kept = [adapters[name] for name in ("max_lora", "running_lora_adapters", "waiting_lora_adapters")]
+    assert kept == ["8", "a,b", "c"] and abs(when - time.time()) < 60
+
+
 @pytest.mark.parametrize("which", TABLES)
 def test_open_metrics_says_the_same_with_the_same_names(metrics: Metrics, which: str) -> None:
-    page, content_type = page_of(metrics, (which,), MODEL).render(f"{OPEN_METRICS};version=1.0.0,text/plain;q=0.5")
+    page, content_type = page_of(metrics, (which,), SERVED).render(f"{OPEN_METRICS};version=1.0.0,text/plain;q=0.5")
     assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     said = {sample.name: sample.value for family in read_open(page.decode()) for sample in family.samples}
     plain = {name: rows[-1][1] for name, rows in samples(metrics, which).items()}
-    assert said == plain
+    when = "vllm:lora_requests_info"
+    assert said | {when: 0} == plain | {when: 0}
 
 
 def test_a_name_stands_in_one_place_of_a_table() -> None:
     for which in TABLES:
-        page = page_of(Metrics(), (which,), MODEL).render()[0].decode()
+        page = page_of(Metrics(), (which,), SERVED).render()[0].decode()
         names = re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)
         assert len(names) == len(set(names))
 

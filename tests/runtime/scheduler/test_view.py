@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from bench_top import BenchTop
 
-from ramet.ipc.control import MatchPrefix, ReadNode, Unwatch, Watch
+from ramet.ipc.control import HoldRequests, MatchPrefix, ReadNode, Unwatch, Watch
 from ramet.ipc.live import LiveState, NodeTokens, PrefixFound
 from ramet.ipc.messages import pack_ids
 from ramet.runtime.cache.watched import TreeWatch
@@ -90,6 +90,17 @@ def test_a_waiting_request_says_why():
     (row,) = seen.waiting
     assert row.uid == 2 and row.state == "waiting" and "--max-running-requests" in row.reason
     assert seen.num_waiting == 1 and seen.reasons == {"rows": 1, "grammar": 0}
+
+
+def test_a_request_that_waits_for_other_weights_is_told():
+    top = BenchTop()
+    top.control(HoldRequests, after_s=-1.0)
+    top.add(1, SHARED, 50)
+    top.turn()
+    (row,) = look(top).waiting
+    assert row.uid == 1 and "other weights" in row.reason
+    top.control(HoldRequests, after_s=None)
+    assert not any("other weights" in row.reason for row in look(top).waiting)
 
 
 def test_those_beyond_the_rows_are_counted_by_reason():

@@ -1,5 +1,7 @@
 """Adapters over HTTP: loading and unloading, their names in requests and in /v1/models, and what is refused."""
 
+import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,28 @@ def test_an_adapter_is_loaded_listed_used_and_unloaded(tmp_path: Path, prefix: s
         )
 
     served(check, served_model_name="x")
+
+
+def test_a_scrape_names_the_adapters_of_who_runs_and_of_who_waits(tmp_path: Path) -> None:
+    async def check(server: Served) -> None:
+        for name in ("a", "b", "c"):
+            await server.post(LOAD, {"lora_name": name, "lora_path": str(tmp_path)})
+        two = {"max_new_tokens": 2}
+        runs = asyncio.create_task(server.post(GENERATE, {"text": "b", "lora_path": "a", "sampling_params": two}))
+        await server.engine.saw(Generate)
+        server.engine.step()
+        waits = asyncio.create_task(server.post(GENERATE, {"text": "b", "lora_path": "c", "sampling_params": two}))
+        await server.engine.saw(Generate, 2)
+        async with server.http.get("/metrics") as reply:
+            page = await reply.text()
+        (line,) = re.findall(r"^vllm:lora_requests_info{(.*)} ", page, re.MULTILINE)
+        assert 'running_lora_adapters="a"' in line and 'waiting_lora_adapters="c"' in line
+        server.engine.step()
+        server.engine.step()
+        server.engine.step()
+        assert [(await each)[0] for each in (runs, waits)] == [200, 200]
+
+    served(check, auto=False, metrics_compat=["vllm"])
 
 
 CHOSEN = [

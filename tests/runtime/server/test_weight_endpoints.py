@@ -118,6 +118,40 @@ def test_a_pause_ends_the_wait_and_replies_say_at_which_token_the_version_change
     served(check, auto=False)
 
 
+TURNS = [{"role": "user", "content": "a"}]
+REPLIES: list[tuple[str, dict[str, Any], tuple[str | int, ...]]] = [  # where each says which versions drew its tokens
+    ("/v1/completions", {"prompt": "a", "max_tokens": 3}, ("choices", 0)),
+    ("/v1/chat/completions", {"messages": TURNS, "max_tokens": 3}, ("choices", 0)),
+    ("/v1/responses", {"input": "a", "max_output_tokens": 3}, ()),
+    ("/v1/messages", {"model": "ramet-bundled", "messages": TURNS, "max_tokens": 3}, ()),
+    ("/language/generate", {"prompt": ["a"], "sampling_params": {"max_new_tokens": 3}}, ("meta_info",)),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "place"), REPLIES)
+@pytest.mark.parametrize("changes", [True, False])
+def test_every_surface_says_at_which_token_the_version_changed(
+    path: str, body: dict[str, Any], place: tuple[str | int, ...], changes: bool
+) -> None:
+    async def check(server: Served) -> None:
+        running = asyncio.create_task(server.post(path, body))
+        await server.engine.saw(Generate)
+        server.engine.step()
+        assert (await server.post(PAUSE, {"mode": "in_place"}))[0] == 200
+        if changes:
+            assert await server.post(UPDATE, BODY) == (200, DONE)
+        server.engine.step()
+        server.engine.step()
+        status, reply = await running
+        assert status == 200
+        for key in place:
+            reply = reply[key]
+        spans = [{"version": "default", "start": 0, "end": 1}, {"version": "2", "start": 1, "end": 3}]
+        assert reply.get("weight_versions") == (spans if changes else None)
+
+    served(check, auto=False)
+
+
 def test_a_request_without_an_output_is_wholly_of_the_new_version() -> None:
     async def check(server: Served) -> None:
         await server.post(PAUSE, {"mode": "in_place"})

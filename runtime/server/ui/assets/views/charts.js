@@ -12,6 +12,7 @@ const SPANS = [["5 min", 300], ["15 min", 900], ["1 hour", 3600]];
 const LEAST = 60; // seconds that are shown of a server that has just started
 const HEIGHT = 170;
 const CLOCK = { hour: "2-digit", minute: "2-digit" };
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]; // seconds between two labels
 const minutes = new Intl.DateTimeFormat("en-GB", CLOCK);
 const seconds = new Intl.DateTimeFormat("en-GB", { ...CLOCK, second: "2-digit" });
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -22,20 +23,20 @@ const column = (name) => (known) => known[name];
 const curve = (title, values) => ({ title, values: typeof values === "string" ? column(values) : values });
 
 const CHARTS = [
-  { name: "Tokens per second", write: short, curves: [
+  { name: "Tokens per second", write: short, least: 1, curves: [
     curve("generated", "generated_per_s"), curve("prompts computed", "computed_per_s"), curve("prompts cached", "cached_per_s")] },
-  { name: "Requests", write: short, curves: [
+  { name: "Requests", write: short, least: 1, curves: [
     curve("running", "running"), curve("waiting", "waiting"), curve("tokens of a step", "batch_tokens")] },
   { name: "KV pool", write: percent, from: 0, to: 1, curves: [
     curve("held", ratio("used_tokens", "total_tokens")), curve("cached, evictable", ratio("evictable_tokens", "total_tokens"))] },
   { name: "Prefix cache", write: percent, from: 0, to: 1, curves: [curve("hit rate", ratio("cached_per_s", "prompt_per_s"))] },
-  { name: "Time to the first token", write: duration, curves: [
+  { name: "Time to the first token", write: duration, least: 0.001, curves: [
     curve("p50", "first_token_p50_s"), curve("p90", "first_token_p90_s"), curve("p99", "first_token_p99_s")] },
-  { name: "Time between tokens", write: duration, curves: [
+  { name: "Time between tokens", write: duration, least: 0.001, curves: [
     curve("p50", "gap_p50_s"), curve("p90", "gap_p90_s"), curve("p99", "gap_p99_s")] },
-  { name: "Phases of a step", write: (ms) => duration(ms === null ? null : ms / 1000), curves: [
+  { name: "Phases of a step", write: (ms) => duration(ms === null ? null : ms / 1000), least: 1, curves: [
     curve("plan", "plan_ms"), curve("forward", "forward_ms"), curve("sample", "sample_ms"), curve("results", "results_ms")] },
-  { name: "Evicted and retracted per second", write: short, curves: [
+  { name: "Evicted and retracted per second", write: short, least: 1, curves: [
     curve("tokens evicted", "evicted_per_s"), curve("requests retracted", "retracted_per_s")] },
 ];
 
@@ -129,8 +130,8 @@ function optionsOf(chart, place) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { show: false },
-    scales: { y: { range: (_, low, high) => [chart.from ?? Math.min(0, low ?? 0), chart.to ?? Math.max(high ?? 0, 1e-6) * 1.05] } },
-    axes: [{ ...axis, size: 28, space: 80, values: hours }, { ...axis, size: 62, values: (_, marks) => marks.map(chart.write) }],
+    scales: { y: { range: (_, low, high) => [chart.from ?? Math.min(0, low ?? 0), chart.to ?? Math.max(high ?? 0, chart.least) * 1.05] } },
+    axes: [{ ...axis, size: 28, space: 80, incrs: STEPS, values: hours }, { ...axis, size: 62, values: (_, marks) => marks.map(chart.write) }],
     series: [
       {},
       ...chart.curves.map((_, i) => ({ stroke: colour(`--curve${i}`), width: 1.5, points: { show: false }, spanGaps: false })),
