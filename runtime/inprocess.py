@@ -25,7 +25,7 @@ from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import EngineClosed, EngineFailed
 from ramet.runtime.log import LOGGER
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.chats import Chats

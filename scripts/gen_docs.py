@@ -28,9 +28,9 @@ from ramet.runtime.intake.calls import GenerateBody, SessionParams
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.intake.specs import Constraints
-from ramet.runtime.metrics import Metrics
-from ramet.runtime.metrics_compat.names import Served
-from ramet.runtime.metrics_compat.tables import TABLES as COMPAT
+from ramet.runtime.metrics.compat import TABLES as COMPAT
+from ramet.runtime.metrics.names import Served
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of

@@ -74,7 +74,7 @@ from ramet.runtime.engine_client.submission import (
 )
 from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 
 Answer = ControlReply | TokenizeReply | RenderReply | DetokenizeReply | PromptReply | ChoicesReply
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ramet.ipc.messages import Finish
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.times import SequenceTimes, Span
-from ramet.runtime.trace_context import TraceContext
+from ramet.runtime.engine_client.trace_context import TraceContext
 
 MAX_SEQUENCES = 32  # of one request whose stages are kept
 

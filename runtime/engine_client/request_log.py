@@ -20,8 +20,8 @@ from ramet.ipc.messages import FinishKind, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import log
 from ramet.runtime.config import ServeArgs
+from ramet.runtime.engine_client.log_lines import LineWriter, LoggerSink, RotatingFile, Sink, StdoutSink
 from ramet.runtime.engine_client.submission import Prompt, Sequence
-from ramet.runtime.log_lines import LineWriter, LoggerSink, RotatingFile, Sink, StdoutSink
 
 MAX_CUT = 2048  # characters of a text, or token ids
 LINE_BYTES = 1024  # that a line keeps beside its texts, about

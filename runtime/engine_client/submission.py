@@ -15,9 +15,9 @@ from ramet.ipc.messages import Contexts, Finish
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
+from ramet.runtime.engine_client.trace_context import CURRENT
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.trace_context import CURRENT
 
 T = TypeVar("T")
 WEIGHT_VERSION = "default"  # of the weights of the start

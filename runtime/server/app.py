@@ -11,6 +11,7 @@ from aiohttp import web
 from ramet.runtime import log
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.trace_context import SAMPLED
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.origins import HOST
 from ramet.runtime.server.http import access, exchange, problems
@@ -18,7 +19,6 @@ from ramet.runtime.server.http.access import Allowed
 from ramet.runtime.server.http.service import Access, Front, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
-from ramet.runtime.trace_context import SAMPLED
 
 CLIENT_GONE = 499
 

@@ -28,7 +28,7 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError, ConfigError, ServerError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.app import make_app
 from ramet.runtime.server.http.accepting import accepting, allowed_connections, raise_descriptor_limit
 from ramet.runtime.server.http.certificates import certificates_of

@@ -15,7 +15,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http.accepting import accepting
 from ramet.runtime.server.http.certificates import certificates_of
 from ramet.runtime.server.http.response_store import ResponseStore

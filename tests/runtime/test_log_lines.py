@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ramet.runtime.log_lines import MAX_WAITING, MAX_WAITING_BYTES, LineWriter, RotatingFile
+from ramet.runtime.engine_client.log_lines import MAX_WAITING, MAX_WAITING_BYTES, LineWriter, RotatingFile
 
 
 class Kept:

@@ -2,7 +2,7 @@
 
 from ramet.ipc.stats import Stats
 from ramet.ipc.times import SequenceTimes
-from ramet.runtime.metrics import DEVICE, Counter, Histogram, Metrics, Page
+from ramet.runtime.metrics.table import DEVICE, Counter, Histogram, Metrics, Page
 
 
 def test_a_weight_counts_an_observation_several_times() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ramet.runtime.trace_context import MAX_STATE, TraceContext, read
+from ramet.runtime.engine_client.trace_context import MAX_STATE, TraceContext, read
 
 TRACE, CALLER, OWN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7", "a" * 16
 

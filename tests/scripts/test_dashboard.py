@@ -9,7 +9,7 @@ import dashboard
 import pytest
 from dashboards import labels_of, names_of
 
-from ramet.runtime.metrics import Counter, Gauge, Histogram, Metrics
+from ramet.runtime.metrics.table import Counter, Gauge, Histogram, Metrics
 
 FILE = Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "dashboards" / "ramet.json"
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import ServerError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http.certificates import Certificates
 from ramet.runtime.server.http.connections import LINGER_S, Connection, Connections, Episode, closing_reply
 

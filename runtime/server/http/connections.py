@@ -30,7 +30,7 @@ from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.machine import return_free_memory
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http import exchange, problems
 
 MAX_TARGET = 8 << 10  # bytes of a request's path and query

@@ -18,12 +18,12 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from ramet.runtime.engine_client.trace_context import CURRENT, TraceContext, read
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, parse_object
 from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
-from ramet.runtime.trace_context import CURRENT, TraceContext, read
 
 T = TypeVar("T", bound=Struct)
 HEADER = "X-Request-Id"

@@ -12,14 +12,14 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.trace_context import TraceContext
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http.response_store import ResponseStore
 from ramet.runtime.server.http.session_tree import Sessions
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.text.pooling import Pooling
-from ramet.runtime.trace_context import TraceContext
 
 ANY_MODEL = "default"  # for clients that must send some name
 

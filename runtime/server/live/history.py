@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ramet.ipc.stats import Stats
 from ramet.runtime.long_list import Listed, listed
-from ramet.runtime.metrics import Histogram, Metrics
+from ramet.runtime.metrics.table import Histogram, Metrics
 
 SAMPLES = 3600
 INTERVAL_S = 1.0

@@ -22,8 +22,8 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
-from ramet.runtime.metrics_compat.names import Served
-from ramet.runtime.metrics_compat.tables import page_of
+from ramet.runtime.metrics.compat import page_of
+from ramet.runtime.metrics.names import Served
 from ramet.runtime.options import SECRET
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond

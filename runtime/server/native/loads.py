@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.metrics import PREFIX
+from ramet.runtime.metrics.table import PREFIX
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import respond
 from ramet.runtime.server.http.service import Service

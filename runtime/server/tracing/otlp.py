@@ -31,10 +31,10 @@ from opentelemetry.trace.span import TraceState
 
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.trace_context import SAMPLED, TraceContext
 from ramet.runtime.log import LOGGER
 from ramet.runtime.otlp_endpoint import GRPC, read_endpoint
 from ramet.runtime.server.tracing.spans import OPERATIONS, Served, SpanRecord, spans_of
-from ramet.runtime.trace_context import SAMPLED, TraceContext
 from ramet.version import __version__
 
 MAX_QUEUE = 4096  # spans, of which a request has about ten

@@ -13,7 +13,7 @@ from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.errors import RametError
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from tests.fakes.engine import LIMITS, FakeEngine, piece_at
 from tests.fakes.specs import make_spec
 

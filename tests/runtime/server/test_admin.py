@@ -10,7 +10,7 @@ from ramet.ipc.control import Control
 from ramet.ipc.messages import Abort, Generate, PeerDied
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
-from ramet.runtime.metrics import Metrics, Page
+from ramet.runtime.metrics.table import Metrics, Page
 from ramet.runtime.server.native import admin
 from ramet.runtime.server.routes import ROUTES
 from ramet.version import __version__

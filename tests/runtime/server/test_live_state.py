@@ -15,7 +15,7 @@ from ramet.ipc.control import MatchPrefix, Unwatch, Watch
 from ramet.ipc.live import NodeRow, SequenceRow
 from ramet.ipc.messages import Detokenize, PeerDied, Tokenize
 from ramet.ipc.stats import Stats
-from ramet.runtime.metrics import Metrics
+from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.live import feed
 from ramet.runtime.server.live.history import COLUMNS, SAMPLES, History, quantile
 from tests.fakes.engine import live_state

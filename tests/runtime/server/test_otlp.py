@@ -8,10 +8,10 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from ramet.runtime.engine_client.trace_context import TraceContext
 from ramet.runtime.server.tracing import otlp
 from ramet.runtime.server.tracing.otlp import BATCH, BETWEEN_LINES_S, MAX_QUEUE, OtlpTraces, Seldom
 from ramet.runtime.server.tracing.spans import Served
-from ramet.runtime.trace_context import TraceContext
 from tests.fakes.manual_clock import ManualClock
 
 NAMES = Served("the model", "127.0.0.1", 30000)

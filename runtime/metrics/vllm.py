@@ -4,9 +4,9 @@ import time
 
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.stats import STEP_BOUNDS, WaitKind
-from ramet.runtime import metric_buckets as buckets
-from ramet.runtime.metrics import DEVICE, Metrics
-from ramet.runtime.metrics_compat.names import Level, Names, Row, Served, Spread, Total, Values, one
+from ramet.runtime.metrics import buckets
+from ramet.runtime.metrics.names import Level, Names, Row, Served, Spread, Total, Values, one
+from ramet.runtime.metrics.table import DEVICE, Metrics
 
 PREFIX = "vllm:"
 DEFERRED = (WaitKind.PREFIX, WaitKind.CONTEXTS)  # there is room for who waits for these

@@ -1,8 +1,8 @@
 """SGLang's names. Those that end as ours do are ours, with its labels and its buckets."""
 
-from ramet.runtime import metric_buckets as buckets
-from ramet.runtime.metrics import Counter, Gauge, Histogram, Metrics
-from ramet.runtime.metrics_compat.names import Level, Names, Row, Served, Spread, Total, one
+from ramet.runtime.metrics import buckets
+from ramet.runtime.metrics.names import Level, Names, Row, Served, Spread, Total, one
+from ramet.runtime.metrics.table import Counter, Gauge, Histogram, Metrics
 
 PREFIX = "sglang:"
 BOUNDS = {

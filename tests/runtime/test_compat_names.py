@@ -15,9 +15,9 @@ from ramet.ipc.stats import STEP_BOUNDS, Stats, WaitKind
 from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.metrics import DEVICE, OPEN_METRICS, Metrics
-from ramet.runtime.metrics_compat.names import Served
-from ramet.runtime.metrics_compat.tables import TABLES, page_of
+from ramet.runtime.metrics.compat import TABLES, page_of
+from ramet.runtime.metrics.names import Served
+from ramet.runtime.metrics.table import DEVICE, OPEN_METRICS, Metrics
 
 MODEL = 'a "quoted" model'
 SERVED = Served(MODEL, 16, 50, 8, frozenset({"b", "a"}), frozenset({"c"}))
@@ -172,7 +172,7 @@ def test_a_name_stands_in_one_place_of_a_table() -> None:
 
 
 def test_every_wait_reason_is_in_the_docs() -> None:
-    page = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text()
     assert re.findall(r"^\| `([a-z_]+)` \| (?!counter|gauge|histogram)", page, re.MULTILINE) == [
         k.value for k in WaitKind
     ]

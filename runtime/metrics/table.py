@@ -1,7 +1,7 @@
 """Every number a server publishes: its name, meaning and unit, once. `ramet:` is the prefix of each.
 
 Decides names, help texts and buckets, and how they are rendered for Prometheus; the scheduler's counters come from
-ramet/ipc/stats.py. What other servers call these numbers is in metrics_compat/. Knows no HTTP.
+ramet/ipc/stats.py. What other servers call these numbers is in the modules beside it. Knows no HTTP.
 One process owns one `Metrics`. Adding to a number is a plain attribute update, so that a token costs nothing; the
 Prometheus library is only called for a request of /metrics.
 """
@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from ramet.ipc.stats import STEP_BOUNDS, MetricKind, Stats, WaitKind, metrics_of_stats
 from ramet.ipc.stats import Metric as SchedulerMetric
 from ramet.ipc.times import SequenceTimes
-from ramet.runtime import metric_buckets as buckets
+from ramet.runtime.metrics import buckets
 
 PREFIX = "ramet:"
 OPEN_METRICS = "application/openmetrics-text"

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from ramet.runtime.metrics import Metrics, Page
-from ramet.runtime.metrics_compat import sglang, vllm
-from ramet.runtime.metrics_compat.names import Served
+from ramet.runtime.metrics import sglang, vllm
+from ramet.runtime.metrics.names import Served
+from ramet.runtime.metrics.table import Metrics, Page
 
 TABLES = {"sglang": sglang.table, "vllm": vllm.table}
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ramet.runtime.metric_buckets import Bounds
-from ramet.runtime.metrics import Histogram, Metrics
+from ramet.runtime.metrics.buckets import Bounds
+from ramet.runtime.metrics.table import Histogram, Metrics
 
 Values = Mapping[tuple[str, ...], float]
 
