@@ -17,6 +17,7 @@ SAME = (
     *BOUNDS, "num_requests", "num_aborted_requests", "prompt_tokens", "cached_tokens", "generation_tokens",
     "num_retracted_requests", "evicted_tokens", "num_running_reqs", "num_queue_reqs", "num_used_tokens",
     "max_total_num_tokens", "gen_throughput", "num_grammar_queue_reqs", "token_usage", "cache_hit_rate",
+    "num_streaming_sessions", "streaming_session_held_tokens",
 )  # fmt: skip
 
 

@@ -142,6 +142,12 @@ class Metrics(Collector):
             "share of prompt tokens that were found in the prefix cache, of the sequences that started last: "
             "within the second in which any did",
         )
+        self.sessions = Gauge("num_sessions", "sessions that are open, streaming ones among them")
+        self.session_tokens = Gauge("session_tokens", "tokens that sessions keep")
+        self.streaming_sessions = Gauge("num_streaming_sessions", "streaming sessions that are open")
+        self.streaming_tokens = Gauge(
+            "streaming_session_held_tokens", "tokens of streaming sessions that the prefix cache was asked to keep"
+        )
         self.first_token_s = Histogram(
             "time_to_first_token_seconds", "from the arrival of a request to its first token", *buckets.FIRST_TOKEN
         )

@@ -15,6 +15,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
+from ramet.runtime.metrics.table import Metrics
 
 ID_BYTES = 4  # of a token id
 MAX_SESSIONS = 4096
@@ -110,6 +111,14 @@ class Sessions:
         self.by_id: dict[str, Session] = {}
         self.num_bytes = 0
         self.bos: bytes | None = None  # the token that the tokenizer puts before a text; None: nobody has looked yet
+
+    def count(self, metrics: Metrics) -> None:
+        """How many there are, and what they keep."""
+        streaming = [each for each in self.by_id.values() if each.streaming]
+        metrics.sessions.set(len(self.by_id))
+        metrics.session_tokens.set(self.num_bytes // ID_BYTES)
+        metrics.streaming_sessions.set(len(streaming))
+        metrics.streaming_tokens.set(sum(len(each.held.ids or b"") for each in streaming if each.held) // ID_BYTES)
 
     def open(self, session_id: str, timeout_s: float, now_s: float, *, streaming: bool = False) -> Session:
         if session_id in self.by_id:

@@ -137,6 +137,7 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
     num_pages = service.client.limits.max_total_tokens // page_size
     adapters = args.adapters.max_loras_per_batch, *service.client.adapters_in_use()
     served = Served(args.model_name, page_size, num_pages, *adapters)
+    service.sessions.count(service.metrics)
     page = page_of(service.metrics, args.serve.metrics_compat, served)
     body, content_type = page.render(",".join(request.headers.getall("Accept", [])))
     return web.Response(body=body, headers={"Content-Type": content_type})

@@ -12,6 +12,7 @@ from aiohttp import web
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import asdict
 
+from ramet.ipc.control import MemoryTag
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.metrics.table import PREFIX
@@ -27,7 +28,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MemoryLoad(Reply, frozen=True, kw_only=True):
-    """`graph_gb`: what prepared steps hold is not counted."""
+    """0 while it is released. `graph_gb`: what prepared steps hold is not counted."""
 
     weight_gb: float
     kv_cache_gb: float
@@ -149,8 +150,9 @@ def _load(service: Service, sections: set[str]) -> Load:
 
 
 def _memory(service: Service) -> MemoryLoad:
-    resolved = _resolved(service)
-    weights, pool = (_gb(resolved.get(name, 0)) for name in ("weight_bytes", "kv_pool_bytes"))
+    resolved, released = _resolved(service), service.client.pauses.released
+    sizes = ((MemoryTag.WEIGHTS, "weight_bytes"), (MemoryTag.KV_CACHE, "kv_pool_bytes"))
+    weights, pool = (0.0 if tag in released else _gb(resolved.get(name, 0)) for tag, name in sizes)
     return MemoryLoad(weight_gb=weights, kv_cache_gb=pool, token_capacity=service.client.limits.max_total_tokens)
 
 

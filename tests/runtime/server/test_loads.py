@@ -48,6 +48,17 @@ def test_the_numbers_are_those_the_scheduler_said_last() -> None:
     served(check, limits=KNOWN)
 
 
+def test_memory_that_is_released_is_not_counted() -> None:
+    async def check(server: Served) -> None:
+        assert (await server.post("/release_memory_occupation", {"tags": ["weights"]}))[0] == 200
+        memory = (await load_of(server))["memory"]
+        assert (memory["weight_gb"], memory["kv_cache_gb"]) == (0.0, 0.5)
+        assert (await server.post("/resume_memory_occupation", {}))[0] == 200
+        assert (await load_of(server))["memory"]["weight_gb"] == 1.0
+
+    served(check, limits=KNOWN)
+
+
 def test_a_load_is_dated_by_what_the_scheduler_said() -> None:
     async def check(server: Served) -> None:
         before = (await load_of(server))["timestamp"]

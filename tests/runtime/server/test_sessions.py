@@ -1,6 +1,7 @@
 """Sessions over HTTP: what is opened and closed, what the engine is sent for a turn, and what is refused by name."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -233,6 +234,24 @@ class TestStreamingSessions:
             async with server.http.get("/metrics") as response:
                 metrics = await response.text()
             assert "ramet:num_requests_total 1.0" in metrics and "ramet:prompt_tokens_total 2.0" in metrics
+
+        served(check, enable_streaming_session=True)
+
+    def test_a_scrape_counts_sessions_and_what_they_keep(self) -> None:
+        async def check(server: Served) -> None:
+            await turn(server, await opened(server), "abc")  # and an output of 2
+            session = await opened(server, streaming=True)
+            await turn(server, session, "ab")
+
+            async def numbers() -> list[str]:
+                async with server.http.get("/metrics") as response:
+                    page = await response.text()
+                ours = r"^ramet:(num_sessions|session_tokens|num_streaming_sessions|streaming_session_held_tokens) (.*)"
+                return [value for _, value in re.findall(ours, page, re.MULTILINE)]
+
+            assert await numbers() == ["2.0", "9.0", "1.0", "4.0"]
+            await close(server, session)
+            assert await numbers() == ["1.0", "5.0", "0.0", "0.0"]
 
         served(check, enable_streaming_session=True)
 
