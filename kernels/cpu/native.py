@@ -7,7 +7,7 @@ Python: the CPU's form of a CUDA graph. What its calls read and write stays wher
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from ctypes import Structure, addressof, c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import Structure, addressof, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import partial
 from typing import Any
 
@@ -80,7 +80,7 @@ def native(library: ctypes.CDLL, name: str, kinds: str) -> Native:
 class Calls(Structure):
     """Field for field the struct of replay.cpp."""
 
-    _fields_ = (("calls", c_void_p), ("num", c_int64))
+    _fields_ = (("calls", c_void_p), ("num", c_int64), ("took_s", c_double))
 
 
 class Tape:
@@ -134,9 +134,14 @@ class Replay:
     def __init__(self, library: ctypes.CDLL, tapes: Sequence[Tape], threads: int) -> None:
         calls = [call for tape in tapes for call in tape.calls]
         array = (Call * len(calls))(*calls)
-        listed = Calls(addressof(array), len(calls))
-        self._kept = tapes, array, listed
+        listed = self._listed = Calls(addressof(array), len(calls), 0.0)
+        self._kept = tapes, array
         replay: Any = native(library, "replay", "pi")
         replay.restype = c_int64
         self.begin: Callable[[], int] = partial(replay, addressof(listed), threads)
         self.join: Callable[[int], None] = native(library, "join", "n")
+
+    @property
+    def took_s(self) -> float:
+        """From the first call to the last, when it ran last."""
+        return float(self._listed.took_s)

@@ -1,6 +1,8 @@
 // Runs a list of calls: one step of a model, whatever Python does meanwhile.
 #include "replay.h"
 
+#include <chrono>
+
 #include "pool.h"
 
 namespace {
@@ -13,11 +15,14 @@ struct Call {
 struct Calls {
     const Call *calls;
     int64_t num;
+    double took_s;  // written when they have run
 };
 
 void run(void *context) {
-    const Calls *const list = static_cast<Calls *>(context);
+    Calls *const list = static_cast<Calls *>(context);
+    const auto started = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < list->num; i++) list->calls[i].run(list->calls[i].words);
+    list->took_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
 }
 
 }  // namespace

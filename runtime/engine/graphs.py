@@ -79,6 +79,7 @@ class Replay:
     gives: tuple[tuple[Tensor, Tensor], ...]  # (on the host, on the device)
     copies: Copies
     ended: torch.cuda.Event
+    took_s: None = None
 
     def begin(self) -> int:
         self.copies.precede()  # what it draws is written where what was drawn before is copied from

@@ -261,17 +261,19 @@ class ModelRunner(LoadedModel):
             return self._queued(batch, prepared)
         if self._launched is not None and not (prepared and self._launched.draws_itself and _is_apart(batch)):
             self._launched.end()
+        started = time.perf_counter()
         begun = self._begin(batch) if prepared else None
-        compute = self._computed if begun is None else partial(self._replayed, begun, time.perf_counter())
+        compute = self._computed if begun is None else partial(self._replayed, begun, started)
         self._launched = Deferred(partial(compute, batch), begun)
         return self._launched
 
     def _queued(self, batch: Batch, prepared: bool) -> Pending:
         """A step that a GPU computes behind those before it."""
+        started = time.perf_counter()
         begun = self._begin(batch) if prepared else None
         if begun is not None and begun.draws:
-            return Deferred(partial(self._replayed, begun, time.perf_counter(), batch), begun)
-        queued = self._computed(batch) if begun is None else self._replayed(begun, time.perf_counter(), batch)
+            return Deferred(partial(self._replayed, begun, started, batch), begun)
+        queued = self._computed(batch) if begun is None else self._replayed(begun, started, batch)
         return Done(queued) if isinstance(queued, StepResult) else queued
 
     def close(self) -> None:
@@ -332,13 +334,12 @@ class ModelRunner(LoadedModel):
 
     @torch.inference_mode()
     def _replayed(self, begun: Begun, started: float, batch: Batch) -> StepResult | Launched:
-        phases = {"forward": 0.0, "sample": 0.0}
+        """`started`: when it was handed to the device."""
         if not begun.draws:
             logits = begun.logits()
-            phases["forward"] = time.perf_counter() - started
-            return self._drawing(batch, logits, (), (), phases)
+            return self._drawing(batch, logits, (), (), _phases(begun, started))
         tokens, finite = begun.drawn()
-        phases["forward"] = time.perf_counter() - started
+        phases = _phases(begun, started)
         broken = () if finite.all() else tuple(np.flatnonzero(~finite).tolist())
         return StepResult(tokens, broken, phases=phases)
 
@@ -487,6 +488,11 @@ class ModelRunner(LoadedModel):
         """One extend and one decode step in the padding row, so that the first request pays for no first call."""
         for start, num_new in ((0, 2), (2, 1)):
             self.launch(padding_batch(start, num_new)).result()
+
+
+def _phases(begun: Begun, started: float) -> dict[str, float]:
+    """Seconds of a prepared step, a draw of its own among them: the device's, or the host's since it was launched."""
+    return {"forward": time.perf_counter() - started if begun.took_s is None else begun.took_s, "sample": 0.0}
 
 
 def _is_plain(columns: SamplingColumns) -> bool:

@@ -192,9 +192,9 @@ class Submission:
     """The sequences of one request, prompt-major. Read by one caller only.
 
     A failure of one sequence ends the request. In a batch it ends that sequence alone, whose finish says why; but the
-    prompts of a batch are refused together, before any of them runs. A `probe` of the server's health is never refused
-    for the queue, and is counted and logged nowhere. `max_numbers`: how many log-probabilities and numbers of hidden
-    states its reply may hold.
+    prompts of a batch are refused together, before any of them runs. A `probe` of the server itself is never refused
+    for the queue, and is counted, logged and traced nowhere. `max_numbers`: how many log-probabilities and numbers of
+    hidden states its reply may hold.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Submission:
         self.timer: asyncio.TimerHandle | None = None
         self.aborted = False  # an Abort of its sequences was sent
         self.trace = CURRENT.get()  # None: no server's
-        self.recording = RECORDING.get()
+        self.recording = None if probe else RECORDING.get()
         self._num_held, self._max_numbers = 0, max_numbers
         self._is_whole = False
         self._waiter: asyncio.Future[None] | None = None

@@ -128,7 +128,10 @@ def test_norm_of_heads_without_a_weight(ops: CpuOps, dtype: torch.dtype) -> None
 def test_gelu_of_one_by_a_part_of_another(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int, tanh: bool) -> None:
     gate, beside = random(tokens, size, dtype=dtype) * 3, random(tokens, 3 * size, dtype=dtype)
     up = beside[:, size : 2 * size]
-    assert_alike(ops.gelu_by(gate, up, tanh), reference.gelu_by(gate, up, tanh))
+    got, want = ops.gelu_by(gate, up, tanh).float(), reference.gelu_by(gate, up, tanh).float()
+    # far below 0 the two parts of gelu cancel, so what is lost is a share of what it is made of
+    made_of = (gate.float() * up.float()).abs()
+    assert ((got - want).abs() <= TOLERANCE[dtype] * (1 + made_of)).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -28,7 +28,7 @@ def receiver() -> Iterator[OtlpReceiver]:
 def live(receiver: OtlpReceiver) -> Iterator[Live]:
     with Live(
         device="cpu", log_level="warning", max_total_tokens=20000, chunked_prefill_size=16,
-        otlp_traces_endpoint=receiver.url,
+        otlp_traces_endpoint=receiver.url, enable_streaming_session=True,
     ) as one:  # fmt: skip
         yield one
 
@@ -86,6 +86,20 @@ def test_chunks_hold_the_whole_prompt(spans: list[Span]) -> None:
 
 def test_no_text_is_sent(spans: list[Span]) -> None:
     assert b"story" not in b"".join(span.SerializeToString() for span in spans)
+
+
+def test_what_a_streaming_session_holds_is_no_part_of_its_turns(receiver: OtlpReceiver, live: Live) -> None:
+    requests.post(live.url + "/open_session", json={"session_id": "s", "streaming": True}, timeout=10)
+    body = {"text": "Once", "sampling_params": {"max_new_tokens": 3}, "session_params": {"id": "s"}}
+    for number in range(2):
+        trace = f"{number + 7:032x}"
+        headers = {"traceparent": f"00-{trace}-{CALLER}-01"}
+        assert requests.post(live.url + "/generate", json=body, headers=headers, timeout=60).status_code == 200
+        spans = receiver.trace(trace)
+        assert attributes_of(root(spans))["ramet.request.sequences"] == 1
+        assert sum(span.name == "queue" for span in spans) == 1
+    requests.post(live.url + "/close_session", json={"session_id": "s"}, timeout=10)
+    assert requests.get(live.url + "/health", timeout=10).status_code == 200
 
 
 def test_a_base_address_gets_the_path_and_the_service_its_name(receiver: OtlpReceiver, spans: list[Span]) -> None:

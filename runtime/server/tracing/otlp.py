@@ -67,7 +67,7 @@ class OtlpTraces:
         asked = self._sampler.should_sample(within, int(trace.trace_id, 16), OPERATIONS[path], SpanKind.SERVER)
         if asked.decision is not Decision.RECORD_AND_SAMPLE:
             return None
-        recording = Recording(trace._replace(flags=trace.flags | SAMPLED), path, start_s, self._send)
+        recording = Recording(trace._replace(flags=trace.flags | SAMPLED), path, start_s, self._done)
         self._open.add(recording)
         return recording
 
@@ -75,13 +75,20 @@ class OtlpTraces:
         """Sends what is left, for FLUSH_WITHIN_S at most."""
         for recording in list(self._open):
             if recording.outcome is not None:  # the last messages of its sequences did not come
-                self._send(recording)
+                self._done(recording)
         flushing = threading.Thread(target=self._processor.shutdown, daemon=True)
         flushing.start()
         flushing.join(FLUSH_WITHIN_S)
 
-    def _send(self, recording: Recording) -> None:
+    def _done(self, recording: Recording) -> None:
+        """Called among the engine's messages, where an error would end the server and everybody's requests."""
         self._open.discard(recording)
+        try:
+            self._send(recording)
+        except Exception:  # noqa: BLE001  a bug in what is told of a request ends no request
+            LOGGER.exception("a trace of %s is not sent", recording.path)
+
+    def _send(self, recording: Recording) -> None:
         trace, state = recording.trace, _state(recording.trace)
         offset_ns = time.time_ns() - time.monotonic_ns()  # one for all spans, which stay nested
         contexts: list[SpanContext] = []

@@ -69,7 +69,7 @@ def spans_of(recording: Recording, served: Served) -> list[SpanRecord]:
     assert outcome is not None, "a request that has not ended"
     spans = [_own(recording, outcome, served)]
     _add_intake(spans, recording, outcome)
-    for ended in sorted(recording.sequences):
+    for ended in sorted(recording.sequences, key=lambda each: (each.number, each.sample)):
         _add_stages(spans, ended, len(recording.sequences) > 1)
     return spans
 

@@ -1,6 +1,7 @@
 """Prepared decode steps: what is replayed is what is computed, padded or not, and what cannot be replayed says so."""
 
 import logging
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -189,6 +190,18 @@ def test_a_step_that_is_not_prepared_is_computed_when_it_is_asked_for(both: tupl
     following = replayed.runner.launch(replayed.decoding(5, 3))  # which asks for the one before
     assert np.array_equal(computed.result().tokens, plain.runner.launch(batches[1]).result().tokens)
     assert np.array_equal(following.result().tokens, plain.runner.launch(plain.decoding(5, 3)).result().tokens)
+
+
+def test_a_replayed_step_says_how_long_it_was_computed_whenever_it_is_asked_for(both: tuple[Rows, Rows]) -> None:
+    runner, wholes, told = both[0].runner, [], []
+    for _ in range(21):
+        started = time.perf_counter()
+        runner.launch(both[0].decoding(24)).result()
+        wholes.append(time.perf_counter() - started)
+        launched = runner.launch(both[0].decoding(24))
+        time.sleep(0.05)
+        told.append(launched.result().phases["forward"])
+    assert 0.2 < sorted(told)[10] / sorted(wholes)[10] < 2
 
 
 def test_closing_waits_for_the_step_that_runs(both: tuple[Rows, Rows]) -> None:

@@ -57,6 +57,19 @@ def test_the_end_waits_for_a_stuck_receiver_no_longer_than_its_bound(monkeypatch
     stuck.released.set()
 
 
+def test_a_trace_that_cannot_be_made_is_logged_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("no such times")
+
+    monkeypatch.setattr(otlp, "spans_of", fail)
+    traces = OtlpTraces(Stuck(), NAMES, 1.0)
+    with caplog.at_level("ERROR", logger="ramet"):
+        end_requests(traces, 1)
+    assert "a trace of /generate is not sent" in caplog.text and "no such times" in caplog.text
+
+
 def test_the_sdk_says_something_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock(100.0)
     handler = Seldom(clock)
