@@ -16,7 +16,7 @@ struct Rule {
     float scale;
     int32_t window;      // keys that a query sees, its own included; 0: all before it
     float softcap;       // scaled scores s become softcap * tanh(s / softcap); 0: they stay
-    const float *sinks;  // [H] scores that take their part of the weights and have no value, or null
+    const float *sinks = nullptr;  // [H] scores that take their part of the weights and have no value, or null
 };
 
 namespace attention {
