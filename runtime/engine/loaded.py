@@ -78,7 +78,8 @@ class LoadedModel:
         if self.device.type == "cpu":
             torch.set_num_threads(self._threads)
         with phase(report, "weights"):
-            self._model, self._keep_weights = load_model(args, self.shape, self.dtype, self.device, self._kernels)
+            of_model = args, self.shape, self.dtype, self.device, self._kernels
+            self._model, self._keep_weights = load_model(*of_model, mapped=True)
             self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
         with phase(report, "kv pool"):
             self._place_memory(args)

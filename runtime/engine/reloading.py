@@ -68,7 +68,7 @@ class WeightReader:
             )
         on_gpu = self._device.type != "cpu"
         device, ops = (torch.device("cpu"), reference) if on_gpu else (self._device, self._ops)
-        model, _ = load_model(args, self._shape, self._dtype, device, ops)
+        model, _ = load_model(args, self._shape, self._dtype, device, ops, mapped=False)
         return ReadWeights(args, model, load_heads(folder, self._shape, dummy_seed(args)))
 
     def place(self, read: ReadWeights) -> None:

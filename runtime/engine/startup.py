@@ -199,11 +199,12 @@ def dummy_seed(args: Args) -> int | None:
 
 
 def load_model(
-    args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops
+    args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops, *, mapped: bool
 ) -> tuple[CausalModel, Callable[[], None] | None]:
     """From the weights that an earlier start has packed and kept, or from the checkpoint; and then what keeps them.
 
-    None: they are kept already, or are not to be.
+    None: they are kept already, or are not to be. `mapped`: nothing is served yet that a file which becomes shorter
+    could end.
     """
     if shape.of_transformers:
         return _load_of_transformers(args, shape, dtype, device, ops), None
@@ -214,11 +215,13 @@ def load_model(
         if kept.fill(model):
             log.info("weights as an earlier start has packed them: %s", kept.path)
             return model, None
-    model = _load_and_pack(args, shape, dtype, device, ops)
+    model = _load_and_pack(args, shape, dtype, device, ops, mapped)
     return model, None if kept is None else kept.writing(model)
 
 
-def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops) -> Decoder:
+def _load_and_pack(
+    args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops, mapped: bool
+) -> Decoder:
     """Built without initialisation, then filled; packed last, so that the plain weights are gone when it returns.
 
     Files that do not fit are an error before memory is taken.
@@ -234,7 +237,7 @@ def _load_and_pack(args: Args, shape: ModelShape, dtype: torch.dtype, device: to
     if seed is not None:
         fill_random(model, seed)
     else:
-        load_weights(model, args.model_folder, words_packer(ops))
+        load_weights(model, args.model_folder, words_packer(ops), mapped=mapped)
         if shape.quantization is not None and shape.quantization.kept is not None:
             form = FORMS[None]  # what the checkpoint has plain stays so
     model.derive()
@@ -248,7 +251,7 @@ def _load_of_transformers(
     from ramet.runtime.models.transformers.build import loaded_model  # loads transformers
 
     is_random = args.model.load_format == "dummy"
-    source = (args.schedule.random_seed or 0) if is_random else opened(args.model_folder).tensors(dtype)
+    source = (args.schedule.random_seed or 0) if is_random else opened(args.model_folder, mapped=True).tensors(dtype)
     model = loaded_model(shape, dtype, device, ops, source)
     pack_model(model, form_of(args.model.quantization, shape.quantization), ops)
     model.check()

@@ -4,16 +4,17 @@ Every length is compared with the file before it is used, so a file that is cut 
 memory. Tensors are not read here: `places` says where they are.
 """
 
-import mmap
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.file_bytes import FileBytes, Stamp
 
 MAGIC, VERSIONS, SUFFIX = b"GGUF", (2, 3), ".gguf"
 MAX_DIMS, USUAL_ALIGNMENT = 4, 32
@@ -43,20 +44,37 @@ class Place:
     def type_name(self) -> str:
         return TYPES[self.type][0]
 
+    def part(self, index: int) -> "Place":
+        """Of the first dimension."""
+        size = self.num_bytes // self.shape[0]
+        return replace(self, shape=self.shape[1:], start=self.start + index * size, num_bytes=size)
+
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
     path: Path
+    stamp: Stamp
     metadata: Mapping[str, Any]
     places: Mapping[str, Place]
 
 
 def read_header(path: Path) -> GgufHeader:
     """Raises ConfigError."""
+    with _named(path), FileBytes(path) as data:
+        return GgufHeader(path, data.stamp, *_Reader(data).read())
+
+
+@contextmanager
+def open_again(header: GgufHeader, *, mapped: bool = False) -> Iterator[FileBytes]:
+    """Raises ConfigError."""
+    with _named(header.path), FileBytes(header.path, mapped=mapped, stamp=header.stamp) as data:
+        yield data
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            reader = _Reader(data)
-            return GgufHeader(path, *reader.read())
+        yield
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is not a readable GGUF file: {error}") from error
 
@@ -64,13 +82,12 @@ def read_header(path: Path) -> GgufHeader:
 class _Reader:
     """Every method raises ValueError."""
 
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 0
+    def __init__(self, data: FileBytes) -> None:
+        self._file, self._size, self._at = data.file, data.num_bytes, 0
 
     def read(self) -> tuple[dict[str, Any], dict[str, Place]]:
-        if self._data[:4] != MAGIC:
+        if self._size < len(MAGIC) or self._bytes(len(MAGIC)) != MAGIC:
             raise ValueError("it does not begin with GGUF")
-        self._at = 4
         version = self._scalar("I")
         if version not in VERSIONS:
             raise ValueError(f"its version is {version}, must be {' or '.join(map(str, VERSIONS))} (little-endian)")
@@ -96,8 +113,8 @@ class _Reader:
             if relative.start % alignment or place.start < end:
                 raise ValueError(f"tensor {name} begins at byte {place.start}, inside of {last or 'its header'}")
             end, last = place.start + place.num_bytes, name
-            if end > len(self._data):
-                raise ValueError(f"tensor {name} ends at byte {end}, but the file has {len(self._data)}: it is cut off")
+            if end > self._size:
+                raise ValueError(f"tensor {name} ends at byte {end}, but the file has {self._size}: it is cut off")
             places[name] = place
         return places
 
@@ -139,18 +156,19 @@ class _Reader:
         return self._scalars(code, 1)[0]
 
     def _scalars(self, code: str, num: int) -> tuple[Any, ...]:
-        self._require(struct.calcsize(code) * num)
-        values = struct.unpack_from(f"<{num}{code}", self._data, self._at)
-        self._at += struct.calcsize(code) * num
-        return values
+        return struct.unpack(f"<{num}{code}", self._bytes(struct.calcsize(code) * num))
 
     def _string(self) -> str:
-        num = self._scalar("Q")
+        return self._bytes(self._scalar("Q")).decode("utf-8", errors="strict")
+
+    def _bytes(self, num: int) -> bytes:
         self._require(num)
-        text = self._data[self._at : self._at + num]
         self._at += num
-        return text.decode("utf-8", errors="strict")
+        found = self._file.read(num)
+        if len(found) != num:
+            raise ValueError("it became shorter while it was read")
+        return found
 
     def _require(self, num_bytes: int) -> None:
-        if num_bytes > len(self._data) - self._at:
-            raise ValueError(f"it ends in its header, at byte {len(self._data)}: it is cut off")
+        if num_bytes > self._size - self._at:
+            raise ValueError(f"it ends in its header, at byte {self._size}: it is cut off")

@@ -1,4 +1,4 @@
-"""Numbers of a GGUF file, mapped: rows of a tensor as they lie there, or as float32. Knows no model.
+"""Numbers of a GGUF file: rows of a tensor as they lie there, or as float32. Knows no model.
 
 Blocks of few bits are widened by the `gguf` package of llama.cpp, which is imported where a file has some.
 """
@@ -8,30 +8,26 @@ from typing import Any
 import numpy as np
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.gguf.file import TYPES, GgufHeader, Place
+from ramet.runtime.file_bytes import FileBytes
+from ramet.runtime.gguf.file import TYPES, GgufHeader, Place, open_again
 
 PLAIN: dict[str, np.dtype[Any]] = {  # BF16: its bits
     "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"),
 }  # fmt: skip
 
 
-def mapped(header: GgufHeader) -> np.ndarray[Any, Any]:
-    """All bytes of the file; what is written to them would stay in this process."""
-    return np.memmap(header.path, np.uint8, "c")
-
-
-def plain_rows(data: np.ndarray[Any, Any], place: Place) -> np.ndarray[Any, Any] | None:
-    """[..., N] in the dtype of PLAIN, not copied; None: the numbers are in blocks."""
+def plain_rows(data: FileBytes, place: Place) -> np.ndarray[Any, Any] | None:
+    """[..., N] in the dtype of PLAIN; None: the numbers are in blocks."""
     if place.type_name not in PLAIN:
         return None
-    return np.ndarray(place.shape, PLAIN[place.type_name], data, place.start)
+    return data.take(place.start, place.num_bytes).view(PLAIN[place.type_name]).reshape(place.shape)
 
 
-def block_rows(data: np.ndarray[Any, Any], place: Place) -> np.ndarray[Any, Any]:
-    """[..., bytes of a row], not copied."""
+def block_rows(data: FileBytes, place: Place) -> np.ndarray[Any, Any]:
+    """[..., bytes of a row]"""
     _, of_block, bytes_of_block = TYPES[place.type]
     shape = (*place.shape[:-1], place.shape[-1] // of_block * bytes_of_block)
-    return data[place.start : place.start + place.num_bytes].reshape(shape)
+    return data.take(place.start, place.num_bytes).reshape(shape)
 
 
 def widened(rows: np.ndarray[Any, Any], kind: int) -> np.ndarray[Any, Any]:
@@ -51,6 +47,7 @@ def read_floats(header: GgufHeader, name: str) -> list[float]:
     place = header.places.get(name)
     if place is None or place.type_name != "F32":
         raise ConfigError(f"{header.path}: tensor {name} must be there, in F32")
-    rows = plain_rows(mapped(header), place)
+    with open_again(header) as data:
+        rows = plain_rows(data, place)
     assert rows is not None, "F32 is plain"
     return [float(value) for value in rows.ravel()]

@@ -7,16 +7,15 @@ asks what is not built is named. A, B: the two factors of a low-rank change. N i
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ramet.kernels.reference_adapters import Change, Changes, LowRank, Whole
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.lora.config import AdapterConfig, read_config
 from ramet.runtime.lora.targets import Target, Targets
+from ramet.runtime.weights.safetensors_file import SafetensorsFile, open_safetensors
 from ramet.runtime.weights.sound import check_dtype, copy_weights
 
 FILE, PICKLE = "adapter_model.safetensors", "adapter_model.bin"
@@ -83,8 +82,9 @@ class _Module:
     """What the file has of one module of the checkpoint."""
 
     target: Target
-    tensors: dict[str, Tensor] = field(default_factory=dict)  # by KINDS
-    names: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)  # names of tensors by KINDS
+    names: dict[str, str] = field(default_factory=dict)  # for errors
+    tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
 def read_adapter(folder: Path, targets: Targets, dtype: torch.dtype, max_rank: int) -> Adapter:
@@ -101,22 +101,25 @@ def read_adapter(folder: Path, targets: Targets, dtype: torch.dtype, max_rank: i
         raise ConfigError(f"{folder} has no {FILE}")
     found: dict[str, list[Change]] = {}
     model_rows: list[ModelRows] = []
-    for name, module in _modules(path, targets).items():
-        if BASE in module.tensors:
-            model_rows.append(_model_rows(module))
-        change = _change(name, module, config, dtype, max_rank, path)
-        if change is not None:
-            found.setdefault(module.target.module, []).append(change)
+    with open_safetensors(path) as file:
+        for name, module in _modules(file, targets).items():
+            module.tensors = {kind: file.tensor(source) for kind, source in module.sources.items()}
+            if BASE in module.tensors:
+                model_rows.append(_model_rows(module))
+            change = _change(name, module, config, dtype, max_rank, path)
+            if change is not None:
+                found.setdefault(module.target.module, []).append(change)
+            module.tensors.clear()
     if not found:
         raise ConfigError(f"{path} has no tensor that changes a layer of this {targets.architecture}")
     return Adapter({name: tuple(changes) for name, changes in found.items()}, tuple(model_rows))
 
 
-def _modules(path: Path, targets: Targets) -> dict[str, _Module]:
-    """By the checkpoint's names, without PREFIX."""
+def _modules(file: SafetensorsFile, targets: Targets) -> dict[str, _Module]:
+    """By the checkpoint's names, without PREFIX. No tensor is read."""
     modules: dict[str, _Module] = {}
-    for source, tensor in _tensors(path):
-        named = f"{path}: tensor {source}"
+    for source, entry in file.entries.items():
+        named = file.named(source)
         if reason := next((why for part, why in UNBUILT.items() if part in source), ""):
             raise ConfigError(f"{named} {reason}, which is not built")
         ending = next((each for each in KINDS if source.endswith(each)), "")
@@ -126,20 +129,10 @@ def _modules(path: Path, targets: Targets) -> dict[str, _Module]:
             raise ConfigError(
                 f"{named} belongs to no layer of a {targets.architecture} of this config that adapters change"
             )
-        check_dtype(tensor.dtype, named)
+        check_dtype(entry.dtype, named)
         kept = modules.setdefault(module, _Module(target))
-        kept.tensors[KINDS[ending]], kept.names[KINDS[ending]] = tensor, named
+        kept.sources[KINDS[ending]], kept.names[KINDS[ending]] = source, named
     return modules
-
-
-def _tensors(path: Path) -> list[tuple[str, Tensor]]:
-    """Mapped, not read."""
-    try:
-        with safe_open(path, framework="pt") as opened:
-            file: Any = opened
-            return [(name, file.get_tensor(name)) for name in file.keys()]  # noqa: SIM118  (not a mapping)
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable safetensors file: {error}") from None
 
 
 def _change(

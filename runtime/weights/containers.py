@@ -1,31 +1,26 @@
 """The files of a checkpoint: what their headers say of each tensor, and the tensors themselves, one at a time.
 
-Decides which files are read and what is an error in them. Files are mapped, not read whole. Knows no model.
+Decides which files are read and what is an error in them. Tensors are read into memory of our own, or mapped where
+that is asked for: see runtime/file_bytes.py. Knows no model.
 """
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.file_bytes import Stamp
 from ramet.runtime.gguf.folder import LINK
 from ramet.runtime.weights.bundle import TensorFacts
 from ramet.runtime.weights.gguf_tensors import GgufFile
+from ramet.runtime.weights.safetensors_file import open_safetensors
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-DTYPES = {  # as a safetensors header names them
-    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "U16": torch.uint16, "I16": torch.int16,
-    "U32": torch.uint32, "I32": torch.int32, "U64": torch.uint64, "I64": torch.int64, "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2, "F8_E8M0": torch.float8_e8m0fnu, "BF16": torch.bfloat16, "F16": torch.float16,
-    "F32": torch.float32, "F64": torch.float64, "C64": torch.complex64,
-}  # fmt: skip
 MAX_NAME = 255  # bytes of a file's name, on most systems
 HOLDS_A_SHAPE = ".weight_shape"  # two whole numbers, which say more than a header
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -54,8 +49,9 @@ class Checkpoint(Protocol):
 
 
 class SafetensorsFolder:
-    def __init__(self, folder: Path) -> None:
-        self.place = folder
+    def __init__(self, folder: Path, *, mapped: bool = False) -> None:
+        self.place, self._mapped = folder, mapped
+        self._stamps: dict[Path, Stamp] = {}  # of the files whose headers were read
 
     @property
     def files(self) -> list[Path]:
@@ -83,37 +79,25 @@ class SafetensorsFolder:
 
     def facts(self) -> Iterator[tuple[str, TensorFacts]]:
         for path in self.files:
-            with _opened(path) as shard:
-                for name in shard.keys():  # noqa: SIM118  (not a mapping)
-                    part, named = shard.get_slice(name), f"{path}: tensor {name}"
-                    shape, dtype = tuple(part.get_shape()), part.get_dtype()
-                    if dtype not in DTYPES:
-                        raise ConfigError(f"{named} is {dtype}, must be one of {', '.join(DTYPES)}")
-                    holds = name.endswith(HOLDS_A_SHAPE) and shape == (2,)
-                    numbers = tuple(map(int, shard.get_tensor(name).tolist())) if holds else ()
-                    yield name, TensorFacts(shape, DTYPES[dtype], named, numbers)
+            with open_safetensors(path) as file:
+                self._stamps[path] = file.stamp
+                for name, entry in file.entries.items():
+                    holds = name.endswith(HOLDS_A_SHAPE) and entry.shape == (2,)
+                    numbers = tuple(map(int, file.tensor(name).tolist())) if holds else ()
+                    yield name, TensorFacts(entry.shape, entry.dtype, file.named(name), numbers)
 
     def tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
         for path in self.files:
-            with _opened(path) as shard:
-                for name in shard.keys():  # noqa: SIM118  (not a mapping)
-                    yield name, shard.get_tensor(name)
+            with open_safetensors(path, mapped=self._mapped, stamp=self._stamps.get(path)) as file:
+                for name in file.entries:
+                    yield name, file.tensor(name)
 
 
-def opened(folder: Path) -> Checkpoint:
+def opened(folder: Path, *, mapped: bool = False) -> Checkpoint:
     """The checkpoint of a model folder."""
     if (folder / LINK).is_file():
-        return GgufFile(folder, (folder / LINK).resolve())
-    return SafetensorsFolder(folder)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with safe_open(path, framework="pt") as shard:
-            yield shard
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
+        return GgufFile(folder, (folder / LINK).resolve(), mapped=mapped)
+    return SafetensorsFolder(folder, mapped=mapped)
 
 
 def pickles_of(folder: Path) -> list[Path]:

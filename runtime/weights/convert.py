@@ -100,7 +100,7 @@ def _read(source: Path, target: Path, say: Any) -> tuple[Checkpoint, dict[str, A
     """With everything in the target that is not the weights."""
     if source.suffix == SUFFIX and source.is_file():
         write_folder(source, target)
-        return GgufFile(target, source), read_config(target)
+        return GgufFile(target, source, mapped=True), read_config(target)
     if not (source / "config.json").is_file():
         raise ConfigError(f"{source} has no config.json: it must be a model folder or a {SUFFIX} file")
     config = read_config(source)
@@ -112,7 +112,7 @@ def _read(source: Path, target: Path, say: Any) -> tuple[Checkpoint, dict[str, A
     if not has_safetensors and (pickles := pickles_of(source)):
         say(f"warning: {source} has pickles: {WARNING}")
         return Pickles(source, pickles), config
-    return opened(source), config
+    return opened(source, mapped=True), config
 
 
 def _dtype_of(config: dict[str, Any]) -> str:

@@ -41,10 +41,10 @@ def linears_in_few_bits(model: Decoder, folder: Path) -> set[str]:
     return {name for name, linear in linears if linear.weight is None}
 
 
-def load_weights(model: Decoder, folder: Path, packer: WordsPacker | None = None) -> None:
+def load_weights(model: Decoder, folder: Path, packer: WordsPacker | None = None, *, mapped: bool = False) -> None:
     """Fill every parameter (already on its device, in its dtype) from `folder`; what stays in few bits is packed."""
     with torch.inference_mode():
-        _Loading(model, opened(folder)).fill(packer or words_packer(reference))
+        _Loading(model, opened(folder, mapped=mapped)).fill(packer or words_packer(reference))
 
 
 class _Loading:

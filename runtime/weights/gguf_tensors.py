@@ -1,7 +1,6 @@
-"""Tensors of a GGUF file under the names of Hugging Face, with what llama.cpp changed undone. Mapped, not read whole.
+"""Tensors of a GGUF file under the names of Hugging Face, with what llama.cpp changed undone.
 
-A tensor that is plain and unchanged is a view of the file; others are made one at a time, blocks some rows at a time.
-"""
+They are made one at a time, blocks some rows at a time."""
 
 import json
 from collections.abc import Iterator
@@ -14,9 +13,10 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.gguf.file import GgufHeader, read_header
+from ramet.runtime.file_bytes import FileBytes
+from ramet.runtime.gguf.file import GgufHeader, open_again, read_header
 from ramet.runtime.gguf.names import Source, sources_of
-from ramet.runtime.gguf.tensors import block_rows, mapped, plain_rows, widened
+from ramet.runtime.gguf.tensors import block_rows, plain_rows, widened
 from ramet.runtime.weights.bundle import TensorFacts, rows_of_chunk
 
 PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -25,8 +25,8 @@ PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 class GgufFile:
     """`folder` is what runtime/gguf/folder.py has made of the file."""
 
-    def __init__(self, folder: Path, file: Path) -> None:
-        self.place = file
+    def __init__(self, folder: Path, file: Path, *, mapped: bool = False) -> None:
+        self.place, self._mapped = file, mapped
         self._config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
 
     @property
@@ -47,21 +47,19 @@ class GgufFile:
             yield source.name, TensorFacts(source.shape, dtype, f"{self.place}: tensor {source.name}")
 
     def tensors(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        data = mapped(self._header)
-        for source in sources_of(self._header, self._config):
-            yield source.name, _tensor(data, source, dtype, f"{self.place}: tensor {source.name}")
+        with open_again(self._header, mapped=self._mapped) as data:
+            for source in sources_of(self._header, self._config):
+                yield source.name, _tensor(data, source, dtype, f"{self.place}: tensor {source.name}")
 
 
-def _tensor(data: np.ndarray[Any, Any], source: Source, dtype: torch.dtype, named: str) -> Tensor:
-    place = source.place
+def _tensor(data: FileBytes, source: Source, dtype: torch.dtype, named: str) -> Tensor:
+    place = source.place if source.expert is None else source.place.part(source.expert)
     plain = plain_rows(data, place)
     if plain is not None:
-        part = plain if source.expert is None else plain[source.expert]
-        tensor = _as_torch(part).view(PLAIN[place.type_name])
+        tensor = _as_torch(plain).view(PLAIN[place.type_name])
     else:
-        blocks = block_rows(data, place)
         try:
-            tensor = _widened(blocks if source.expert is None else blocks[source.expert], place.type, dtype)
+            tensor = _widened(block_rows(data, place), place.type, dtype)
         except ConfigError as error:
             raise ConfigError(f"{named}: {error}") from None
     if source.heads is not None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from ramet.ipc.spec import PoolingTask
@@ -21,6 +20,7 @@ from ramet.runtime.text.files import read_json
 from ramet.runtime.text.pooling import modules_of
 from ramet.runtime.weights.containers import opened
 from ramet.runtime.weights.random import fill
+from ramet.runtime.weights.safetensors_file import open_safetensors
 
 Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {  # by the name of the class, as torch has it
@@ -118,13 +118,10 @@ def _count(config: dict[str, Any], name: str, at: str) -> int:
 
 
 def _tensors(path: Path, prefix: str) -> Iterator[tuple[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118  (not a mapping)
-                if name.startswith(prefix):
-                    yield name, file.get_tensor(name)
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable safetensors file: {error}") from error
+    with open_safetensors(path) as file:
+        for name in file.entries:
+            if name.startswith(prefix):
+                yield name, file.tensor(name)
 
 
 def _fitting(given: dict[str, Tensor], name: str, shape: tuple[int, ...], place: str) -> Tensor:

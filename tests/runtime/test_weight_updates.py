@@ -1,6 +1,7 @@
 """Other weights for a model that runs: every output is that of its version's weights, whichever way they came."""
 
 import json
+import logging
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from stored_checkpoints import Stored, store_folder
 from tiny_model import make_tiny
 
 from ramet.runtime.errors import ClientError, ServerError
@@ -193,6 +195,34 @@ def test_what_cannot_be_served_is_refused_and_changes_nothing(
         llm.update_weights_from_disk(changed(folders[1], tmp_path, how), "b")
     assert outputs_of(llm) == expected["a"]
     assert llm.generate([1, 2], {"max_new_tokens": 1})[0]["meta_info"]["weight_version"] == "a"
+
+
+class Cutting(logging.Handler):
+    """Makes a file shorter at the line that is logged when its headers have been read and its tensors have not."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "are widened" in record.getMessage():
+            with self._file.open("rb+") as opened:
+                opened.truncate(5000)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_changes_nothing(folders: tuple[str, str], tmp_path: Path) -> None:
+    store_folder(Path(folders[0]), tmp_path / "stored", tmp_path / "meant", Stored("fp8_inverse", "block"))
+    shutil.copytree(tmp_path / "stored", tmp_path / "cut")
+    cutting = Cutting(tmp_path / "cut" / "model.safetensors")
+    with LLM(str(tmp_path / "stored"), **{**OPTIONS, "log_level": "warning"}) as llm:
+        before = outputs_of(llm)
+        logging.getLogger("ramet").addHandler(cutting)
+        try:
+            with pytest.raises(ClientError, match=r"cut/model\.safetensors was changed while it was read"):
+                llm.update_weights_from_disk(str(tmp_path / "cut"), "b")
+        finally:
+            logging.getLogger("ramet").removeHandler(cutting)
+        assert outputs_of(llm) == before
 
 
 def test_a_folder_that_is_not_there_is_refused(llm: LLM) -> None:

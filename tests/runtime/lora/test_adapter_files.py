@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from ramet.runtime.adapter_paths import wrong_path
 from ramet.runtime.config import make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.lora.config import read_config
-from ramet.runtime.lora.reading import Adapter, check_model_rows, read_adapter
-from ramet.runtime.lora.targets import Targets, targets_of
+from ramet.runtime.lora.reading import FILE, Adapter, check_model_rows, read_adapter
+from ramet.runtime.lora.targets import Target, Targets, targets_of
 from ramet.runtime.models.registry import read_shape
 
 Q, DOWN = "base_model.model.model.layers.0.self_attn.q_proj", "base_model.model.model.layers.1.mlp.down_proj"
@@ -169,6 +170,25 @@ def test_files_that_are_not_there_or_not_whole(tmp_path: Path, targets: Targets)
     file.rename(folder / "adapter_model.bin")
     with pytest.raises(ConfigError, match="pickle"):
         read(folder, targets)
+
+
+@dataclass(frozen=True)
+class Cutting(Targets):
+    """Makes the file shorter as soon as its header has been read."""
+
+    file: Path = Path()
+
+    def find(self, module: str) -> Target | None:
+        with self.file.open("rb+") as opened:
+            opened.truncate(1000)
+        return super().find(module)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path: Path, targets: Targets) -> None:
+    folder = write(tmp_path, targets, lambda tensors, config: None)
+    cutting = Cutting(**{each.name: getattr(targets, each.name) for each in fields(targets)}, file=folder / FILE)
+    with pytest.raises(ConfigError, match=r"adapter_model\.safetensors was changed while it was read"):
+        read(folder, cutting)
 
 
 def test_the_first_pattern_that_matches_counts(tmp_path: Path) -> None:

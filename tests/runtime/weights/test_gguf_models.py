@@ -118,9 +118,21 @@ def test_matrices_are_mapped_and_blocks_come_in_the_dtype_of_the_model(tmp_path:
     folder = make_family(tmp_path / "model", "qwen3")
     for kind in ("F16", "Q8_0"):
         args = resolved(write_gguf(folder, tmp_path / f"{kind}.gguf", kind))
-        found = dict(opened(args.model_folder).tensors(torch.bfloat16))["model.layers.0.mlp.up_proj.weight"]
+        checkpoint = opened(args.model_folder, mapped=True)
+        found = dict(checkpoint.tensors(torch.bfloat16))["model.layers.0.mlp.up_proj.weight"]
         assert found.dtype == {"F16": torch.float16, "Q8_0": torch.bfloat16}[kind]
         assert is_of_file(found, args.model_folder / "model.gguf") == (kind == "F16")
+
+
+@pytest.mark.parametrize("kind", ["F16", "Q8_0"])
+def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path: Path, kind: str) -> None:
+    file = write_gguf(make_family(tmp_path / "model", "qwen3"), tmp_path / "model.gguf", kind)
+    tensors = opened(resolved(file).model_folder).tensors(torch.float32)
+    _, first = next(tensors)
+    file.write_bytes(file.read_bytes()[:5000])
+    assert first.isfinite().all()
+    with pytest.raises(ConfigError, match=r"model\.gguf was changed while it was read"):
+        next(tensors)
 
 
 def is_of_file(tensor: torch.Tensor, file: Path) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from tiny_families import FAMILIES, make_composite, make_family
 from tiny_model import make_tiny
@@ -14,9 +15,10 @@ from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import family_of, read_shape
-from ramet.runtime.weights.containers import INDEX
+from ramet.runtime.weights.containers import INDEX, opened
 from ramet.runtime.weights.files import load_weights
 from ramet.runtime.weights.random import fill_random
+from ramet.runtime.weights.safetensors_file import DTYPES, open_safetensors
 
 Tensors = dict[str, torch.Tensor]
 
@@ -93,6 +95,82 @@ def test_a_file_that_is_no_safetensors(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"version https://example.org/lfs\n")
     with pytest.raises(ConfigError, match="not a readable safetensors file"):
         load_weights(build(folder), folder)
+
+
+def stored(header: object, data: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def entry(start: int, end: int, shape: list[int], dtype: str = "F32") -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+
+DAMAGED: dict[str, bytes] = {
+    "nothing": b"",
+    "half a length": b"\x02\x00",
+    "a header that is longer than the file": (1 << 40).to_bytes(8, "little") + b"{}",
+    "no JSON": stored(b"\xff\xfe{}"),
+    "no object": stored([]),
+    "a cut tensor": stored({"a": entry(0, 8, [2])}, bytes(7)),
+    "more bytes": stored({"a": entry(0, 8, [2])}, bytes(9)),
+    "a hole": stored({"a": entry(0, 8, [2]), "b": entry(12, 16, [1])}, bytes(16)),
+    "an overlap": stored({"a": entry(0, 8, [2]), "b": entry(4, 8, [1])}, bytes(8)),
+    "backwards": stored({"a": entry(0, 8, [2]), "b": entry(8, 4, [0]), "c": entry(4, 8, [1])}, bytes(8)),
+    "another shape": stored({"a": entry(0, 8, [3])}, bytes(8)),
+    "a negative shape": stored({"a": entry(0, 8, [-1, -2])}, bytes(8)),
+    "no shape": stored({"a": {"dtype": "F32", "data_offsets": [0, 4]}}, bytes(4)),
+    "a tensor that is text": stored({"a": "F32"}),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_what_the_library_does_not_read_is_no_safetensors(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(DAMAGED[how])
+    with pytest.raises(SafetensorError), safe_open(file, framework="pt"):
+        pass
+    with pytest.raises(ConfigError, match=r"model\.safetensors is not a readable"), open_safetensors(file):
+        pass
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_every_dtype_is_read_as_the_library_reads_it(tmp_path: Path, mapped: bool) -> None:
+    file, numbers = tmp_path / "model.safetensors", torch.randint(0, 2, (3, 64), dtype=torch.uint8)
+    tensors = {name: numbers.clone().view(dtype) for name, dtype in DTYPES.items()}
+    save_file({**tensors, "none": torch.empty(0, 3), "one": torch.tensor(1.5)}, file, {"format": "pt"})
+    with safe_open(file, framework="pt") as theirs, open_safetensors(file, mapped=mapped) as ours:
+        assert list(ours.entries) == list(theirs.keys())
+        for name in ours.entries:
+            one, other = ours.tensor(name), theirs.get_tensor(name)
+            assert one.dtype == other.dtype and one.shape == other.shape
+            assert one.flatten().view(torch.uint8).equal(other.flatten().view(torch.uint8))
+
+
+def test_a_dtype_that_torch_does_not_have_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(stored({"a": entry(0, 1, [2], "F4")}, bytes(1)))
+    with pytest.raises(ConfigError, match=r"tensor a is 'F4', must be one of BOOL"), open_safetensors(file):
+        pass
+
+
+@pytest.mark.parametrize("how", ["becomes shorter", "is written anew"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(folder: Path, how: str) -> None:
+    """Of a mapped file, a process that touches what is gone is ended by SIGBUS."""
+    file, checkpoint = folder / "model.safetensors", opened(folder)
+    facts = dict(checkpoint.facts())
+    tensors = checkpoint.tensors(torch.float32)
+    _, first = next(tensors)
+    if how == "becomes shorter":
+        file.write_bytes(file.read_bytes()[:4000])
+    else:
+        other = folder / "other"
+        save_file({name: torch.zeros(facts[name].shape) for name in facts}, other)
+        file.write_bytes(other.read_bytes())
+    assert first.isfinite().all()
+    for rest in (tensors, checkpoint.tensors(torch.float32)):
+        with pytest.raises(ConfigError, match=r"model\.safetensors was changed while it was read"):
+            next(rest)
 
 
 def test_no_weights_at_all_points_to_dummy(folder: Path) -> None:
