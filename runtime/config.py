@@ -351,7 +351,10 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     sessions_mb: Annotated[
         float,
         _about(
-            "memory for token ids of sessions (4 bytes each); if it is full, their requests get a 503", ge=0, le=65536
+            "memory for sessions: of each request 400 bytes, its id, and 4 bytes for each token of its own, or 8 of a "
+            "streaming session; if it is full, their requests get a 503",
+            ge=0,
+            le=65536,
         ),
     ] = 64.0
     session_timeout_s: Annotated[

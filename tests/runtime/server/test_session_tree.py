@@ -1,5 +1,7 @@
 """Sessions against a model of ten lines: any requests, in any order, over a plain and over a streaming session."""
 
+import sys
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
-from ramet.runtime.server.http.session_tree import MAX_SESSIONS, NEVER_FINISHED, NO_INPUT, Ended, Sessions, Turn
+from ramet.runtime.server.http.session_tree import (
+    MAX_SESSIONS,
+    NEVER_FINISHED,
+    NO_INPUT,
+    TURN_BYTES,
+    Ended,
+    Sessions,
+    Turn,
+)
 
 BOS = 1
 TOKENS = st.lists(st.integers(0, 9), max_size=3)
@@ -122,7 +132,8 @@ class PlainSession(RuleBasedStateMachine):
     @invariant()
     def every_byte_is_counted(self) -> None:
         kept = [turn for session in self.sessions.by_id.values() for turn in session.turns.values()]
-        assert self.sessions.num_bytes == sum(len(turn.piece) + len(turn.output) for turn in kept)
+        assert self.sessions.num_tokens == sum(len(turn.piece) + len(turn.output) for turn in kept) // 4
+        assert self.sessions.num_bytes == sum(turn.num_bytes for turn in kept)
 
 
 class StreamingSession(RuleBasedStateMachine):
@@ -202,14 +213,44 @@ def test_two_requests_of_a_session_have_two_names() -> None:
 
 
 def test_a_full_store_refuses_and_takes_again_what_is_cleared() -> None:
-    sessions = Sessions(16)  # four tokens
+    sessions = Sessions(TURN_BYTES + sys.getsizeof("a") + 16)  # four tokens of one request
     sessions.open("s", 60.0, 0.0)
     sessions.end(begun(sessions, "a", [1, 2, 3]), b"", DONE, 0.0)
-    with pytest.raises(ServerError, match="3 of 4 tokens"):
+    with pytest.raises(ServerError, match="with 3 tokens"):
         begun(sessions, "b", [4, 5], rid="a")
     assert unpack_ids(begun(sessions, "b", [4, 5], replace=True).prompt) == [4, 5]
     sessions.close("s")
     assert sessions.num_bytes == 0
+
+
+@pytest.mark.parametrize("rid", ["{:01d}", "{:0245d}", "\N{OWL}{:0200d}"])
+def test_what_turns_take_is_counted(rid: str) -> None:
+    """As tracemalloc has it: chains of requests, each with a token of its own."""
+    sessions, num = Sessions(1 << 30), 2000
+    sessions.open("s", 60.0, 0.0)
+    engine, before = Engine([]), None
+    tracemalloc.start()
+    try:
+        for number in range(num):
+            name = rid.format(number)
+            turn = sessions.begin(SessionParams(id="s", rid=before), name, pack_ids([number]), engine, 0.0)
+            sessions.end(turn, pack_ids([number]), DONE, 0.0)
+            before = name
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    del turn
+    assert taken <= sessions.num_bytes < 2 * taken and sessions.num_tokens == 2 * num
+    sessions.close("s")
+    assert sessions.num_bytes == sessions.num_tokens == 0
+
+
+def test_a_streaming_session_takes_its_tokens_twice() -> None:
+    plain, streaming = (Sessions(1 << 20) for _ in range(2))
+    for sessions in (plain, streaming):
+        sessions.open("s", 60.0, 0.0, streaming=sessions is streaming)
+        begun(sessions, "a", [1] * 100)
+    assert streaming.num_bytes == plain.num_bytes + 400 and streaming.num_tokens == plain.num_tokens
 
 
 def test_an_idle_session_is_closed_and_one_that_runs_is_not() -> None:
