@@ -14,7 +14,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_KEYS, MAX_OPENED, MAX_SEQUENCES, MAX_VALUES
-from ramet.runtime.intake.misspelt import CONSTRAINTS, UNKNOWN, UNREAD, meant, refuse_misspelt
+from ramet.runtime.intake.misspelt import ALIKE, CLOSE, CONSTRAINTS, UNKNOWN, UNREAD, meant, refuse_misspelt
 from ramet.runtime.intake.prompts import check_most
 
 T = TypeVar("T", bound=Struct)
@@ -74,7 +74,8 @@ def deeper_than(levels: int, value: Any) -> bool:
 
 
 def convert(value: dict[str, Any], type_: type[T]) -> T:
-    """The object as a struct; unknown keys are ignored, but not nearly those of constraints.
+    """The object as a struct; unknown keys are ignored, but not nearly those of constraints, nor those of a struct that
+    forbids them, as those of commands do: half of a command is another command.
 
     Raises ClientError for what is wrong or not built.
     """
@@ -133,8 +134,9 @@ def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> Client
     place = "".join(step if step[0] == "[" else f".{step}" for step in steps).removeprefix(".")
     if unknown := re.match("Object contains unknown field `(.+)`", what):
         known = [field.encode_name for kind in kinds if isinstance(kind, inspect.StructType) for field in kind.fields]
-        instead = meant(unknown[1], known)
-        fact = UNKNOWN if CONSTRAINTS.intersection(known) else UNREAD
+        constrains = CONSTRAINTS.intersection(known)
+        instead = meant(unknown[1], known, CLOSE if constrains else ALIKE)
+        fact = UNKNOWN if constrains else UNREAD
         return ClientError(f"{place}.{unknown[1]}".removeprefix("."), fact, f"send {instead}" if instead else "omit it")
     if isinstance(error.__cause__, Refusal):
         return error.__cause__.at(place, found)

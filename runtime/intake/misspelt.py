@@ -25,6 +25,7 @@ OTHERS = {
     "guided_decoding": ("structured_outputs", "json_schema"),
 }
 CLOSE = 0.8  # of 1: as alike as regex and regexp
+ALIKE = 0.6  # as mode and modus: enough for a hint
 UNREAD = "is no name that is known here"
 UNKNOWN = f"{UNREAD}: it would constrain nothing"
 
@@ -45,7 +46,7 @@ def refuse_misspelt(place: str, name: str, type_: type[Struct]) -> None:
             raise ClientError(place + name, UNKNOWN, f"send {instead}")
 
 
-def meant(name: str, known: Collection[str]) -> str:
+def meant(name: str, known: Collection[str], cutoff: float = CLOSE) -> str:
     """The one of these that a name stands for, or seems to."""
     named = [ours for ours in OTHERS.get(name, ()) if ours in known]
-    return next(iter(named or get_close_matches(name, sorted(known), 1, CLOSE)), "")
+    return next(iter(named or get_close_matches(name, sorted(known), 1, cutoff)), "")

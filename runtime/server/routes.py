@@ -92,7 +92,7 @@ ROUTES: dict[str, Route] = {
     "/get_server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
     "/server_info": Route(GET, admin.server_info, reply=admin.ServerInfo, access=Access.READ),
     "/v1/loads": Route(GET, of_loads.loads, reply=of_loads.Loads, access=Access.READ),
-    "/flush_cache": Route(POST, admin.flush_cache, reply=admin.Flushed, access=Access.ADMIN),
+    "/flush_cache": Route(POST, admin.flush_cache, admin.FlushBody, admin.Flushed, access=Access.ADMIN),
     "/abort_request": Route(POST, admin.abort_request, admin.AbortBody, admin.AbortReply, access=Access.ADMIN),
     "/start_profile": Route(POST, profiling.start_profile, profiling.ProfileBody, access=Access.ADMIN),
     "/stop_profile": Route(POST, profiling.stop_profile, access=Access.ADMIN),

@@ -42,14 +42,17 @@ _HOLE = b"\0"  # stands in no JSON, which escapes it
 
 async def read_object(request: web.Request) -> dict[str, Any]:
     """The body as a JSON object. Raises ClientError: 413 if it is too large, 408 if it takes too long, else 400."""
+    return parse_object(await _read_in_time(request))
+
+
+async def _read_in_time(request: web.Request) -> bytes:
     try:
-        data = await _read(request, request.app[TRANSFER_TIMEOUT_S])
+        return await _read(request, request.app[TRANSFER_TIMEOUT_S])
     except TimeoutError as error:
         fact = f"did not arrive in time: {request.content.total_bytes} bytes came"
         raise ClientError("body", fact, "--transfer-timeout-s", 408) from error
     except web.RequestPayloadError as error:
         raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
-    return parse_object(data)
 
 
 def transfer_time(timeout_s: float, num_bytes: int) -> float:
@@ -82,6 +85,11 @@ async def _read(request: web.Request, timeout_s: float) -> bytes:
 async def read_body(request: web.Request, type_: type[T]) -> T:
     """As `read_object`; a field of the wrong type is a ClientError as well."""
     return convert(await read_object(request), type_)
+
+
+async def read_command(request: web.Request, type_: type[T]) -> T:
+    """`read_body` where every field has a default: an empty body is `{}`."""
+    return convert(parse_object(await _read_in_time(request) or b"{}"), type_)
 
 
 def set_request_id(request: web.Request, made: str, rid: str | None) -> str:

@@ -8,21 +8,26 @@ from msgspec import Meta, Struct
 from ramet.ipc.params import about
 from ramet.runtime.adapter_paths import MAX_NAME
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.fields import including
+from ramet.runtime.intake.other_servers import ignored
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
 
+NAMED = "adapters are known by their names"
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
-class LoadBody(Struct, frozen=True, kw_only=True):
+@including(ignored(str, NAMED, "lora_id"))
+class LoadBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lora_name: Annotated[Name, about("what requests call it")]
     lora_path: Annotated[str, about("its folder, on the server's machine")]
     pinned: Annotated[bool | None, about("it keeps its slot, whoever waits for one")] = None
     load_inplace: Annotated[bool | None, about("it may take the place of the adapter that has this name")] = None
 
 
-class UnloadBody(Struct, frozen=True, kw_only=True):
+@including([*ignored(str, NAMED, "lora_id"), *ignored(int, NAMED, "lora_int_id")])
+class UnloadBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lora_name: Annotated[Name, about("of an adapter that is loaded")]
 
 

@@ -21,12 +21,16 @@ from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
+from ramet.runtime.intake.fields import including
+from ramet.runtime.intake.misspelt import ALIKE, UNREAD, meant
+from ramet.runtime.intake.other_servers import refused
 from ramet.runtime.metrics.compat import page_of
 from ramet.runtime.metrics.names import Served
 from ramet.runtime.options import SECRET
 from ramet.runtime.reply import Reply
-from ramet.runtime.server.http.exchange import read_body, respond
+from ramet.runtime.server.http.exchange import read_body, read_command, respond
 from ramet.runtime.server.http.service import Service
 from ramet.version import __version__
 
@@ -74,7 +78,12 @@ class Flushed(Reply, frozen=True):
     message: str = "Cache flushed."
 
 
-class AbortBody(Struct, frozen=True, kw_only=True):
+class FlushBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout: Annotated[float | None, about("seconds to wait until nothing runs; may stand in the query as well")] = None
+
+
+@including(refused(Any, "what the ended request's client is told", "abort_message", "finished_reason", neutral=("",)))
+class AbortBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rid: Annotated[str | None, about("of the request; exactly as it was given", minLength=1)] = None
     abort_all: Annotated[bool | None, about("every request")] = None
 
@@ -168,7 +177,11 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
 
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
     """Forget every cached prefix. Works when nothing runs; `timeout` seconds to wait for that."""
-    reply = await service.client.flush_cache(_seconds(request.query.get("timeout", "0")))
+    body = await read_command(request, FlushBody)
+    for name in request.query.keys() - FlushBody.__struct_fields__:
+        instead = meant(name, FlushBody.__struct_fields__, ALIKE)
+        raise ClientError(name, UNREAD, f"send {instead}" if instead else "omit it")
+    reply = await service.client.flush_cache(_seconds(request.query.get("timeout", body.timeout or 0)))
     if not reply.ok:
         raise ClientError("", f"The cache was not flushed: {_object(reply)['error']}")
     return respond(Flushed())
@@ -226,7 +239,7 @@ def _served_model(service: Service) -> dict[str, Any]:
     }
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str | float) -> float:
     try:
         value = float(text)
     except ValueError:

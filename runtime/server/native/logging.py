@@ -12,14 +12,14 @@ from ramet.runtime import log
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import unbuilt
-from ramet.runtime.server.http.exchange import read_body
+from ramet.runtime.server.http.exchange import read_command
 from ramet.runtime.server.http.service import Service
 
 LEVELS = ("debug", "info", "warning", "error")
 DUMPS = "requests dumped to files"
 
 
-class LoggingBody(Checked, frozen=True, kw_only=True):
+class LoggingBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is absent or null stays as it is."""
 
     log_requests: Annotated[bool | None, about("as `--log-requests`, for requests that begin from now on")] = None
@@ -39,7 +39,7 @@ class LoggingBody(Checked, frozen=True, kw_only=True):
 
 async def configure_logging(service: Service, request: web.Request) -> web.Response:
     """Change what is logged: requests, their level and format, and the least severe line that is printed."""
-    body = await read_body(request, LoggingBody)
+    body = await read_command(request, LoggingBody)
     level = body.log_level.lower() if body.log_level is not None else None
     if level is not None and level not in LEVELS:
         raise ClientError("log_level", f"is {shown(body.log_level)}, must be one of {', '.join(LEVELS)}")

@@ -7,11 +7,11 @@ from msgspec import Struct
 
 from ramet.ipc.control import MemoryTag
 from ramet.ipc.params import about
-from ramet.runtime.server.http.exchange import read_body, respond
+from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 
 
-class TagsBody(Struct, frozen=True, kw_only=True):
+class TagsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tags: Annotated[
         list[Literal["weights", "kv_cache", "cuda_graph"]] | None, about("all of them if left out or empty")
     ] = None
@@ -23,7 +23,7 @@ class TagsBody(Struct, frozen=True, kw_only=True):
 
 async def release(service: Service, request: web.Request) -> web.Response:
     """Give memory back to the system while nothing runs: new requests wait until /resume_memory_occupation."""
-    body = await _read(request)
+    body = await read_command(request, TagsBody)
     service.client.check_ready()  # while it drains, what waits must go on
     await service.client.release_memory(body.chosen)
     return respond(None)
@@ -31,10 +31,6 @@ async def release(service: Service, request: web.Request) -> web.Response:
 
 async def resume(service: Service, request: web.Request) -> web.Response:
     """Take the memory again, and compute what waits once all of it is there."""
-    body = await _read(request)
+    body = await read_command(request, TagsBody)
     await service.client.resume_memory(body.chosen)
     return respond(None)
-
-
-async def _read(request: web.Request) -> TagsBody:
-    return await read_body(request, TagsBody) if request.can_read_body else TagsBody()

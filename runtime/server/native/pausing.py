@@ -8,11 +8,11 @@ from msgspec import Struct
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.pauses import PauseMode
 from ramet.runtime.reply import Reply
-from ramet.runtime.server.http.exchange import read_body, respond
+from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 
 
-class PauseBody(Struct, frozen=True, kw_only=True):
+class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Annotated[
         Literal["abort", "retract", "in_place"] | None,
         about("abort: everything ends now (the default); retract: what runs is computed again later; "
@@ -20,7 +20,7 @@ class PauseBody(Struct, frozen=True, kw_only=True):
     ] = None  # fmt: skip
 
 
-class ContinueBody(Struct, frozen=True, kw_only=True):
+class ContinueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     torch_empty_cache: Annotated[bool | None, about("accepted; a pause leaves nothing in torch's cache")] = None
 
 
@@ -31,7 +31,7 @@ class PauseReply(Reply, frozen=True):
 
 async def pause(service: Service, request: web.Request) -> web.Response:
     """Stop computing: new requests wait until /continue_generation. The reply comes when no step runs."""
-    body = await read_body(request, PauseBody)
+    body = await read_command(request, PauseBody)
     service.client.check_ready()  # while it drains, what waits must go on
     await service.client.pauses.pause(PauseMode(body.mode or "abort"))
     return respond(PauseReply("Generation paused successfully."))
@@ -39,7 +39,7 @@ async def pause(service: Service, request: web.Request) -> web.Response:
 
 async def go_on(service: Service, request: web.Request) -> web.Response:
     """Compute again what waits."""
-    await read_body(request, ContinueBody)
+    await read_command(request, ContinueBody)
     was_paused = service.client.pauses.is_paused
     await service.client.pauses.go_on()
     return respond(PauseReply("Generation continued successfully." if was_paused else "Generation was not paused."))

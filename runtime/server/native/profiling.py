@@ -15,7 +15,7 @@ from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import named, unbuilt
-from ramet.runtime.server.http.exchange import read_body
+from ramet.runtime.server.http.exchange import read_command
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.timeline import DEFAULT_S, MAX_S
 
@@ -23,7 +23,7 @@ Name = Annotated[str, named("1 to 100 letters, digits and . _ -, first no dot", 
 _one_at_a_time = asyncio.Lock()  # a timeline takes a core for as long as it is made
 
 
-class ProfileBody(Checked, frozen=True, kw_only=True):
+class ProfileBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output_dir: Annotated[
         str | None, about("folder of the file, on the server's machine; --trace-dir keeps it inside", minLength=1)
     ] = None
@@ -49,7 +49,7 @@ class ProfileBody(Checked, frozen=True, kw_only=True):
 
 async def start_profile(service: Service, request: web.Request) -> web.Response:
     """Record the operations of steps with torch's profiler, into a file that Perfetto opens."""
-    body = await read_body(request, ProfileBody) if request.can_read_body else ProfileBody()
+    body = await read_command(request, ProfileBody)
     kinds, name = body.activities or ["CPU", "GPU"], body.profile_id or f"{time.time():.6f}"
     reply = await service.client.control(
         lambda call: StartProfile(

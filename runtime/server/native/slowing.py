@@ -7,11 +7,11 @@ from msgspec import Meta, Struct
 
 from ramet.ipc.control import SlowDown
 from ramet.ipc.params import about
-from ramet.runtime.server.http.exchange import read_body, respond
+from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 
 
-class SlowBody(Struct, frozen=True, kw_only=True):
+class SlowBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     forward_sleep_time: Annotated[
         Annotated[float, Meta(ge=0, le=60)] | None, about("seconds to sleep after each step; null or 0: no longer")
     ] = None
@@ -19,6 +19,6 @@ class SlowBody(Struct, frozen=True, kw_only=True):
 
 async def slow_down(service: Service, request: web.Request) -> web.Response:
     """Sleep after each step, to test what a slow server does to others."""
-    body = await read_body(request, SlowBody)
+    body = await read_command(request, SlowBody)
     await service.client.control(lambda call: SlowDown(call, body.forward_sleep_time))
     return respond(None)

@@ -29,13 +29,13 @@ OTHERS = [
 
 
 @including(OTHERS)
-class UpdateBody(Checked, frozen=True, kw_only=True):
+class UpdateBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model_path: Annotated[str, about("folder of a model of the same config.json, on the server's machine", minLength=1)]
     weight_version: Annotated[Version | None, about("what replies call these weights; by default the path")] = None
     abort_all_requests: Annotated[bool | None, about("end what runs and waits, instead of waiting for it")] = None
 
 
-class VersionBody(Struct, frozen=True, kw_only=True):
+class VersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     new_version: Annotated[Version, about("what replies call the weights from now on")]
     abort_all_requests: Annotated[bool | None, about("end what runs and waits")] = None
 

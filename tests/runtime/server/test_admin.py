@@ -182,9 +182,56 @@ def test_flush_waits_as_long_as_asked() -> None:
         async with server.http.post("/flush_cache") as response:
             assert response.status == 400 and "running" in await response.text()
         assert server.engine.of_type(Control)[1].timeout_s == 0
+        assert (await server.post("/flush_cache", {"timeout": 1.5}))[0] == 400
+        assert server.engine.of_type(Control)[2].timeout_s == 1.5
         for bad in ("-1", "x", "nan", "inf", "1e9", ""):
             async with server.http.post("/flush_cache", params={"timeout": bad}) as response:
                 assert response.status == 400 and "timeout" in await response.text()
+
+    served(check)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/pause_generation", {"modus": "in_place"}, "modus is no name that is known here (send mode)"),
+        ("/continue_generation", {"torch_cache": True}, "torch_cache is no name that is known here (send torch_empty"),
+        ("/release_memory_occupation", {"tag": ["cuda_graph"]}, "tag is no name that is known here (send tags)"),
+        ("/resume_memory_occupation", {"tag": ["weights"]}, "tag is no name that is known here (send tags)"),
+        ("/update_weights_from_disk", {"model_path": "a", "wait": 1}, "wait is no name that is known here (omit it)"),
+        ("/update_weight_version", {"new_version": "a", "abort_all": True}, "(send abort_all_requests)"),
+        ("/configure_logging", {"loglevel": "debug"}, "loglevel is no name that is known here (send log_level)"),
+        ("/slow_down", {"forward_sleep": 1}, "forward_sleep is no name that is known here (send forward_sleep_time)"),
+        ("/load_lora_adapter", {"lora_name": "a", "lora_path": "b", "pin": True}, "known here (send pinned)"),
+        ("/v1/unload_lora_adapter", {"lora_name": "a", "nam": 1}, "nam is no name that is known here"),
+        ("/start_profile", {"num_step": 3}, "num_step is no name that is known here (send num_steps)"),
+        ("/abort_request", {"abort_all": True, "ridd": "a"}, "ridd is no name that is known here (send rid)"),
+        ("/abort_request", {"rid": "a", "abort_message": "b"}, "abort_message is 'b', but this feature is not built"),
+        ("/flush_cache", {"timeouts": 3}, "timeouts is no name that is known here (send timeout)"),
+        ("/flush_cache", {"timeout": -3}, "timeout is -3"),
+        ("/flush_cache?time=3", {}, "time is no name that is known here (send timeout)"),
+    ],
+)
+def test_a_command_that_is_misspelt_is_refused_and_does_nothing(path: str, body: dict[str, Any], said: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(path, body)
+        assert status == 400 and said in str(reply), reply
+        assert server.engine.sent == []
+
+    served(check)
+
+
+@pytest.mark.parametrize(
+    "path", [
+        "/pause_generation", "/continue_generation", "/release_memory_occupation", "/resume_memory_occupation",
+        "/configure_logging", "/slow_down", "/start_profile", "/flush_cache",
+    ],
+)  # fmt: skip
+def test_a_command_may_have_an_empty_body(path: str) -> None:
+    async def check(server: Served) -> None:
+        for body in (b"", None, b"{}"):
+            async with server.http.post(path, data=body) as response:
+                assert response.status == 200, await response.text()
 
     served(check)
 
