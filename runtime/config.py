@@ -21,6 +21,10 @@ from ramet.runtime.origins import read_hosts, read_origins
 from ramet.runtime.otlp_endpoint import read_endpoint
 from ramet.runtime.placement import placement_of
 
+DAY_S, YEAR_S = 86400.0, 31536000.0
+DAY_MS = 86400000.0
+MAX_CONTEXT = 1 << 24  # tokens
+MAX_POOL_TOKENS = 1 << 28  # of which the scheduler keeps 5 bytes each beside the pool
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
 
 
@@ -63,7 +67,8 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         str, _about("folder of these files, of this user alone; empty: ramet/weights in XDG_CACHE_HOME or ~/.cache")
     ] = ""
     context_length: Annotated[
-        Annotated[int, Meta(ge=2)] | None, _about("tokens of prompt and output together; unset: the model's")
+        Annotated[int, Meta(ge=2, le=MAX_CONTEXT)] | None,
+        _about("tokens of prompt and output together; unset: the model's"),
     ] = None
     model_impl: Annotated[
         Literal["auto", "native", "transformers"],
@@ -101,7 +106,8 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
     ] = "auto"
     page_size: Annotated[Literal[1, 16, 64], _about("tokens of a page: the unit of allocation and of sharing")] = 1
     max_total_tokens: Annotated[
-        Annotated[int, Meta(ge=16)] | None, _about("tokens in the KV pool; unset: what memory allows")
+        Annotated[int, Meta(ge=16, le=MAX_POOL_TOKENS)] | None,
+        _about("tokens in the KV pool; unset: what memory allows"),
     ] = None
     mem_fraction_static: Annotated[
         Annotated[float, Meta(gt=0, lt=1)] | None,
@@ -137,14 +143,18 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
     ] = "lpm"
     max_wait_s: Annotated[
         float,
-        _about("the oldest request that waited longer goes before priority and policy, once in 64 admissions", gt=0),
+        _about(
+            "the oldest request that waited longer goes before priority and policy, once in 64 admissions",
+            gt=0,
+            le=DAY_S,
+        ),
     ] = 10.0
     chunked_prefill_size: Annotated[
-        Annotated[int, Meta(ge=-1)] | None,
+        Annotated[int, Meta(ge=-1, le=MAX_CONTEXT)] | None,
         _about("prompt tokens of a step at most; -1: no limit; unset: 256 to 2048, what half a second allows here"),
     ] = None
     max_itl_ms: Annotated[
-        Annotated[float, Meta(gt=0)] | None,
+        Annotated[float, Meta(gt=0, le=DAY_MS)] | None,
         _about(
             "bound on the time between two tokens of a request: steps compute fewer prompt tokens, though 16 at least, "
             "and fewer requests run at once; the whole KV pool takes its memory at the start, some 4 s for each GiB; "
@@ -159,7 +169,7 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
         _about("sequences in the running batch that use penalties; unset: as many as run, 256 at most"),
     ] = None
     max_queued_requests: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        Annotated[int, Meta(ge=1, le=10**9)] | None,
         _about(
             "sequences (prompts times n) that may wait before 503; while none waits, one request may exceed it by as "
             "many as can run at once; unset: no limit"
@@ -176,7 +186,8 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
         _about("whether text prompts of /generate and LLM.generate that do not say are healed: their end chosen again"),
     ] = "off"
     random_seed: Annotated[
-        Annotated[int, Meta(ge=0)] | None, _about("seed of sampling and of dummy weights; unset: from the clock")
+        Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None,
+        _about("seed of sampling and of dummy weights; unset: from the clock"),
     ] = None
 
 
@@ -202,10 +213,14 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         _about("scripted: no model, tokens by a formula; measures everything but the model"),
     ] = "model"
     scripted_step_ms: Annotated[
-        float, _about("of --runner scripted: how long a step takes, so that clients meet the pace of a device", ge=0)
+        float,
+        _about(
+            "of --runner scripted: how long a step takes, so that clients meet the pace of a device", ge=0, le=DAY_MS
+        ),
     ] = 0.0
     scripted_token_us: Annotated[
-        float, _about("of --runner scripted: how much longer for each token of a prompt that it computes", ge=0)
+        float,
+        _about("of --runner scripted: how much longer for each token of a prompt that it computes", ge=0, le=DAY_MS),
     ] = 0.0
     logprobs_mode: Annotated[
         Literal["sampled", "raw"],
@@ -258,7 +273,7 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
         bool, _about("check after every step that no slot is lost (idle is always checked)")
     ] = False
     watchdog_timeout: Annotated[
-        float, _about("seconds a step may take before stacks are dumped and the server ends", gt=0)
+        float, _about("seconds a step may take before stacks are dumped and the server ends", gt=0, le=YEAR_S)
     ] = 300.0
 
 
@@ -281,7 +296,7 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
         _about("between the tokens of JSON: one space after , and :, none, or as the model likes"),
     ] = "single-space"
     grammar_timeout_s: Annotated[
-        float, _about("seconds that compiling one constraint may take before its requests end with 504", gt=0)
+        float, _about("seconds that compiling one constraint may take before its requests end with 504", gt=0, le=DAY_S)
     ] = 10.0
     grammar_cache_mb: Annotated[
         float, _about("memory for compiled constraints, the least recently used go first", ge=0, le=65536)
@@ -358,24 +373,32 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = 64.0
     session_timeout_s: Annotated[
-        float, _about("a session that names no timeout and is idle for so long is closed", gt=0)
+        float, _about("a session that names no timeout and is idle for so long is closed", gt=0, le=YEAR_S)
     ] = 3600.0
     request_timeout_s: Annotated[
-        Annotated[float, Meta(gt=0)] | None, _about("a request that takes longer ends with 504; unset: never")
+        Annotated[float, Meta(gt=0, le=YEAR_S)] | None,
+        _about("a request that takes longer ends with 504; unset: never"),
     ] = None
     header_timeout_s: Annotated[
-        float, _about("how long a request's header may take, from its first byte or the connection's start", gt=0)
+        float,
+        _about("how long a request's header may take, from its first byte or the connection's start", gt=0, le=DAY_S),
     ] = 20.0
     transfer_timeout_s: Annotated[
         float,
-        _about("how long a body, or what a client does not read, may take: that and a second for each 16 KiB", gt=0),
+        _about(
+            "how long a body, or what a client does not read, may take: that and a second for each 16 KiB",
+            gt=0,
+            le=DAY_S,
+        ),
     ] = 60.0
-    keep_alive_timeout_s: Annotated[float, _about("how long a connection waits for its next request", gt=0)] = 60.0
+    keep_alive_timeout_s: Annotated[
+        float, _about("how long a connection waits for its next request", gt=0, le=DAY_S)
+    ] = 60.0
     max_connections: Annotated[
-        Annotated[int, Meta(ge=1)] | None,
+        Annotated[int, Meta(ge=1, le=1 << 20)] | None,
         _about("open connections before new ones get a 503; unset: 16384, or what the limit of open files leaves"),
     ] = None
-    drain_timeout_s: Annotated[float, _about("how long SIGTERM waits for running requests", ge=0)] = 60.0
+    drain_timeout_s: Annotated[float, _about("how long SIGTERM waits for running requests", ge=0, le=DAY_S)] = 60.0
     ui: Annotated[bool, _about("serve the page at /ui; --no-ui: there is none")] = True
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
         "info"
@@ -418,7 +441,7 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         int, _about("of a folder: so many files are kept, the oldest is deleted", ge=1, le=1000)
     ] = 8
     log_requests_min_ms: Annotated[
-        Annotated[float, Meta(ge=0)] | None, _about("log only requests that took longer; unset: all of them")
+        Annotated[float, Meta(ge=0, le=DAY_MS)] | None, _about("log only requests that took longer; unset: all of them")
     ] = None
 
 
@@ -516,6 +539,24 @@ def located(args: Args) -> Args:
     return replace(args, model=replace(args.model, model_path=str(folder), served_model_name=args.model_name))
 
 
+def _check_keys(serve: ServeArgs) -> None:
+    """Such a key is part of no header, or arrives without its ends: nobody could send it."""
+    for name in ("api_key", "admin_api_key"):
+        key: str = getattr(serve, name)
+        if key != key.strip() or not key.isprintable():
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{flag} begins or ends with a space, or has line breaks or other control characters")
+
+
+def _check_log_targets(serve: ServeArgs) -> None:
+    seen: dict[str, str] = {}
+    for target in serve.log_requests_target:
+        place = target if target in ("log", "stdout") else str(Path(target).resolve())
+        if place in seen:
+            raise ConfigError(f"--log-requests-target has {seen[place]!r} and {target!r}, which are the same")
+        seen[place] = target
+
+
 def _make_log_folders(serve: ServeArgs) -> None:
     for target in serve.log_requests_target if serve.log_requests else ():
         if target in ("log", "stdout"):
@@ -550,6 +591,8 @@ def resolve(args: Args) -> Args:
     if args.adapters.lora_paths and args.execute.runner == "scripted":
         raise ConfigError("--lora-paths needs a model, but --runner is scripted")
     placement_of(args.execute.cpu_affinity)
+    _check_keys(args.serve)
+    _check_log_targets(args.serve)
     _make_log_folders(args.serve)
     read_origins(args.serve.allowed_origins)
     read_hosts(args.serve.allowed_hosts)

@@ -73,7 +73,7 @@ def check(option: Option, value: Any, origin: str) -> Any:
         return None
     try:
         return _read(option.type, value)
-    except ValueError:
+    except (ValueError, OverflowError):  # an integer of a file may be too large for a float
         shown = "hidden" if option.name in SECRET else repr(value)
         raise ConfigError(f"{origin} is {shown}, must be {option.valid}") from None
 
@@ -188,10 +188,14 @@ def _valid(kind: inspect.Type) -> str:
     bounds = _bounds(kind)
     low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
     if low is not None and high is not None:
-        return f"{noun} in {'(' if 'gt' in bounds else '['}{low:g}, {high:g}{')' if 'lt' in bounds else ']'}"
+        return f"{noun} in {'(' if 'gt' in bounds else '['}{_number(low)}, {_number(high)}{')' if 'lt' in bounds else ']'}"
     if low is not None:
-        return f"{noun} {'>' if 'gt' in bounds else '>='} {low:g}"
-    return noun if high is None else f"{noun} {'<' if 'lt' in bounds else '<='} {high:g}"
+        return f"{noun} {'>' if 'gt' in bounds else '>='} {_number(low)}"
+    return noun if high is None else f"{noun} {'<' if 'lt' in bounds else '<='} {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{int(value)}" if value == int(value) else f"{value:g}"
 
 
 def metavar(option: Option) -> str:

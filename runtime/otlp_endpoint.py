@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ramet.runtime.errors import ConfigError
 
@@ -29,8 +29,8 @@ def read_endpoint(given: str, environment: Mapping[str, str] = os.environ) -> Ot
     protocol = next((value for name in VARIABLES if (value := environment.get(name))), HTTP)
     if protocol not in PACKAGES:
         raise ConfigError(f"{VARIABLES[1]} is {protocol!r}, must be one of {', '.join(PACKAGES)}")
-    url = urlsplit(given)
-    if url.scheme not in ("http", "https") or not url.netloc:
+    url = _parsed(given)
+    if url is None or url.scheme not in ("http", "https"):
         fact = f"--otlp-traces-endpoint is {given!r}, must be an address as http://localhost:4318/v1/traces"
         raise ConfigError(fact)
     if protocol == HTTP and url.path in ("", "/"):
@@ -39,6 +39,15 @@ def read_endpoint(given: str, environment: Mapping[str, str] = os.environ) -> Ot
     if not _is_installed("opentelemetry.sdk") or not _is_installed(package):
         raise ConfigError(f"--otlp-traces-endpoint needs packages that are not installed: {hint}")
     return OtlpEndpoint(url.geturl(), protocol)
+
+
+def _parsed(given: str) -> SplitResult | None:
+    """None: it names no host, or a port that is none."""
+    try:
+        url = urlsplit(given)
+        return url if url.hostname and url.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _is_installed(name: str) -> bool:

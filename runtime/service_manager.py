@@ -18,6 +18,7 @@ from ramet.ipc.ring import Activity, RingView, silence_s
 log = logging.getLogger("ramet")
 MORE_S = 30.0  # by which a start that goes on may take longer each time
 AGAIN_S = 10.0  # after which it is said again
+MAX_WATCHDOG_S = 86400.0  # a manager that waits longer is pinged as if it waited for so long
 PINGS = 3  # within the time that the manager gives
 
 
@@ -36,8 +37,8 @@ class ServiceManager:
         if address and address[0] not in "/@":
             log.warning("NOTIFY_SOCKET is %s, which is no Unix socket: the service manager is told nothing", address)
             address = ""
-        is_wanted = within.isdigit() and int(within) > 0 and pid in ("", str(os.getpid()))
-        return cls(address, int(within) / 1e6 if is_wanted else None)
+        is_wanted = within.isdecimal() and float(within) > 0 and pid in ("", str(os.getpid()))
+        return cls(address, min(float(within) / 1e6, MAX_WATCHDOG_S) if is_wanted else None)
 
     def starting(self) -> None:
         """The start goes on until `ready` or `stopping`."""

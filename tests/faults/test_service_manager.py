@@ -87,6 +87,9 @@ def test_a_socket_without_a_file_is_told_as_well():
         ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": "1"}, None),  # meant for another process
         ({"WATCHDOG_USEC": "0"}, None),
         ({"WATCHDOG_USEC": "x"}, None),
+        ({"WATCHDOG_USEC": "\u00b2"}, None),
+        ({"WATCHDOG_USEC": "9" * 30}, 86400.0),
+        ({"WATCHDOG_USEC": "9" * 5000}, 86400.0),
         ({}, None),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import run
-from ramet.runtime.config import Args, resolve
+from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import ALIASES, BY_NAME, OPTIONS, parse, serve_parser, warn_misspelt
 from ramet.runtime.options import Option, options_of
@@ -77,10 +77,13 @@ def test_a_flag_can_unset_what_the_file_set(tmp_path: Path) -> None:
         (["--port", "x"], "--port is 'x', must be an integer in [0, 65535]"),
         (["--mem-fraction-static", "nan"], "--mem-fraction-static is 'nan', must be a number in (0, 1), or none"),
         (["--mem-fraction-static", "1"], "--mem-fraction-static is '1', must be a number in (0, 1), or none"),
-        (["--watchdog-timeout", "inf"], "--watchdog-timeout is 'inf', must be a number > 0"),
+        (["--watchdog-timeout", "inf"], "--watchdog-timeout is 'inf', must be a number in (0, 31536000]"),
         (["--page-size", "3"], "--page-size is '3', must be one of 1, 16, 64"),
         (["--dtype", "int4"], "--dtype is 'int4', must be one of auto, bfloat16, float16, float32"),
-        (["--context-length", "1"], "--context-length is '1', must be an integer >= 2, or none"),
+        (["--context-length", "1"], "--context-length is '1', must be an integer in [2, 16777216], or none"),
+        (["--watchdog-timeout", "1e10"], "--watchdog-timeout is '1e10', must be a number in (0, 31536000]"),
+        (["--drain-timeout-s", "1e308"], "--drain-timeout-s is '1e308', must be a number in [0, 86400]"),
+        (["--scripted-step-ms", "1e308"], "--scripted-step-ms is '1e308', must be a number in [0, 86400000]"),
         (["--prot", "1"], "--prot is not an option; did you mean --port?"),
         (["--tp", "2"], "--tp is not an option"),
         (["--temperature", "1"], "--temperature is not an option"),
@@ -101,6 +104,7 @@ def test_a_wrong_flag_is_one_line_with_flag_value_and_range(argv: list[str], mes
         ("port: true", "port is True, must be an integer in [0, 65535]"),
         ("log_requests: 7", "log_requests is 7, must be true or false"),
         ("model_path: 7", "model_path is 7, must be text"),
+        (f"session_timeout_s: {10**400}", "must be a number in (0, 31536000]"),
         ("port: null", "port is None, must be an integer in [0, 65535]"),
         ("page_size: true", "page_size is True, must be one of 1, 16, 64"),
         ("- 1", "must be a mapping from option to value, is a list"),
@@ -113,6 +117,38 @@ def test_a_wrong_file_names_key_value_and_range(tmp_path: Path, text: str, messa
     with pytest.raises(ConfigError, match=r"c\.yaml") as error:
         parse(["--config", str(file)], {})
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_number_has_bounds(option: Option) -> None:
+    noun = option.valid.removesuffix(", or none")
+    assert not noun.startswith(("a number", "an integer")) or re.search(r" in [\[(].*[\])]$", noun), option.valid
+
+
+@pytest.mark.parametrize("name", ["api_key", "admin_api_key"])
+@pytest.mark.parametrize(
+    "key", ["sesame\n", " sesame", "sesame ", "ses\name", "ses\x00ame", "sesame\x7f", "\u00a0sesame"]
+)
+def test_a_key_that_nobody_could_send_is_refused_and_not_printed(name: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} ") as error:
+        resolve(make_args(**{name: key}))
+    assert "ame" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["sesame", "open sesame", "s\u00e9same", "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"])
+def test_other_keys_are_taken(key: str) -> None:
+    assert resolve(make_args(api_key=key)).serve.api_key == key
+
+
+def test_one_place_for_the_lines_of_requests_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("logs")
+    for other in ("./logs", "logs/", "x/../logs", str(tmp_path / "logs"), "link"):
+        with pytest.raises(ConfigError, match=f"--log-requests-target has 'logs' and {other!r}"):
+            resolve(make_args(log_requests_target=["logs", other]))
+    with pytest.raises(ConfigError, match="has 'log' and 'log'"):
+        resolve(make_args(log_requests_target=["log", "log"]))
+    assert resolve(make_args(log_requests_target=["log", "stdout", "logs", "./log"])) is not None
 
 
 def test_a_missing_file_is_an_error() -> None:
