@@ -6,6 +6,7 @@ One process owns one `Metrics`. Adding to a number is a plain attribute update, 
 Prometheus library is only called for a request of /metrics.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 
@@ -21,6 +22,7 @@ from ramet.runtime.metrics import buckets
 
 PREFIX = "ramet:"
 OPEN_METRICS = "application/openmetrics-text"
+PLAIN_TEXT = "text/plain"
 DEVICE = "device"  # where cached tokens are found: in the KV pool
 
 
@@ -234,9 +236,21 @@ class Page:
             self._registry.register(collector)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The page and its content type: OpenMetrics for who accepts it, else Prometheus' text format."""
-        if OPEN_METRICS not in accept:
-            return generate_latest(self._registry), "text/plain; version=0.0.4; charset=utf-8"
+        """The page and its content type: OpenMetrics for who likes it as well as Prometheus' text format, else that."""
+        wanted = _quality(accept, OPEN_METRICS)
+        if wanted <= 0 or wanted < _quality(accept, PLAIN_TEXT):
+            return generate_latest(self._registry), f"{PLAIN_TEXT}; version=0.0.4; charset=utf-8"
         # the library's own choice would be to replace the colons of names
         page = openmetrics.generate_latest(self._registry, escaping=openmetrics.ALLOWUTF8)  # type: ignore[no-untyped-call]
         return page, f"{OPEN_METRICS}; version=1.0.0; charset=utf-8"
+
+
+def _quality(accept: str, media_type: str) -> float:
+    """How much the header Accept wants it, in [0, 1]; 0: not at all."""
+    found = 0.0
+    for part in accept.split(","):
+        kind, *parameters = (word.strip().lower() for word in part.split(";"))
+        if kind == media_type:
+            given = next((word[2:] for word in parameters if word.startswith("q=")), "1")
+            found = max(found, float(given) if re.fullmatch(r"[01](\.\d{0,3})?", given) else 0.0)
+    return found

@@ -176,3 +176,23 @@ def test_every_wait_reason_is_in_the_docs() -> None:
     assert re.findall(r"^\| `([a-z_]+)` \| (?!counter|gauge|histogram)", page, re.MULTILINE) == [
         k.value for k in WaitKind
     ]
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_open"),
+    [
+        (OPEN_METRICS, True),
+        (f"text/plain;q=0.5, {OPEN_METRICS.upper()} ; version=1.0.0; q=0.5", True),
+        (f"{OPEN_METRICS};version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2", True),
+        (f"{OPEN_METRICS};q=0", False),
+        (f"text/plain, {OPEN_METRICS}; q=0.000", False),
+        (f"text/plain;q=0.9,{OPEN_METRICS};q=0.8", False),
+        (f"{OPEN_METRICS};q=none", False),
+        (f"x{OPEN_METRICS}", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+def test_open_metrics_is_for_those_who_want_it(metrics: Metrics, accept: str, is_open: bool) -> None:
+    page, content_type = page_of(metrics, (), SERVED).render(accept)
+    assert content_type.startswith(OPEN_METRICS) == is_open == page.endswith(b"# EOF\n")
