@@ -12,7 +12,7 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 from aiohttp import web
@@ -71,12 +71,10 @@ async def accepting(
     _bound_the_kernel(listener, args.transfer_timeout_s)
     acceptor = Acceptor(Connections(server, args, metrics), listener, certificates)
     acceptor.start()
-    following = asyncio.create_task(certificates.follow()) if certificates and args.enable_ssl_refresh else None
     try:
-        yield
+        with certificates.following() if certificates and args.enable_ssl_refresh else nullcontext():
+            yield
     finally:
-        if following is not None:
-            following.cancel()
         await acceptor.stop()
         listener.close()
 

@@ -1,12 +1,16 @@
 """TLS of the server: what its files make of a connection, and files that change while it runs.
 
 A changed file makes a new context, which new connections get; those that are open keep theirs. Files that do not fit
-together, such as a new certificate whose key is not written yet, change nothing.
+together, such as a new certificate whose key is not written yet, change nothing. They are read on a thread: a file
+system that hangs keeps back new certificates and nothing else.
 """
 
-import asyncio
 import os
 import ssl
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ramet.runtime.config import ServeArgs
@@ -27,9 +31,18 @@ class Certificates:
         self._seen = self._look()  # before the files are read: a change in between is seen
         self.context = make_context(args)
 
-    async def follow(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Files that change within the block are read."""
+        is_left = threading.Event()
+        threading.Thread(target=self._follow, args=(is_left,), name="tls-files", daemon=True).start()
+        try:
+            yield
+        finally:
+            is_left.set()
+
+    def _follow(self, is_left: threading.Event) -> None:
+        while not is_left.wait(LOOK_EVERY_S):
             self.refresh()
 
     def refresh(self) -> None:
@@ -57,6 +70,8 @@ def make_context(args: ServeArgs) -> ssl.SSLContext:
     """With --ssl-ca-certs only clients with a certificate of these authorities are served. Raises ConfigError."""
     for flag, name in _files(args).items():
         try:
+            if not stat.S_ISREG(os.stat(name).st_mode):  # who reads a fifo waits for its writer
+                raise ConfigError(f"{flag} {name} is no regular file")
             Path(name).read_bytes()  # ssl does not say which one is missing
         except OSError as error:
             raise ConfigError(f"{flag} {name} cannot be read: {error.strerror}") from None
@@ -64,14 +79,14 @@ def make_context(args: ServeArgs) -> ssl.SSLContext:
     context.set_alpn_protocols(["http/1.1"])
     try:
         context.load_cert_chain(args.ssl_certfile, args.ssl_keyfile or None, lambda: args.ssl_keyfile_password)
-    except (ssl.SSLError, ValueError) as error:
+    except (OSError, ValueError) as error:
         names = " and ".join(f"{flag} {name}" for flag, name in _files(args).items() if flag != "--ssl-ca-certs")
         hint = "is it a certificate with its key in PEM, and is --ssl-keyfile-password right?"
         raise ConfigError(f"{names} cannot be used: {_reason(error)} ({hint})") from None
     if args.ssl_ca_certs:
         try:
             context.load_verify_locations(args.ssl_ca_certs)
-        except ssl.SSLError as error:
+        except OSError as error:
             raise ConfigError(f"--ssl-ca-certs {args.ssl_ca_certs} cannot be used: {_reason(error)}") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import os
 import ssl
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -122,6 +124,51 @@ def test_a_certificate_without_its_key_changes_nothing_until_the_key_is_there(
     files.key.write_bytes(new_key)
     watched.refresh()
     assert watched.context is not first
+
+
+def test_a_fifo_in_the_place_of_a_file_changes_nothing(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    watched = certificates_of(make_args(**files.options).serve)
+    assert watched is not None
+    first = watched.context
+    files.chain.unlink()
+    os.mkfifo(files.chain)
+    watched.refresh()
+    assert watched.context is first and "chain.pem is no regular file" in caplog.text
+    with pytest.raises(ConfigError, match=r"--ssl-certfile .*chain\.pem is no regular file"):
+        certificates_of(make_args(**files.options).serve)
+    files.chain.unlink()
+    files.issue()
+    watched.refresh()
+    assert watched.context is not first
+
+
+def test_a_file_system_that_hangs_keeps_back_new_certificates_alone(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "LOOK_EVERY_S", 0.01)
+    hangs, goes_on, stat = threading.Event(), threading.Event(), os.stat
+
+    def slow_stat(path: Any, **options: Any) -> os.stat_result:
+        if path == str(files.chain):
+            hangs.set()
+            goes_on.wait()
+        return stat(path, **options)
+
+    async def check(server: Served) -> None:
+        old = await secure(server, files.client(), HEALTH)
+        monkeypatch.setattr(os, "stat", slow_stat)
+        files.issue()
+        while not hangs.is_set():
+            await asyncio.sleep(0)
+        while_it_hangs = await secure(server, files.client(), HEALTH)
+        assert (await while_it_hangs.reply())[0] == 200 and serial(while_it_hangs) == serial(old)
+        goes_on.set()
+        while serial(new := await secure(server, files.client(), HEALTH)) == serial(old):
+            new.close()
+        for peer in (old, while_it_hangs, new):
+            peer.close()
+
+    served(check, **files.options, enable_ssl_refresh=True)
 
 
 def test_a_client_without_a_certificate_is_not_served_where_one_is_asked(files: Files) -> None:
