@@ -24,7 +24,7 @@ from ramet.runtime.placement import placement_of
 DAY_S, YEAR_S = 86400.0, 31536000.0
 DAY_MS = 86400000.0
 MAX_CONTEXT = 1 << 24  # tokens
-MAX_POOL_TOKENS = 1 << 28  # of which the scheduler keeps 5 bytes each beside the pool
+MAX_POOL_TOKENS = 1 << 26  # of which the scheduler keeps 5 bytes each beside the pool
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
 
 

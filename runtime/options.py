@@ -188,7 +188,8 @@ def _valid(kind: inspect.Type) -> str:
     bounds = _bounds(kind)
     low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
     if low is not None and high is not None:
-        return f"{noun} in {'(' if 'gt' in bounds else '['}{_number(low)}, {_number(high)}{')' if 'lt' in bounds else ']'}"
+        first, last = "(" if "gt" in bounds else "[", ")" if "lt" in bounds else "]"
+        return f"{noun} in {first}{_number(low)}, {_number(high)}{last}"
     if low is not None:
         return f"{noun} {'>' if 'gt' in bounds else '>='} {_number(low)}"
     return noun if high is None else f"{noun} {'<' if 'lt' in bounds else '<='} {_number(high)}"

@@ -14,7 +14,7 @@ from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Limits, ToScheduler, Wake
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.spec import PoolingTask
-from ramet.runtime.config import Args
+from ramet.runtime.config import MAX_CONTEXT, Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.errors import ConfigError, card_advice, describe
@@ -142,7 +142,7 @@ def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float],
     """The runner that --runner names. What needs torch is imported here and nowhere before."""
     if args.execute.runner == "scripted":
         context = args.model.context_length or 4096
-        total = args.cache.max_total_tokens or context * 64
+        total = args.cache.max_total_tokens or min(context * 64, MAX_CONTEXT)
         step_s, token_s = args.execute.scripted_step_ms / 1e3, args.execute.scripted_token_us / 1e6
         return ScriptedRunner(
             tokenizer.vocab_size, min(context, total), total, args.max_running, step_s=step_s, token_s=token_s

@@ -25,6 +25,7 @@ from ramet.runtime.arrays import Doubles, Floats, Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Node
 from ramet.runtime.engine.batch import PART_ROWS
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
 from ramet.runtime.scheduler.contexts import Base, FirstGroup, Group, Part
 from ramet.runtime.scheduler.tail_search import Healing
@@ -351,8 +352,12 @@ class RowTable:
     def __init__(self, max_running: int, context_length: int, page_size: int) -> None:
         num = max_running + PART_ROWS + 1
         width = -(-context_length // page_size) * page_size
-        self.tokens: Ints = np.empty((num, width), dtype=np.int32)
-        self.slots: Ints = np.empty((num, width), dtype=np.int32)
+        try:
+            self.tokens: Ints = np.empty((num, width), dtype=np.int32)
+            self.slots: Ints = np.empty((num, width), dtype=np.int32)
+        except MemoryError:  # of addresses: see above
+            fact = f"no room for {num} rows of {width} tokens: lower --max-running-requests or --context-length"
+            raise ConfigError(fact) from None
         # (uid, epoch) is the key that results carry; uid 0: the row runs nothing
         self.uids, self.epochs = np.zeros(num, np.int64), np.zeros(num, np.int64)
         self.prompt_lens, self.limits = np.zeros(num, np.int32), np.zeros(num, np.int32)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from ramet.ipc.spec import HiddenMode, LogprobSpec
-from ramet.runtime.scheduler.request import Request, seed_of_sample
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.scheduler.request import Request, RowTable, seed_of_sample
 from tests.fakes.specs import make_spec
 
 
@@ -44,3 +45,8 @@ def test_what_it_must_return_of_a_prompt_is_not_taken_from_the_cache():
     with_logprobs = Request(2, prompt, make_spec(logprobs=LogprobSpec(start=3)), seed=0)
     with_states = Request(3, prompt, make_spec(hidden=HiddenMode.ALL), seed=0)
     assert [len(each.reusable) for each in (plain, with_logprobs, with_states)] == [10, 4, 1]
+
+
+def test_a_table_that_no_memory_could_hold_names_the_options():
+    with pytest.raises(ConfigError, match="lower --max-running-requests or --context-length"):
+        RowTable(1 << 14, 1 << 40, 1)
