@@ -41,6 +41,11 @@ def flush(server: Live) -> None:
     assert requests.post(server.url + "/flush_cache?timeout=30", headers=headers, timeout=60).status_code == 200
 
 
+def abort(server: Live, rid: str) -> None:
+    headers = {"Authorization": "Bearer admin"}
+    requests.post(server.url + "/abort_request", json={"rid": rid}, headers=headers, timeout=30)
+
+
 def events(server: Live, num: int) -> list[Any]:
     """The first events that a new viewer is sent."""
     with requests.get(server.url + "/ui/live", stream=True, timeout=30) as reply:
@@ -87,7 +92,7 @@ def test_a_search_marks_the_path_and_says_how_much_is_cached(looked_at: Any, nar
     looked_at.locator("g.box.found").first.wait_for()
     looked_at.fill("#prefix-text", "zzz")
     looked_at.get_by_role("button", name="Find").click()
-    looked_at.get_by_text("tokens are cached (0.0 %)").wait_for()
+    looked_at.get_by_text("tokens are cached (0 %)").wait_for()
 
 
 def test_the_text_of_a_node_takes_the_admin_key_and_a_keyboard_reaches_it(looked_at: Any, narrow: Live) -> None:
@@ -126,11 +131,59 @@ def test_a_waiting_request_shows_its_reason_and_can_be_aborted(looked_at: Any, n
 
 def test_the_last_hour_is_drawn_and_goes_on(looked_at: Any, narrow: Live) -> None:
     show(looked_at, narrow, "charts")
-    looked_at.locator(".chart canvas").nth(7).wait_for()
+    looked_at.locator(".chart canvas").nth(8).wait_for()
+    curves = {
+        chart.locator("figcaption").inner_text(): chart.locator("li").count()
+        for chart in looked_at.locator(".chart").all()
+    }
+    assert curves["Requests"] == 2 and curves["Tokens of a step"] == 1, "each axis has one unit"
     narrow.generate(text=SHARED, sampling_params={"max_new_tokens": 50, "ignore_eos": True})
     looked_at.wait_for_function(
         "[...document.querySelectorAll('.chart')][0].querySelector('.legend b').textContent !== '0'"
     )
+
+
+def test_marks_of_an_axis_are_in_one_unit_and_differ(looked_at: Any, narrow: Live) -> None:
+    show(looked_at, narrow, "charts")
+    written = looked_at.evaluate(
+        """async (axes) => {
+          const { durations } = await import("/ui/text_of.js");
+          return axes.map(durations);
+        }""",
+        [[0, 0.0005, 0.001], [0, 5e-7, 1e-6], [0, 120, 140, 160], [0, 0.5, 1.0], []],
+    )
+    assert written == [
+        ["0", "0.5 ms", "1 ms"],
+        ["0", "0.5 µs", "1 µs"],
+        ["0", "120 s", "140 s", "160 s"],
+        ["0", "0.5 s", "1 s"],
+        [],
+    ]
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_queue_shows_a_request_in_one_line_and_needs_no_scrolling(looked_at: Any, narrow: Live, width: int) -> None:
+    rids = [f"{width}-{letter * 28}" for letter in "ab"]
+    asked = [
+        threading.Thread(target=narrow.generate, kwargs={"text": "a", "rid": rid, "sampling_params": LONG})
+        for rid in rids
+    ]
+    looked_at.set_viewport_size({"width": width, "height": 900})
+    show(looked_at, narrow, "queue")
+    asked[0].start()
+    looked_at.locator("#running-requests .abort").wait_for()
+    asked[1].start()
+    looked_at.locator("#waiting-requests .abort").wait_for()
+    frames = looked_at.locator(".scrolls")
+    assert frames.evaluate_all("all => all.every((frame) => frame.scrollWidth <= frame.clientWidth)")
+    assert looked_at.locator("tbody th").evaluate_all(
+        "all => all.every((id) => id.clientHeight < 60 && id.clientWidth > 200)"
+    )
+    assert len({box.bounding_box()["x"] for box in looked_at.locator(".abort button").all()}) == 1
+    for rid in rids:
+        abort(narrow, rid)
+    for each in asked:
+        each.join(30)
 
 
 def test_what_the_page_put_together_is_what_the_server_has(looked_at: Any, narrow: Live) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,7 @@ def test_the_code_that_is_shown_gives_the_same_output(page: Any, mode: str, lang
     page.locator(".codes summary").click()
     page.locator(f".code label:has-text('{language}')").click()
     code = page.locator(".code pre").text_content()
+    assert language == "ramet" or (mode == "completion" and language == "curl") or "ramet-bundled" in code
     path = tmp_path / "code"
     path.write_text(code)
     run = ["bash", path] if language == "curl" else [sys.executable, path]
@@ -202,6 +204,115 @@ def test_the_code_that_is_shown_gives_the_same_output(page: Any, mode: str, lang
     done = subprocess.run(run, capture_output=True, text=True, env=env, timeout=60)
     assert done.returncode == 0, done.stderr
     assert output and output in (_text_of(done.stdout) if language == "curl" else done.stdout)
+
+
+def test_markdown_that_is_too_deep_is_shown_as_text(page: Any) -> None:
+    constrain(page, "regex", ">{3500}")
+    say(page, "Go deep.")
+    assert page.locator(".sample .markdown").text_content() == ">" * 3500
+    assert page.locator("#composer").is_visible() and page.locator(".problem").count() == 0
+    lists = "1. " * 3000
+    shown = "async (text) => (await import('/ui/markdown.js')).markdown(text).textContent"
+    assert page.evaluate(shown, lists) == lists
+
+
+def test_an_output_that_cannot_be_drawn_takes_nothing_with_it(page: Any, watch: Any) -> None:
+    watch.allowed.append(re.compile("no markdown today"))
+    failing = "export function Markdown() { throw new Error('no markdown today'); }"
+    page.route("**/ui/markdown.js", lambda route: route.fulfill(body=failing, content_type="text/javascript"))
+    page.reload()
+    page.wait_for_selector("#composer")
+    set_params(page, temperature=0, max_new_tokens=24)
+    assert "Lima" in say(page, QUESTION)
+    page.select_option("#shown-as", "tokens")
+    page.locator(".token").first.wait_for()
+    assert page.locator(".turn.user").count() == 1
+
+
+@pytest.mark.parametrize("place", ["tools", "other fields", "constraint", "parameter"])
+def test_a_message_that_is_not_sent_stays(page: Any, place: str) -> None:
+    if place == "tools":
+        page.get_by_text("Tools", exact=True).click()
+        page.fill("#tools-text", "[{")
+    elif place == "other fields":
+        page.get_by_text("Other fields").click()
+        page.fill("#more", "{")
+    elif place == "constraint":
+        constrain(page, "json_schema", "{")
+    else:
+        page.get_by_text("More parameters").click()
+        page.fill("#param-logit_bias", "{")
+    page.fill("#composer", "half an hour of typing")
+    page.press("#composer", "Enter")
+    page.locator(".talk > .problem").wait_for()
+    assert page.input_value("#composer") == "half an hour of typing" and page.locator(".turn").count() == 0
+    said = page.locator(".problem").all_inner_texts()
+    assert len(set(said)) == len(said) and sum("Unexpected" in each or "Expected" in each for each in said) == 1
+
+
+def test_backends_that_say_the_same_are_named_together(page: Any, watch: Any) -> None:
+    watch.allowed.append(re.compile("Failed to load resource: the server responded with a status of 400"))
+    constrain(page, "regex", "[a-")
+    finding = page.locator(".findings .refused", has_text="llguidance, outlines, xgrammar")
+    finding.wait_for()
+    assert "the regex is no valid regular expression" in finding.inner_text()
+    assert page.locator(".findings li").count() == 1 and "sampling_params" not in finding.inner_text()
+
+
+def test_a_request_that_fails_says_so_once(page: Any, watch: Any) -> None:
+    watch.allowed.append(re.compile("Failed to load resource: the server responded with a status of 400"))
+    set_params(page, n=2, top_p=3)
+    page.fill("#composer", "Hello")
+    page.press("#composer", "Enter")
+    page.locator(".sample .problem", has_text="top_p is 3").wait_for()
+    assert page.locator(".problem").count() == 1 and page.locator(".sample footer").count() == 0
+    set_params(page, n="", top_p="", max_new_tokens=4)
+    say(page, "And now?")
+    assert page.locator(".turn.assistant").count() == 0, "what failed is no part of the chat"
+
+
+def test_a_select_tells_the_default_from_what_is_set(page: Any) -> None:
+    page.get_by_text("More parameters").click()
+    for each in page.locator("select[id^=param-]").all():
+        options = each.locator("option").all_inner_texts()
+        assert options[0].startswith("default") and len(set(options)) == len(options)
+
+
+def test_the_newest_answer_is_headed_and_removed_like_every_other(page: Any) -> None:
+    set_params(page, temperature=0, max_new_tokens=8)
+    say(page, QUESTION)
+    answer = page.locator(".answer")
+    assert answer.locator("header b").inner_text() == "assistant"
+    answer.get_by_role("button", name="Remove this message").click()
+    assert answer.count() == 0 and page.locator(".turn.user").count() == 1
+    page.get_by_role("button", name="Again").click()
+    page.wait_for_selector(".sample[aria-busy=false]")
+
+
+def test_tokens_have_boundaries_and_outputs_keep_their_heights(page: Any) -> None:
+    page.set_viewport_size({"width": 1280, "height": 900})
+    set_params(page, temperature=0, max_new_tokens=8, n=3)
+    say(page, QUESTION, "tokens")
+    tops = {box.bounding_box()["y"] for box in page.locator(".sample").all()}
+    assert len(tops) == 1, "three stand side by side"
+    boxes = [each.bounding_box() for each in page.locator(".sample").first.locator(".token").all()[:3]]
+    assert all(one["x"] + one["width"] < other["x"] for one, other in pairwise(boxes))
+    underline = page.locator(".token").first.evaluate("each => getComputedStyle(each).borderBottomColor")
+    assert underline != "rgba(0, 0, 0, 0)"
+    page.locator(".token").nth(1).click()
+    heights = [box.bounding_box()["height"] for box in page.locator(".sample").all()]
+    assert heights[0] > 2 * heights[1]
+
+
+def test_a_model_that_is_a_path_is_shown_by_its_last_part(page: Any) -> None:
+    names = ["/models/of/some/team/base-7b", "adapters/one", "more/one"]
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": [{"id": name} for name in names]}))
+    page.reload()
+    page.wait_for_selector("#composer")
+    model = page.locator("#model")
+    assert model.locator("option").all_inner_texts() == ["base-7b", "adapters/one", "more/one"]
+    model.select_option(names[0])
+    assert model.get_attribute("title") == names[0]
 
 
 def _text_of(events: str) -> str:

@@ -38,7 +38,7 @@ def test_the_page_says_that_the_server_is_gone_and_recovers(chromium: Any, port:
         expect(page.locator(".banner")).to_be_in_viewport()
         page.fill("#composer", "And of Chile?")
         page.press("#composer", "Enter")
-        page.wait_for_selector(".sample .problem:has-text('does not answer')")
+        page.wait_for_selector(".sample .problem:has-text('Not answered.')")
         with Live(port=port):
             page.locator(".banner").wait_for(state="hidden")
             page.get_by_role("button", name="Again").click()
@@ -68,10 +68,13 @@ def keyed() -> Iterator[Live]:
 def test_the_key_is_asked_for_and_kept_in_the_tab_alone(chromium: Any, keyed: Live) -> None:
     watch = Watch(keyed.url, allowed=[UNREACHED])
     with opened(chromium, keyed.url, watch) as page:
+        assert "Authorization" not in page.inner_text("dialog")
+        assert "Connecting" not in page.inner_text("main") and "Asking" not in page.inner_text("main")
         page.get_by_label("API key").fill("wrong")
         with page.expect_response(lambda reply: reply.status == 401):
             page.keyboard.press("Enter")
-        page.wait_for_selector("dialog[open] :text('missing or wrong')")
+        page.wait_for_selector("dialog[open] :text('That API key is wrong.')")
+        assert page.get_by_role("button", name="Keys", exact=True, include_hidden=True).count() == 1, "no key is held"
         page.get_by_label("API key").fill("user-key")
         page.keyboard.press("Enter")
         page.wait_for_selector("#composer")
@@ -91,12 +94,52 @@ def test_a_key_that_was_refused_to_the_page_can_be_given_later(chromium: Any, ke
     with opened(chromium, keyed.url, Watch(keyed.url, allowed=[UNREACHED])) as page:
         page.wait_for_selector("dialog[open]")
         page.keyboard.press("Escape")
-        page.get_by_text("missing or wrong").wait_for()
+        page.get_by_text("The API key is missing.").wait_for()
         page.get_by_role("button", name="Keys").click()
         page.get_by_label("API key").fill("user-key")
         page.keyboard.press("Enter")
         page.wait_for_selector("#model:has-text('ramet-bundled')")
         assert page.locator(".problem").count() == 0
+
+
+def test_a_view_of_the_live_state_waits_for_the_key_that_was_refused_to_it(chromium: Any, keyed: Live) -> None:
+    with opened(chromium, keyed.url + "/ui#queue", Watch(keyed.url, allowed=[UNREACHED])) as page:
+        page.wait_for_selector("dialog[open]")
+        assert "Connecting" not in page.inner_text("main")
+        page.keyboard.press("Escape")
+        page.get_by_text("The API key is missing: Keys").wait_for()
+        page.get_by_role("button", name="Keys").click()
+        page.get_by_label("API key").fill("user-key")
+        page.keyboard.press("Enter")
+        page.locator("#view-queue h2", has_text="Running").wait_for()
+
+
+def test_a_reload_asks_before_it_ends_a_chat(page: Any) -> None:
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    page.fill("#composer", "Hello")
+    page.reload()
+    page.wait_for_selector("#composer")
+    assert asked == [], "nothing was said yet"
+    set_params(page, max_new_tokens=4)
+    say(page, "Hello")
+    page.reload()
+    page.wait_for_selector("#composer")
+    assert asked == ["beforeunload"]
+
+
+@pytest.mark.parametrize("width", [390, 1200, 1920])
+def test_no_placeholder_is_cut_off(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.get_by_text("More parameters").click()
+    cut = page.evaluate("""() => [...document.querySelectorAll("#view-playground .fields input")].filter((input) => {
+      const pen = document.createElement("canvas").getContext("2d");
+      const { font, paddingLeft, paddingRight } = getComputedStyle(input);
+      pen.font = font;
+      const room = input.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+      return pen.measureText(input.placeholder).width > room;
+    }).map((input) => input.id)""")
+    assert cut == []
 
 
 def focused(page: Any) -> str:

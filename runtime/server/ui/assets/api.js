@@ -1,7 +1,7 @@
 // Requests to the server with the user's key, and its refusals as errors that say what the server said.
 
 import { check, messageOf, root } from "./connection.js";
-import { askForKey, keyHeaders } from "./keys.js";
+import { askForKey, forgetKey, keyFor, MISSING } from "./keys.js";
 
 export class Refusal extends Error {
   constructor(status, message) {
@@ -16,18 +16,23 @@ export class Refusal extends Error {
  * A request that `changes the server` passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
  */
 export async function ask(path, { body, method, key = "api", signal, quiet = false } = {}) {
+  let wasWrong = false;
   for (;;) {
-    const reply = await send(path, { body, method: method ?? (body === undefined ? "GET" : "POST"), key, signal });
+    const given = keyFor(key);
+    const reply = await send(path, { body, method: method ?? (body === undefined ? "GET" : "POST"), given, signal });
     if (reply.ok) return reply;
     const refusal = new Refusal(reply.status, await messageOf(reply));
-    if (quiet || !wantsKey(refusal, key) || !(await askForKey(key, refusal.message))) throw refusal;
+    if (!wantsKey(refusal, key)) throw refusal;
+    if (forgetKey(given, reply.status)) wasWrong = true;
+    if (keyFor(key) !== "" && keyFor(key) !== given) continue; // another one was given meanwhile
+    if (quiet || !(await askForKey(key, wasWrong))) throw new Refusal(reply.status, MISSING[key]);
   }
 }
 
 export const askJson = async (path, options) => (await ask(path, options)).json();
 
-async function send(path, { body, method, key, signal }) {
-  const headers = keyHeaders(key);
+async function send(path, { body, method, given, signal }) {
+  const headers = given ? { Authorization: `Bearer ${given}` } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const data = body === undefined ? undefined : JSON.stringify(body);
   try {

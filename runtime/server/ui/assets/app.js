@@ -1,7 +1,8 @@
 // The page: its tabs, the banner that says that the server is gone, keys and theme. What a tab shows is in views/.
 
-import { Component, html, render, useEffect, useState } from "./dom.js";
+import { html, render, useEffect, useState } from "./dom.js";
 import { trouble, watch } from "./connection.js";
+import { Guard } from "./guard.js";
 import { KeyButton, KeyDialog } from "./key_dialog.js";
 import { useSignal } from "./signal.js";
 import { THEMES, setTheme, showTheme, theme } from "./theme.js";
@@ -40,7 +41,7 @@ function Page() {
     <main>
       ${TABS.filter((each) => each === tab || each.stays).map(({ name, title, View }) => html`
         <section key=${name} id=${`view-${name}`} class="view" aria-label=${title} hidden=${name !== tab.name}>
-          <${Guard} name=${title}><${View} /><//>
+          <${Guard} instead=${failureOf(title)}><${View} /><//>
         </section>`)}
     </main>
     <${KeyDialog} />`;
@@ -64,7 +65,7 @@ function Header({ current }) {
 function ThemeChoice() {
   const chosen = useSignal(theme);
   return html`
-    <label class="theme"><span class="unseen">Theme</span>
+    <label class="theme"><span class="faint">Theme</span>
       <select value=${chosen} onChange=${(event) => setTheme(event.target.value)}>
         ${THEMES.map((name) => html`<option value=${name} selected=${name === chosen}>${name}</option>`)}
       </select>
@@ -80,16 +81,8 @@ function Banner() {
 }
 
 /** A view that fails says so, and the others go on. */
-class Guard extends Component {
-  componentDidCatch(error) {
-    console.error(error);
-    this.setState({ error });
-  }
-
-  render({ children, name }, { error }) {
-    return error ? html`<p class="problem">${name} failed: ${String(error.message ?? error)}</p>` : children;
-  }
-}
+const failureOf = (title) => (error) =>
+  html`<p class="problem">${title} failed: ${String(error.message ?? error)}</p>`;
 
 showTheme();
 render(html`<${Page} />`, document.getElementById("page"));

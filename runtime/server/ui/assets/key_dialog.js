@@ -5,6 +5,8 @@ import { asked, changed, KINDS, keyOf, setKey } from "./keys.js";
 import { signal, useSignal } from "./signal.js";
 
 const TITLES = { api: "API key", admin: "Admin key" };
+const STAY = "Keys stay in this tab and are forgotten when it closes.";
+const WANTED = { api: "The server asks for its API key.", admin: "This takes the server’s admin key." };
 const opened = signal(false); // by the button
 
 export function KeyButton() {
@@ -38,6 +40,10 @@ export function KeyDialog() {
     </dialog>`;
 }
 
+function reasonOf({ kind, wasWrong }) {
+  return wasWrong ? `That ${TITLES[kind].replace("Admin", "admin")} is wrong.` : WANTED[kind];
+}
+
 function KeyForm({ kinds, question, done, cancel }) {
   const [keys, setKeys] = useState(Object.fromEntries(kinds.map((kind) => [kind, keyOf(kind)])));
   const submit = (event) => {
@@ -48,7 +54,7 @@ function KeyForm({ kinds, question, done, cancel }) {
   };
   return html`
     <form onSubmit=${submit}>
-      <p>${question?.why ?? "Keys stay in this tab and are forgotten when it closes."}</p>
+      <p>${question ? reasonOf(question) : STAY}</p>
       ${kinds.map((kind) => html`
         <label>${TITLES[kind]}
           <input type="password" autocomplete="off" value=${keys[kind]}

@@ -1,12 +1,12 @@
 // One connection to ui/live for all views: it is open while anybody is subscribed, and comes back by itself.
 //
 //   const end = subscribe("queue", (data) => …);   data: the JSON of each event of that name
-//   live.get()  "closed", "connecting", "connected"; live.listen(…) tells of changes
+//   live.get()  "closed", "connecting", "connected", "keyless" (until the user gives a key); live.listen(…) tells of changes
 //
 // A view keeps what it shows while the connection is gone. It gets a whole picture again after each "connected",
 // because the server cannot know what was missed.
 
-import { ask } from "./api.js";
+import { ask, Refusal } from "./api.js";
 import { connection } from "./connection.js";
 import { changed } from "./keys.js";
 import { signal } from "./signal.js";
@@ -37,10 +37,11 @@ async function open() {
   let wait = FIRST_WAIT_MS;
   while (!own.signal.aborted) {
     live.set("connecting");
-    if (await readAll(own.signal)) wait = FIRST_WAIT_MS;
+    const ended = await readAll(own.signal);
+    if (ended === "connected") wait = FIRST_WAIT_MS;
     if (own.signal.aborted) break;
-    live.set("connecting");
-    await pause(wait, own.signal);
+    live.set(ended === "keyless" ? ended : "connecting");
+    await pause(ended === "keyless" ? null : wait, own.signal);
     wait = Math.min(2 * wait, LONGEST_WAIT_MS);
   }
   if (current === own) current = null;
@@ -48,28 +49,27 @@ async function open() {
   else live.set("closed");
 }
 
-/** Whether it was connected before it ended. */
+/** What it was before it ended: "connected", "connecting" or "keyless". */
 async function readAll(signal) {
   try {
     const reply = await ask("ui/live", { signal });
     live.set("connected");
     for await (const { name, data } of eventsOf(reply)) deliver(name, JSON.parse(data));
-    return true;
   } catch (error) {
-    if (error.name === "AbortError") return false;
-    console.warn(`ui/live: ${error.message}`);
-    return live.get() === "connected";
+    if (error instanceof Refusal && error.status === 401) return "keyless";
+    if (error.name !== "AbortError") console.warn(`ui/live: ${error.message}`);
   }
+  return live.get();
 }
 
 function deliver(name, data) {
   for (const listener of [...(listeners.get(name) ?? [])]) listener(data);
 }
 
-/** Ends early when the server is back, when the user gave another key, or when nobody is subscribed any more. */
+/** `ms`: null without an end of its own. Ends early when the server is back, when the user gave another key, or when nobody is subscribed any more. */
 function pause(ms, aborted) {
   const { promise, resolve } = Promise.withResolvers();
-  const timer = setTimeout(resolve, ms);
+  const timer = ms === null ? 0 : setTimeout(resolve, ms);
   const ends = [connection.listen((state) => state === "up" && resolve()), changed.listen(resolve)];
   aborted.addEventListener("abort", resolve, { once: true });
   return promise.then(() => {

@@ -45,7 +45,17 @@ export function sanitised(markup) {
   return fragment;
 }
 
-export const markdown = (text) => sanitised(marked.parse(text));
+/** A text whose nesting is too deep for the reader's stack (a `>` for each of thousands of levels) stays as it is. */
+export function markdown(text) {
+  try {
+    return sanitised(marked.parse(text));
+  } catch {
+    const plain = document.createElement("div");
+    plain.className = "plain";
+    plain.textContent = text;
+    return plain;
+  }
+}
 
 export function Markdown({ text }) {
   const place = useRef(null);

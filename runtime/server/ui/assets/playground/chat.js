@@ -12,20 +12,25 @@ export function messageOf(sample) {
   };
 }
 
+export function TurnHeader({ role, index, cut }) {
+  return html`
+    <header><b>${role}</b><span class="grow"></span>
+      <button type="button" class="quiet small" onClick=${() => cut(index)}
+        aria-label=${`Remove this message and those after it (${index + 1})`}>remove from here</button></header>`;
+}
+
 /** A turn: {message, sample}; `sample` is there where the model wrote it here. */
 export function Turns({ turns, as, goOn, cut }) {
   return turns.map((turn, index) => html`
     <article key=${index} class=${`turn ${turn.message.role}`}>
-      <header><b>${turn.message.role}</b><span class="grow"></span>
-        <button type="button" class="quiet small" onClick=${() => cut(index)}
-          aria-label=${`Remove this message and those after it (${index + 1})`}>remove from here</button></header>
+      <${TurnHeader} role=${turn.message.role} index=${index} cut=${cut} />
       ${turn.sample
         ? html`<${Output} sample=${turn.sample} as=${as} goOn=${(place, token) => goOn(index, place, token)} />`
         : html`<div class="plain">${turn.message.content}</div>`}
     </article>`);
 }
 
-/** `calls`: those of the last turn, whose results the user gives. `send`: gets messages. */
+/** `calls`: those of the last turn, whose results the user gives. `send`: gets messages, and says whether they were sent. */
 export function Composer({ calls, send, running }) {
   const [text, setText] = useState("");
   const [results, setResults] = useState({});
@@ -34,7 +39,7 @@ export function Composer({ calls, send, running }) {
     const told = calls.map(({ id }) => ({ role: "tool", tool_call_id: id, content: results[id] ?? "" }));
     const said = text.trim() ? [{ role: "user", content: text }] : [];
     if (running || told.length + said.length === 0) return;
-    send([...told, ...said]);
+    if (!send([...told, ...said])) return;
     setText("");
     setResults({});
   };

@@ -78,11 +78,21 @@ function Findings({ constraint, backends }) {
   if (found === null) return null;
   return html`
     <ul class="findings" role="status" aria-label="What the backends make of it">
-      ${backends.map((backend) => {
-        const { state, why } = found[backend] ?? { state: "asked", why: "…" };
-        return html`<li key=${backend} class=${state}><b>${backend}</b> ${why}</li>`;
-      })}
+      ${alike(backends, found).map(({ names, state, why }) => html`
+        <li key=${names[0]} class=${state}><b>${names.join(", ")}</b> ${why}</li>`)}
     </ul>`;
+}
+
+/** The backends that say the same stand together: [{names, state, why}]. */
+function alike(backends, found) {
+  const groups = new Map();
+  for (const backend of backends) {
+    const { state, why } = found[backend] ?? { state: "asked", why: "…" };
+    const group = groups.get(why) ?? { names: [], state, why };
+    group.names.push(backend);
+    groups.set(why, group);
+  }
+  return [...groups.values()];
 }
 
 /** One after the other, so that a check is no load on a server that serves. */
@@ -101,11 +111,12 @@ async function tried(constraint, signal) {
   const body = { text: " ", sampling_params: { max_new_tokens: 1, ...constraintFields(constraint) } };
   try {
     await ask("generate", { body, signal });
-    return { state: "compiles", why: "compiles it" };
+    return { state: "compiles", why: "it compiles" };
   } catch (error) {
     if (error.name === "AbortError") return {};
     const refused = error instanceof Refusal && error.status < 500;
-    if (refused) return { state: "refused", why: error.message };
+    const own = error.message.replaceAll(`sampling_params.${constraint.kind}`, `the ${KINDS[constraint.kind].title}`);
+    if (refused) return { state: "refused", why: own };
     return { state: "failed", why: `cannot be asked: ${error.message}` };
   }
 }

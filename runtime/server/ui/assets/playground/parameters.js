@@ -47,7 +47,7 @@ function controlFor(field, shared, placeholder) {
 function Choice({ id, value, onInput, options, placeholder }) {
   return html`
     <select id=${id} value=${value} onChange=${onInput}>
-      <option value="">${placeholder || "default"}</option>
+      <option value="">${placeholder ? `default (${placeholder})` : "default"}</option>
       ${options.map((option) => html`<option value=${option}>${option}</option>`)}
     </select>`;
 }

@@ -1,12 +1,15 @@
 // What the playground asks the server: {path, body}. `extras` are what the page itself needs to show tokens; the code
 // that is shown to copy has none of them.
 
-import { constraintFields } from "./constraint.js";
+import { constraintFields, problemOf } from "./constraint.js";
 import { CHAT_NAMES, jsonOf, valueOf } from "./schema.js";
-import { toolFields } from "./tools.js";
+import { problemOf as problemOfTools, toolFields } from "./tools.js";
 
 /** Throws an Error that says which control holds what cannot be sent. */
 export function requestOf(asked, messages) {
+  // What is wrong with these is said below their editors.
+  if (problemOf(asked.constraint)) throw new Error("Not sent: the constraint is no JSON.");
+  if (asked.mode === "chat" && problemOfTools(asked.tools)) throw new Error("Not sent: Tools is no JSON list.");
   return asked.mode === "chat" ? chatRequest(asked, messages) : completionRequest(asked);
 }
 
@@ -28,7 +31,7 @@ function completionRequest(asked) {
   if (asked.prompt === "") throw new Error("The prompt is empty.");
   const params = { ...parameters(asked), ...constraintFields(asked.constraint) };
   const body = { text: asked.prompt, sampling_params: params, ...adapterOf(asked), ...moreFields(asked), stream: true };
-  return { path: "generate", body, extras: nativeExtras(asked.numTop, params.max_new_tokens) };
+  return { path: "generate", model: asked.model, body, extras: nativeExtras(asked.numTop, params.max_new_tokens) };
 }
 
 /**
@@ -54,6 +57,9 @@ function nativeExtras(numTop, tokens = DEFAULT_TOKENS) {
     ...(interval > 1 && { sampling_params: { stream_interval: interval } }),
   };
 }
+
+/** A refusal as the page's controls are named. */
+export const asOnPage = (message) => message.replaceAll("sampling_params.", "");
 
 /** With the page's extras; what the user set counts. */
 export function sent({ body, extras }) {

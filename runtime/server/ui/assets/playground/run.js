@@ -2,7 +2,7 @@
 
 import { ask } from "../api.js";
 import { eventsOf } from "../sse.js";
-import { sent } from "./request.js";
+import { asOnPage, sent } from "./request.js";
 
 const DECODER = new TextDecoder();
 
@@ -36,8 +36,8 @@ export async function fill(samples, request, signal, redraw) {
 
 function end(sample, error) {
   if (error.name === "AbortError") sample.finish = "stopped";
-  else if (error instanceof TypeError) sample.error = "The server does not answer, or the connection broke.";
-  else sample.error = error.message;
+  else if (error instanceof TypeError) sample.error = sample.tokens.length ? "The connection broke." : "Not answered.";
+  else sample.error = asOnPage(error.message);
 }
 
 // -- chats ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // One output: its text, Markdown or tokens, its thought and calls, how it ended.
 
 import { html } from "../dom.js";
+import { Guard } from "../guard.js";
 import { Markdown } from "../markdown.js";
 import { Tokens } from "./tokens.js";
 import { Calls } from "./tools.js";
@@ -17,11 +18,19 @@ export function Sample({ sample, as, chosen, choose, goOn }) {
         </header>`}
       <${Output} sample=${sample} as=${as} goOn=${goOn} />
       ${sample.error && html`<p class="problem" role="alert">${sample.error}</p>`}
-      <footer class="faint">${endOf(sample)}</footer>
+      ${!hasFailed(sample) && html`<footer class="faint">${endOf(sample)}</footer>`}
     </article>`;
 }
 
+/** An output that cannot be drawn is shown as its text. */
 export function Output({ sample, as, goOn }) {
+  return html`
+    <${Guard} key=${as} instead=${() => html`<div class="plain">${sample.text}</div>`}>
+      <${Content} sample=${sample} as=${as} goOn=${goOn} />
+    <//>`;
+}
+
+function Content({ sample, as, goOn }) {
   if (as === "tokens" && sample.tokens.length) return html`<${Tokens} sample=${sample} goOn=${goOn} />`;
   const { text, reasoning } = sample;
   return html`
@@ -30,6 +39,9 @@ export function Output({ sample, as, goOn }) {
     ${text && (as === "markdown" ? html`<${Markdown} text=${text} />` : html`<div class="plain">${text}</div>`)}
     <${Calls} calls=${sample.calls} />`;
 }
+
+/** Whether there is nothing but its error. */
+export const hasFailed = (sample) => sample.error !== "" && sample.tokens.length === 0;
 
 function endOf({ running, finish, tokens, usage }) {
   if (running) return tokens.length ? `${tokens.length} tokens …` : "…";

@@ -14,12 +14,24 @@ export function useServer() {
   const state = useSignal(connection);
   const keys = useSignal(changed);
   useEffect(() => {
-    if (state !== "up") return;
-    read().then(setServer, (error) => setServer({ ...EMPTY, problem: error.message }));
+    if (state !== "up") return undefined;
+    let timer = 0;
+    let isOver = false;
+    const ask = () => read().then((known) => isOver || setServer(known), (error) => {
+      if (isOver) return;
+      setServer({ ...EMPTY, problem: error.message });
+      if (error.status !== 401) timer = setTimeout(ask, AGAIN_MS); // without a key it is asked again when one is given
+    });
+    ask();
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
   }, [state, keys]);
   return server;
 }
 
+const AGAIN_MS = 3000;
 const EMPTY = { fields: [], backends: [], models: [], base: "", defaults: {}, problem: "" };
 
 async function read() {

@@ -13,15 +13,15 @@ export const INITIAL = {
 
 export function Settings({ asked, server, change }) {
   const isChat = asked.mode === "chat";
-  const defaults = isChat ? { ...server.defaults, max_new_tokens: "to the context’s end" } : server.defaults;
+  const defaults = isChat ? { ...server.defaults, max_new_tokens: "context’s end" } : server.defaults;
   const setParam = (name, text) => change({ params: { ...asked.params, [name]: text } });
   const typed = (name) => (event) => change({ [name]: event.target.value });
   return html`
     <form class="settings panel" aria-label="Settings" onSubmit=${(event) => event.preventDefault()}>
       <${Modes} chosen=${asked.mode} choose=${(mode) => change({ mode })} />
       <label class="field wide"><span>Model</span>
-        <select id="model" value=${asked.model} onChange=${typed("model")}>
-          ${server.models.map((name) => html`<option value=${name}>${name}</option>`)}
+        <select id="model" value=${asked.model} title=${asked.model} onChange=${typed("model")}>
+          ${server.models.map((name) => html`<option value=${name}>${shortName(name, server.models)}</option>`)}
         </select></label>
       ${isChat && html`
         <label class="field wide"><span>System prompt</span>
@@ -41,6 +41,14 @@ export function Settings({ asked, server, change }) {
           onInput=${(event) => change({ numTop: numTopOf(event.target.value) })} /></label>
     </form>`;
 }
+
+/** Of a path its last part, unless another model ends so as well. */
+function shortName(name, names) {
+  const last = lastPart(name);
+  return names.filter((each) => lastPart(each) === last).length > 1 ? name : last;
+}
+
+const lastPart = (name) => name.replace(/\/+$/, "").split("/").at(-1);
 
 function Modes({ chosen, choose }) {
   return html`

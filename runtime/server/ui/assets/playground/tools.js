@@ -33,7 +33,7 @@ export function ToolsEditor({ tools, change }) {
     </details>`;
 }
 
-function problemOf(tools) {
+export function problemOf(tools) {
   try {
     toolFields(tools);
     return "";

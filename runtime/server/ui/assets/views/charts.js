@@ -4,7 +4,8 @@ import { html, useEffect, useRef, useState } from "../dom.js";
 import { useLive, useMirror } from "../mirror.js";
 import { forgetHistory, readHistory, samples } from "../samples.js";
 import { useSignal } from "../signal.js";
-import { duration, percent, short } from "../text_of.js";
+import { LiveSoon } from "../soon.js";
+import { duration, durations, percent, short } from "../text_of.js";
 import { theme } from "../theme.js";
 import uPlot from "../vendor/uPlot.esm.js";
 
@@ -26,15 +27,17 @@ const CHARTS = [
   { name: "Tokens per second", write: short, least: 1, curves: [
     curve("generated", "generated_per_s"), curve("prompts computed", "computed_per_s"), curve("prompts cached", "cached_per_s")] },
   { name: "Requests", write: short, least: 1, curves: [
-    curve("running", "running"), curve("waiting", "waiting"), curve("tokens of a step", "batch_tokens")] },
+    curve("running", "running"), curve("waiting", "waiting")] },
+  { name: "Tokens of a step", write: short, least: 1, curves: [curve("tokens", "batch_tokens")] },
   { name: "KV pool", write: percent, from: 0, to: 1, curves: [
     curve("held", ratio("used_tokens", "total_tokens")), curve("cached, evictable", ratio("evictable_tokens", "total_tokens"))] },
   { name: "Prefix cache", write: percent, from: 0, to: 1, curves: [curve("hit rate", ratio("cached_per_s", "prompt_per_s"))] },
-  { name: "Time to the first token", write: duration, least: 0.001, curves: [
+  { name: "Time to the first token", write: duration, marks: durations, least: 0.001, curves: [
     curve("p50", "first_token_p50_s"), curve("p90", "first_token_p90_s"), curve("p99", "first_token_p99_s")] },
-  { name: "Time between tokens", write: duration, least: 0.001, curves: [
+  { name: "Time between tokens", write: duration, marks: durations, least: 0.001, curves: [
     curve("p50", "gap_p50_s"), curve("p90", "gap_p90_s"), curve("p99", "gap_p99_s")] },
-  { name: "Phases of a step", write: (ms) => duration(ms === null ? null : ms / 1000), least: 1, curves: [
+  { name: "Phases of a step", write: (ms) => duration(ms && ms / 1000), marks: (all) => durations(all.map((ms) => ms / 1000)),
+    least: 1, curves: [
     curve("plan", "plan_ms"), curve("forward", "forward_ms"), curve("sample", "sample_ms"), curve("results", "results_ms")] },
   { name: "Evicted and retracted per second", write: short, least: 1, curves: [
     curve("tokens evicted", "evicted_per_s"), curve("requests retracted", "retracted_per_s")] },
@@ -52,7 +55,7 @@ export function ChartsView() {
     readHistory().then(() => setProblem(""), (error) => setProblem(String(error.message)));
   }, [state]);
   if (problem) return html`<p class="problem">${problem}</p>`;
-  if (!known) return html`<p class="soon">${state === "connected" ? "The last hour is coming." : "Connecting …"}</p>`;
+  if (!known) return html`<${LiveSoon} what="The last hour" />`;
   const from = Math.max(known.time_s.at(-1) - span, Math.min(known.time_s[0], known.time_s.at(-1) - LEAST));
   const start = Math.max(0, known.time_s.findIndex((time) => time >= from));
   const times = known.time_s.slice(start);
@@ -121,6 +124,7 @@ function colour(name) {
   return resolved;
 }
 
+const each = (write) => (marks) => marks.map((mark) => write(mark));
 const hours = (_, marks, axis, space, step) => marks.map((time) => (step < 60 ? seconds : minutes).format(time * 1000));
 
 function optionsOf(chart, place) {
@@ -131,7 +135,7 @@ function optionsOf(chart, place) {
     legend: { show: false },
     cursor: { show: false },
     scales: { y: { range: (_, low, high) => [chart.from ?? Math.min(0, low ?? 0), chart.to ?? Math.max(high ?? 0, chart.least) * 1.05] } },
-    axes: [{ ...axis, size: 28, space: 80, incrs: STEPS, values: hours }, { ...axis, size: 62, values: (_, marks) => marks.map(chart.write) }],
+    axes: [{ ...axis, size: 34, gap: 10, space: 80, incrs: STEPS, values: hours }, { ...axis, size: 62, values: (_, marks) => (chart.marks ?? each(chart.write))(marks) }],
     series: [
       {},
       ...chart.curves.map((_, i) => ({ stroke: colour(`--curve${i}`), width: 1.5, points: { show: false }, spanGaps: false })),

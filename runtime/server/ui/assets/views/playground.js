@@ -1,14 +1,14 @@
 // Chat and completion with every parameter, samples side by side, tokens with their alternatives, and the code for it.
 
 import { html, useEffect, useState } from "../dom.js";
-import { Composer, messageOf, Turns } from "../playground/chat.js";
+import { Composer, messageOf, TurnHeader, Turns } from "../playground/chat.js";
 import { Code } from "../playground/code.js";
-import { problemOf } from "../playground/constraint.js";
 import { requestOf } from "../playground/request.js";
-import { Sample, SHOWN_AS } from "../playground/sample.js";
+import { hasFailed, Sample, SHOWN_AS } from "../playground/sample.js";
 import { useSamples } from "../playground/samples.js";
 import { useServer } from "../playground/server.js";
 import { INITIAL, Settings } from "../playground/settings.js";
+import { Soon } from "../soon.js";
 
 export function PlaygroundView() {
   const server = useServer();
@@ -17,7 +17,7 @@ export function PlaygroundView() {
   useEffect(() => {
     if (server && !server.models.includes(asked.model)) change({ model: server.base });
   }, [server]);
-  if (server === null) return html`<p class="soon">Asking the server …</p>`;
+  if (server === null) return html`<${Soon} text="Asking the server …" />`;
   return html`
     ${server.problem && html`<p class="problem" role="alert">${server.problem}</p>`}
     <div class="playground">
@@ -38,22 +38,25 @@ function Talk({ asked, change }) {
     setProblem("");
   }, [asked.mode]);
 
+  useWarning(turns.length > 0);
+
   const fail = (error) => setProblem(error.message);
+  /** Whether it was sent. */
   const start = (said) => {
     try {
       const request = requestOf(asked, said.map((turn) => turn.message));
-      const wrong = problemOf(asked.constraint);
-      if (wrong) throw new Error(wrong);
       setProblem("");
       setTurns(said);
       run.start(request, countOf(request));
+      return true;
     } catch (error) {
       fail(error);
+      return false;
     }
   };
   const withKept = () => {
     const sample = run.samples[run.kept];
-    return sample ? [...turns, { message: messageOf(sample), sample }] : turns;
+    return sample && !hasFailed(sample) ? [...turns, { message: messageOf(sample), sample }] : turns;
   };
   const send = (messages) => start([...withKept(), ...messages.map((message) => ({ message }))]);
   const again = () => start(turns);
@@ -77,19 +80,24 @@ function Talk({ asked, change }) {
             ${SHOWN_AS.map((name) => html`<option value=${name}>${name}</option>`)}
           </select></label>
         <span class="grow"></span>
-        ${run.running && html`<button type="button" id="stop" onClick=${run.stop}>Stop</button>`}
+        ${run.running
+          ? html`<button type="button" id="stop" key="stop" onClick=${run.stop}>Stop</button>`
+          : isChat && html`
+            <button type="button" key="again" class="quiet" disabled=${!canRepeat} onClick=${again}>Again</button>`}
         ${isChat && html`
-          <button type="button" class="quiet" disabled=${run.running || !canRepeat} onClick=${again}>Again</button>
           <button type="button" class="quiet" disabled=${run.running} onClick=${() => cut(0)}>New chat</button>`}
       </div>
       ${isChat
         ? html`<${Turns} turns=${turns} as=${as} goOn=${goOnBefore} cut=${cut} />`
         : html`<${Prompt} prompt=${asked.prompt} change=${change} run=${() => start([])} running=${run.running} />`}
       ${run.samples.length > 0 && html`
-        <div class="samples" aria-live="polite">
-          ${run.samples.map((sample, index) => html`
-            <${Sample} key=${index} sample=${sample} as=${as} chosen=${index === run.kept} goOn=${goOn(sample)}
-              choose=${isChat && run.samples.length > 1 ? () => run.keep(index) : null} />`)}
+        <div class="answer">
+          ${isChat && html`<${TurnHeader} role="assistant" index=${turns.length} cut=${cut} />`}
+          <div class="samples" aria-live="polite">
+            ${run.samples.map((sample, index) => saysTheSame(run.samples, index) ? null : html`
+              <${Sample} key=${index} sample=${sample} as=${as} chosen=${index === run.kept} goOn=${goOn(sample)}
+                choose=${isChat && run.samples.length > 1 ? () => run.keep(index) : null} />`)}
+          </div>
         </div>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       ${isChat && html`
@@ -112,6 +120,20 @@ function Prompt({ prompt, change, run, running }) {
         onInput=${(event) => change({ prompt: event.target.value })} onKeyDown=${press}></textarea>
       <button type="button" id="complete" disabled=${running} onClick=${run}>Complete</button>
     </div>`;
+}
+
+/** Whether another sample before it stands for this one: all of a request that fails say the same. */
+const saysTheSame = (samples, index) =>
+  index > 0 && hasFailed(samples[index]) && samples[index].error === samples[0].error;
+
+/** The browser asks before it leaves the page, which is all that keeps a conversation. */
+function useWarning(isNeeded) {
+  useEffect(() => {
+    if (!isNeeded) return undefined;
+    const warn = (event) => event.preventDefault();
+    window.addEventListener("beforeunload", warn);
+    return () => window.removeEventListener("beforeunload", warn);
+  }, [isNeeded]);
 }
 
 const countOf = ({ body }) => body.n ?? body.sampling_params?.n ?? 1;

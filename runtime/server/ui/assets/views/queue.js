@@ -2,14 +2,14 @@
 
 import { askJson } from "../api.js";
 import { html, useState } from "../dom.js";
-import { useLive, useMirror } from "../mirror.js";
+import { useMirror } from "../mirror.js";
+import { LiveSoon } from "../soon.js";
 import { count, duration } from "../text_of.js";
 
 export function QueueView() {
   const seen = useMirror();
-  const state = useLive();
   const [problem, setProblem] = useState("");
-  if (!seen) return html`<p class="soon">${state === "connected" ? "The queue is coming." : "Connecting …"}</p>`;
+  if (!seen) return html`<${LiveSoon} what="The queue" />`;
   const abort = async (rid) => {
     setProblem("");
     try {
@@ -83,10 +83,10 @@ function Rows({ name, rows, all, columns, abort }) {
         <tbody>
           ${rows.map((row) => html`
             <tr key=${row.uid}>
-              <th scope="row" class="mono">${row.rid || "…"}</th>
-              <td>${row.rid && html`<button type="button" class="quiet" aria-label=${`Abort ${row.rid}`}
+              <th scope="row" class="mono" title=${row.rid}>${row.rid || "…"}</th>
+              <td class="abort">${row.rid && html`<button type="button" class="quiet" aria-label=${`Abort ${row.rid}`}
                 onClick=${() => abort(row.rid)}>Abort</button>`}</td>
-              ${columns.map(([title, value, kind]) => html`<td key=${title} class=${kind}>${value(row)}</td>`)}
+              ${columns.map(([title, value, kind]) => html`<td key=${title} class=${kind} data-title=${title}>${value(row)}</td>`)}
             </tr>`)}
         </tbody>
       </table>

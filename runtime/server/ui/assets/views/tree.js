@@ -2,8 +2,9 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
 import { icicle, childrenOf, pathOf } from "../icicle.js";
-import { useLive, useMirror } from "../mirror.js";
+import { useMirror } from "../mirror.js";
 import { ageOf, readHistory } from "../samples.js";
+import { LiveSoon } from "../soon.js";
 import { count, duration, percent } from "../text_of.js";
 import { NodeDetails } from "./node.js";
 import { PrefixSearch } from "./search.js";
@@ -14,13 +15,12 @@ const AGE_NAMES = ["used in the last 10 s", "minute", "10 minutes", "earlier"];
 
 export function TreeView() {
   const seen = useMirror();
-  const state = useLive();
   const [chosen, choose] = useState(0); // by keyboard or by a click
   const [hovered, hover] = useState(0);
   const [root, setRoot] = useState(0);
   const [found, setFound] = useState(null);
   useEffect(() => void readHistory().catch(() => {}), []);
-  if (!seen) return html`<p class="soon">${state === "connected" ? "The tree is coming." : "Connecting …"}</p>`;
+  if (!seen) return html`<${LiveSoon} what="The tree" />`;
   const { tree } = seen;
   const nodes = tree.nodes;
   const top = nodes.has(root) ? root : 0;
@@ -121,7 +121,8 @@ function Legend() {
 
 export function ageText(node, tree) {
   const age = ageOf(node.used);
-  return age === null ? `${count(tree.lookups - node.used)} look-ups ago` : `${duration(age)} ago`;
+  if (age === null) return `${count(tree.lookups - node.used)} look-ups ago`;
+  return age < 1 ? "just now" : `${duration(age)} ago`;
 }
 
 function ageClass(node) {

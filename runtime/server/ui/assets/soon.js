@@ -1,0 +1,17 @@
+// What stands in the place of what has not come yet. A key that the server asks for is what it waits for.
+
+import { html } from "./dom.js";
+import { asked } from "./keys.js";
+import { live } from "./live.js";
+import { useSignal } from "./signal.js";
+
+export function Soon({ text }) {
+  return html`<p class="soon">${useSignal(asked) ? "It comes with the key." : text}</p>`;
+}
+
+/** Of the live state. */
+export function LiveSoon({ what }) {
+  const state = useSignal(live);
+  const texts = { connected: `${what} is coming.`, keyless: "The API key is missing: Keys, at the top, takes it." };
+  return html`<${Soon} text=${texts[state] ?? "Connecting …"} />`;
+}
