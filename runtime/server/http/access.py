@@ -53,7 +53,7 @@ def check_key(allowed: Allowed, access: Access, request: web.Request) -> None:
     if opens or is_admin:
         return
     if is_user:
-        fact = "This changes the server: it takes the admin key (--admin-api-key), not the API key."
+        fact = "This is for operators: it takes the admin key (--admin-api-key), not the API key."
         raise ClientError("", fact, status=403)
     name = "API key" if needed == api_key else "admin key (--admin-api-key)"
     raise ClientError("", f"The {name} is missing or wrong.", "send the header Authorization: Bearer KEY", 401)

@@ -46,6 +46,7 @@ def test_what_administrators_may_read_wants_the_admin_key(path: str) -> None:
         for headers, status in (({}, 401), (USER, 403)):
             async with server.http.get(path, headers=headers) as response:
                 assert response.status == status
+                assert "changes" not in await response.text()  # it changes nothing
 
     assert ROUTES[path].methods == ("GET",) and ROUTES[path].access is Access.ADMIN
     served(check, api_key="user", admin_api_key="admin")
