@@ -1,22 +1,35 @@
 """`ramet trace`: the timeline of a server that runs, by its URL or by the id of one of its processes, as a file.
 
-By URL it asks GET /trace, with the admin key. By id it reads the rings of this machine, so it works although every
-process of the server hangs.
+By URL it asks GET /trace, with the admin key, and saves nothing that is no timeline. By id it reads the rings of this
+machine, so it works although every process of the server hangs.
 """
 
 import argparse
+import gzip
+import io
 import os
-import urllib.error
-import urllib.request
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.terminal.http_client import NOT_READABLE, ServerClient, ServiceError
 from ramet.runtime.timeline import DEFAULT_S, MAX_S, timeline, write_new
 
 CHILD = "ramet.runtime.child"
 TIMEOUT_S = 60.0
+MAX_TRACE, MAX_UNPACKED = 128 << 20, 1 << 30  # bytes of a file of others, and of what is in it
+KEY_NAMES = "--api-key, RAMET_ADMIN_API_KEY or RAMET_API_KEY"
+
+
+class Trace(Struct, frozen=True, rename="camel"):
+    """What is read of a timeline to know that it is one."""
+
+    trace_events: list[msgspec.Raw]
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
@@ -26,11 +39,16 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     if (space.url is None) == (space.pid is None):
         raise ConfigError("one of URL and --pid is needed")
     path = Path(space.output)
-    if path.exists():
-        raise ConfigError(f"--output {path} is there already")
+    if os.path.lexists(path) and not space.force:
+        raise ConfigError(f"--output {path} is there already: choose another name, or --force to replace it")
     key = space.api_key or env.get("RAMET_ADMIN_API_KEY") or env.get("RAMET_API_KEY") or ""
-    data = asked(space.url, space.seconds, key) if space.url else timeline(folder_of(space.pid), space.seconds)
+    if space.url is not None:
+        data = asked(space.url, space.seconds, key)
+    else:
+        data = timeline(folder_of(space.pid), space.seconds)
     try:
+        if space.force:
+            path.unlink(missing_ok=True)
         write_new(path, data)
     except OSError as error:
         raise ConfigError(f"--output {path}: {error.strerror}") from None
@@ -39,17 +57,15 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def asked(url: str, seconds: float, key: str) -> bytes:
-    """Of the server at `url`. Raises ConfigError."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    """Of the server at `url`. Raises ConfigError and ServiceError."""
+    server = ServerClient(url, key, KEY_NAMES)
+    data = server.read(f"/trace?seconds={seconds:g}", MAX_TRACE, TIMEOUT_S)
     try:
-        request = urllib.request.Request(f"{url.rstrip('/')}/trace?seconds={seconds:g}", headers=headers)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            data: bytes = response.read()
-            return data
-    except urllib.error.HTTPError as error:
-        raise ConfigError(f"{url} answered {error.code}: {error.read(500).decode(errors='replace')}") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{url} cannot be asked: {error}") from None
+        with gzip.open(io.BytesIO(data)) as file:
+            msgspec.json.decode(file.read(MAX_UNPACKED), type=Trace)
+    except (OSError, EOFError, zlib.error, *NOT_READABLE) as error:
+        raise ServiceError(f"what {server.base} sent is no timeline: {error}") from None
+    return data
 
 
 def folder_of(pid: int) -> SocketFolder:
@@ -85,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("url", nargs="?", metavar="URL", help="of the server, as http://127.0.0.1:30000")
     parser.add_argument("--pid", type=int, help="of any of the server's processes, on this machine, instead of the URL")
     parser.add_argument("-o", "--output", default="ramet-trace.json.gz", metavar="FILE", help="[%(default)s]")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it is there already")
     parser.add_argument("--seconds", type=float, default=DEFAULT_S, help="how far back it goes at most [%(default)g]")
     keys = "the admin key, if there is one; else RAMET_ADMIN_API_KEY, RAMET_API_KEY"
     parser.add_argument("--api-key", default="", help=keys)

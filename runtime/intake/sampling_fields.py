@@ -20,7 +20,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "stop": ("stop", "stop_sequences"),
     "no_stop_trim": ("no_stop_trim", "include_stop_str_in_output"),
 }
-_OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
+OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
 NOTES = {
     "sampling_seed": "counts where `seed` is sent as well",
     "include_stop_str_in_output": "vLLM's name of `no_stop_trim`; both together must agree",
@@ -35,7 +35,7 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
     """`fields`: a body's. Raises ClientError under the name that the client used."""
     given: dict[str, Any] = {}
     names = {ours: next((name for name in theirs if name in fields), ours) for ours, theirs in NAMES.items()}
-    for name, ours in _OURS.items():
+    for name, ours in OURS.items():
         value = fields.get(name)
         if value is not None and ours in given:
             valid = CHECKS[ours].read(name, value)  # a value that does not count must be valid as well

@@ -5,11 +5,10 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import closing
-from typing import Any
 
 from ramet.runtime.errors import RametError
 from ramet.runtime.terminal.conversation import Conversation, Message
-from ramet.runtime.terminal.service import Service
+from ramet.runtime.terminal.service import Choice, Chunk, Delta, Service, Usage
 from ramet.runtime.terminal.visible import note, write
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -20,17 +19,17 @@ class Answer:
 
     def __init__(self) -> None:
         self.text, self.thinks = "", False
-        self.pieces, self.usage = 0, dict[str, Any]()
+        self.pieces, self.usage = 0, Usage()
         self.ending = ""
         self.begun = self.first = self.last = time.monotonic()
 
-    def take(self, chunk: dict[str, Any]) -> tuple[str, str]:
+    def take(self, chunk: Chunk) -> tuple[str, str]:
         """What is new: of a thought, and of the answer."""
-        self.usage = chunk.get("usage") or self.usage
-        choice: dict[str, Any] = next(iter(chunk.get("choices") or []), {})
-        self.ending = choice.get("finish_reason") or self.ending
-        delta = choice.get("delta") or {}
-        thought, text = delta.get("reasoning") or delta.get("reasoning_content") or "", delta.get("content") or ""
+        self.usage = chunk.usage or self.usage
+        choice = next(iter(chunk.choices or ()), Choice())
+        self.ending = choice.finish_reason or self.ending
+        delta = choice.delta or Delta()
+        thought, text = delta.reasoning or delta.reasoning_content or "", delta.content or ""
         if thought or text:
             self.last = time.monotonic()
             self.first = self.last if not self.pieces else self.first
@@ -39,15 +38,16 @@ class Answer:
         return thought, text
 
     def report(self) -> str:
-        num = self.usage.get("completion_tokens")
+        """Tokens are divided by all the time since the request: pieces that came in one burst tell no pace."""
+        num, taken_s = self.usage.completion_tokens, self.last - self.begun
         parts = [f"{num} tokens" if num is not None else f"{self.pieces} pieces"]
-        if (num or self.pieces) > 1 and self.last > self.first:
-            parts.append(f"{((num or self.pieces) - 1) / (self.last - self.first):.1f} tokens/s")
+        if num and taken_s > 0:
+            parts = [f"{num} tokens in {taken_s:.2f} s", f"{num / taken_s:.1f} tokens/s"]
         if self.pieces:
             parts.append(f"the first after {self.first - self.begun:.2f} s")
-        if (prompt := self.usage.get("prompt_tokens")) is not None:
-            cached = (self.usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-            parts.append(f"{prompt} of the prompt, {cached} of them cached")
+        if (prompt := self.usage.prompt_tokens) is not None:
+            details = self.usage.prompt_tokens_details
+            parts.append(f"{prompt} of the prompt, {(details and details.cached_tokens) or 0} of them cached")
         return f"[{', '.join(parts)}{_ENDINGS.get(self.ending, '')}]"
 
 
@@ -70,7 +70,7 @@ def say(service: Service, conversation: Conversation, text: str) -> bool:
     return failure is None
 
 
-def _shown(chunks: Generator[dict[str, Any]], answer: Answer) -> RametError | None:
+def _shown(chunks: Generator[Chunk], answer: Answer) -> RametError | None:
     """Print what comes. Returns why it ended too early, if it did."""
     failure = None
     try:

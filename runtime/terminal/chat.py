@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from msgspec import inspect
 
@@ -31,10 +32,13 @@ OF_A_CLIENT = frozenset({"api_key", "served_model_name"})  # options that mean s
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     args, space = parse_with(make_parser(), argv, env)
-    conversation = Conversation(space.system, dict(map(read_field, space.set)))
+    for flag, text in (("--system", space.system), ("--served-model-name", args.model.served_model_name)):
+        _check_utf8(flag, text)
+    conversation = Conversation(space.system, dict(map(_field, space.set)))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))  # a server of our own ends with the chat
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a character cannot be shown
+    sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]  # bytes that are no UTF-8
     with _service(args, space) as service:
         models = [args.model.served_model_name] if space.url and args.model.served_model_name else service.models()
         conversation.fields.setdefault("model", next(iter(models), ""))
@@ -46,9 +50,23 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 def _one_answer(service: Service, conversation: Conversation) -> int:
     """To all that is piped in."""
     text = sys.stdin.read().removesuffix("\n")
+    _check_utf8("what was piped in", text)
     if not text.strip():
         raise ConfigError("nothing was piped in, must be a message")
     return 0 if say(service, conversation, text) else 1
+
+
+def _check_utf8(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name} is not UTF-8, at character {error.start + 1}") from None
+
+
+def _field(text: str) -> tuple[str, Any]:
+    """Of a --set."""
+    _check_utf8("--set", text)
+    return read_field(text)
 
 
 def _chat(service: Service, conversation: Conversation, lines: Lines) -> int:

@@ -1,5 +1,6 @@
 """What was said so far, and what every request has beside it. A file of it is a body of /v1/chat/completions."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,8 +8,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from ramet.runtime.errors import ConfigError
+from ramet.ipc.params import CHECKS
+from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.intake.sampling_fields import OURS
+from ramet.runtime.terminal.http_client import NOT_READABLE
 
+KINDS: dict[str, tuple[type, ...]] = {  # of JSON schema
+    "number": (int, float), "integer": (int,), "boolean": (bool,), "string": (str,), "array": (list,), "object": (dict,)
+}  # fmt: skip
 MAX_FILE = 64 << 20  # bytes of a file that is loaded
 
 
@@ -43,33 +50,40 @@ class Conversation:
 
     def save(self, name: str) -> None:
         """A new file, or one that this chat has. Raises ConfigError."""
-        path = Path(name).expanduser()
-        known = path.resolve() in self._files
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if known else os.O_EXCL)
         data = msgspec.json.format(msgspec.json.encode(self.body()), indent=1)
         try:
+            path = _path(name)
+            flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if path in self._files else os.O_EXCL)
             with open(os.open(path, flags, 0o600), "wb") as file:
                 file.write(data + b"\n")
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-        self._files.add(path.resolve())
+            raise ConfigError(f"{name} cannot be written: {error.strerror}") from None
+        self._files.add(path)
 
     def load(self, name: str) -> None:
         """The messages of a file in the place of those so far. Raises ConfigError."""
-        path = Path(name).expanduser()
         try:
+            path = _path(name)
             with path.open("rb") as file:
                 messages = msgspec.json.decode(file.read(MAX_FILE), type=Saved).messages
         except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{path} is no saved chat: {error}") from None
+            raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
+        except NOT_READABLE as error:
+            raise ConfigError(f"{name} is no saved chat: {error}") from None
         self.system = messages.pop(0).content if messages and messages[0].role == "system" else ""
         self.messages = messages
-        self._files.add(path.resolve())
+        self._files.add(path)
 
     def _all(self) -> list[Message]:
         return [Message("system", self.system), *self.messages] if self.system else self.messages
+
+
+def _path(name: str) -> Path:
+    """Where a file of this name is, whatever it is called later. Raises OSError."""
+    try:
+        return Path(name).expanduser().resolve()
+    except (RuntimeError, ValueError) as error:  # no such user, a loop of links, a null character
+        raise OSError(errno.EINVAL, str(error)) from None
 
 
 def read_field(text: str) -> tuple[str, Any]:
@@ -77,10 +91,32 @@ def read_field(text: str) -> tuple[str, Any]:
     name, value = _split(text)
     if name in ("messages", "stream", "stream_options", "n"):
         raise ConfigError(f"{name} is not to be set: a chat decides it")
+    return name, _checked_field(name, _json_or_text(value))
+
+
+def _json_or_text(value: str) -> Any:
     try:
-        return name, msgspec.json.decode(value)
-    except msgspec.DecodeError:
-        return name, value
+        return msgspec.json.decode(value)
+    except NOT_READABLE:
+        return value
+
+
+def _checked_field(name: str, value: Any) -> Any:
+    """A known parameter must be of its kind. Its range is for the server to check, which may be another's."""
+    if name in OURS and value is not None:
+        check = CHECKS[OURS[name]]
+        if not _is_of_kind(value, check.schema):
+            try:
+                check.read(name, value)
+            except ClientError as error:
+                raise ConfigError(str(error)) from None
+    return value
+
+
+def _is_of_kind(value: Any, schema: dict[str, Any]) -> bool:
+    if "anyOf" in schema:
+        return any(_is_of_kind(value, each) for each in schema["anyOf"])
+    return "type" in schema and type(value) in KINDS[schema["type"]]
 
 
 def _split(text: str) -> tuple[str, str]:

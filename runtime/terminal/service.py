@@ -1,58 +1,73 @@
-"""A chat's requests to a server of OpenAI's API: which models there are, and a reply as it comes.
+"""A chat's requests to a server of OpenAI's API: which models there are, and a reply as it comes, in structs."""
 
-Redirects are not followed, for the key would go along. A proxy of the environment is used, but not to this machine.
-"""
-
-import ssl
 from collections.abc import Generator, Iterator
 from http.client import HTTPException, HTTPResponse
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta, Struct
 
-from ramet.runtime.errors import ConfigError, RametError
+from ramet.runtime.terminal.http_client import NOT_READABLE, ServerClient, ServiceError, error_message, lost
 
-MAX_ERROR = 16 << 10  # bytes of an error that are read
 MAX_LINE = 16 << 20  # bytes of one event
-LOCAL = ("localhost", "127.0.0.1", "::1")
+KEY_NAMES = "--api-key or RAMET_API_KEY"
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+T = TypeVar("T")
 
 
-class ServiceError(RametError):
-    """The server refused, failed or cannot be reached."""
+class Card(Struct, frozen=True):
+    id: str
 
 
-class _NoRedirects(HTTPRedirectHandler):
-    def redirect_request(self, *_: Any) -> None:
-        return None
+class Cards(Struct, frozen=True):
+    data: list[Card]
+
+
+class Delta(Struct, frozen=True):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None  # the same, by another name
+
+
+class Choice(Struct, frozen=True):
+    delta: Delta | None = None
+    finish_reason: str | None = None
+
+
+class PromptDetails(Struct, frozen=True):
+    cached_tokens: Count | None = None
+
+
+class Usage(Struct, frozen=True):
+    completion_tokens: Count | None = None
+    prompt_tokens: Count | None = None
+    prompt_tokens_details: PromptDetails | None = None
+
+
+class Chunk(Struct, frozen=True):
+    """One event of a reply. Servers leave out fields, or send null."""
+
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
 
 
 class Service:
-    """`url` may end in /v1. An https server is checked against the system's certificates (SSL_CERT_FILE)."""
+    """The server at `url`, which may end in /v1."""
 
     def __init__(self, url: str, key: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{url!r} is no address of a server, must be like http://127.0.0.1:30000")
-        self._base = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Content-Type": "application/json", "User-Agent": "ramet-chat"}
-        if key:
-            self._headers["Authorization"] = f"Bearer {key}"
-        self._opener = _opener(parts.hostname)
+        self._client = ServerClient(url, key, KEY_NAMES)
 
     def models(self) -> list[str]:
         """Their names, the server's own first."""
-        with self._open("/v1/models") as answer:
-            try:
-                return [str(card["id"]) for card in msgspec.json.decode(answer.read(MAX_LINE))["data"]]
-            except (msgspec.DecodeError, KeyError, TypeError) as error:
-                raise ServiceError(f"{self._base}/v1/models has no list of models: {error!r}") from None
+        path = "/v1/models"
+        cards = _decoded(self._client.read(path, MAX_LINE), Cards, f"{self._client.base}{path} has no list of models")
+        return [card.id for card in cards.data]
 
-    def chunks(self, body: dict[str, Any]) -> Generator[dict[str, Any]]:
+    def chunks(self, body: dict[str, Any]) -> Generator[Chunk]:
         """Of one reply. Leaving the loop closes the connection, which ends the request."""
-        with self._open("/v1/chat/completions", {**body, "stream": True}) as answer:
+        data = msgspec.json.encode({**body, "stream": True})
+        with self._client.open("/v1/chat/completions", data) as answer:
             for line in _lines(answer):
                 if not line.startswith(b"data:"):
                     continue  # a comment or the line between events
@@ -62,30 +77,13 @@ class Service:
                 yield _chunk(data)
         raise ServiceError("the reply ended before its end")
 
-    def _open(self, path: str, body: Any = None) -> HTTPResponse:
-        data = None if body is None else msgspec.json.encode(body)
-        try:
-            answer: HTTPResponse = self._opener.open(Request(self._base + path, data, self._headers))
-            return answer
-        except HTTPError as error:
-            with error:
-                raise ServiceError(_message(error.read(MAX_ERROR), error.code)) from None
-        except (URLError, OSError, HTTPException) as error:
-            reason = error.reason if isinstance(error, URLError) else error
-            raise ServiceError(f"no answer from {self._base}: {reason}") from None
-
-
-def _opener(host: str) -> OpenerDirector:
-    handlers = [_NoRedirects(), HTTPSHandler(context=ssl.create_default_context())]
-    return build_opener(*handlers, *([ProxyHandler({})] if host in LOCAL else []))
-
 
 def _lines(answer: HTTPResponse) -> Iterator[bytes]:
     while True:
         try:
             line = answer.readline(MAX_LINE + 1)
         except (OSError, HTTPException) as error:
-            raise ServiceError(f"the connection was lost: {error!r}") from None
+            raise lost(error) from None
         if not line:
             return
         if len(line) > MAX_LINE:
@@ -93,21 +91,16 @@ def _lines(answer: HTTPResponse) -> Iterator[bytes]:
         yield line
 
 
-def _chunk(data: bytes) -> dict[str, Any]:
-    try:
-        chunk = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise ServiceError(f"the reply is no JSON: {error}") from None
-    if not isinstance(chunk, dict) or "error" in chunk:
-        raise ServiceError(_message(data, 0))
+def _chunk(data: bytes) -> Chunk:
+    chunk = _decoded(data, Chunk, "the reply is not as OpenAI's API has it")
+    if chunk.error is not None:
+        raise ServiceError(error_message(data) or f"the reply is an error: {data[:300].decode(errors='replace')}")
     return chunk
 
 
-def _message(data: bytes, status: int) -> str:
-    """What an error says, in the shapes that servers have."""
+def _decoded(data: bytes, kind: type[T], fact: str) -> T:
+    """`fact`: what is said where it is no such struct."""
     try:
-        found = msgspec.json.decode(data)
-        inner = found.get("error", found)
-        return str(inner["message"] if isinstance(inner, dict) else inner)
-    except (msgspec.DecodeError, AttributeError, KeyError):
-        return f"HTTP {status}: {data[:300].decode(errors='replace')}"
+        return msgspec.json.decode(data, type=kind)
+    except NOT_READABLE as error:
+        raise ServiceError(f"{fact}: {error}") from None

@@ -158,6 +158,26 @@ def piped(text: str, *argv: str, **env: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, input=text, env=clean | env, capture_output=True, text=True, timeout=60, check=False)
 
 
+def test_bytes_that_are_no_utf8_are_refused(live: Live) -> None:
+    for argv, text, name in (
+        ([], b"a\xff", "what was piped in"),
+        ([b"--system", b"\xff"], b"a", "--system"),
+        ([b"--set", b"a=\xff"], b"a", "--set"),
+        ([b"--served-model-name", b"\xff"], b"a", "--served-model-name"),
+    ):
+        command = [sys.executable, "-m", "ramet", "chat", live.url, "--api-key", "k", *argv]
+        done = subprocess.run(command, input=text, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 2 and done.stderr.startswith(f"ramet: {name} is not UTF-8".encode()), done.stderr
+        assert done.stderr.count(b"\n") == 1 and not done.stdout
+
+
+def test_bytes_that_are_no_utf8_do_not_end_a_chat(shown: Terminal) -> None:
+    os.write(shown._keys, b"a\xff\r")
+    shown.until("tokens/s")
+    shown.until(">>> ")
+    assert shown.end() == 0
+
+
 def test_what_is_piped_in_is_one_message(live: Live) -> None:
     done = piped("What is the capital of Peru?\nAnd of Japan?\n", live.url, *GREEDY, RAMET_API_KEY="k")
     assert done.returncode == 0 and done.stdout.strip()
