@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from healed import Everything, load_hf, make_model, text_of
+from samples import slow
 
 from ramet.runtime.llm import LLM
 
@@ -83,7 +84,7 @@ def test_fewer_new_tokens_leave_the_best_of_the_sequences_that_fit(llm: LLM, ora
     assert num > 100
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+@pytest.mark.parametrize("temperature", [1.0, slow(0.6), slow(1.7)])
 def test_draws_have_the_distribution_of_all_sequences_that_begin_with_the_tail(
     llm: LLM, oracle: Oracle, temperature: float
 ) -> None:

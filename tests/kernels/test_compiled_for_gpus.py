@@ -29,6 +29,7 @@ SMALL = {
 ALL = 150  # configurations of a card, at least
 OTHERS = (80, 89, 100)
 OLDEST = "triton==3.6.0"
+FEW = [pytest.param((50, capability, ""), marks=pytest.mark.slow) for capability in OTHERS]
 WHOLE = [
     pytest.param((1, capability, triton), marks=[pytest.mark.slow, pytest.mark.timeout(900)])
     for triton in ("", OLDEST)
@@ -45,7 +46,7 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=[(9, 90, ""), *((50, other, "") for other in OTHERS), *WHOLE], ids=str)
+@pytest.fixture(scope="module", params=[(9, 90, ""), *FEW, *WHOLE], ids=str)
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     every, capability, triton = request.param
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -1,6 +1,7 @@
 """The import arrows of docs/architecture.md. A module imports its own level and lower ones, never a higher one."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,7 @@ SIMULATIONS = {  # a bench that plays a part of the runtime in its own thread ->
 }  # fmt: skip
 
 
+@cache
 def modules() -> list[Path]:
     return [p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py")) if not p.is_symlink() and not _linked(p)]
 
@@ -71,6 +73,7 @@ def _linked(path: Path) -> bool:
     return any(parent.is_symlink() for parent in path.parents)
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Dotted names of everything a file imports, lazily or under TYPE_CHECKING too."""
     found = set()
@@ -84,6 +87,7 @@ def imports(path: Path) -> set[str]:
     return found
 
 
+@cache
 def ours(path: Path) -> set[Path]:
     """Files of this repository that a file imports."""
     files = set()

@@ -52,7 +52,7 @@ def plain() -> Any:
         slow(({"quantization": "int8wo"}, 2, 0.01)),
         ({"quantization": "int4"}, 4, 0.05),
         slow(({"kv_cache_dtype": "int8"}, 2, 0.01)),
-        ({"quantization": "int8", "kv_cache_dtype": "int8"}, 2, 0.01),
+        slow(({"quantization": "int8", "kv_cache_dtype": "int8"}, 2, 0.01)),
     ],
     ids=str,
 )
