@@ -1,9 +1,10 @@
 """What the scheduler reports of itself: log lines, Stats for the metrics, the live state. Decides nothing.
 
-Knows every part read-only. Says a line for each step with prefill, one for every DECODE_INTERVAL steps without, and
-sends Stats at most once a second and when it becomes idle.
+Knows every part read-only. Of steps with prefill, and of those without, it says a line at most every LINE_INTERVAL_S,
+which sums what came since the last of its kind. It sends Stats at most once a second and when it becomes idle.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from ramet.runtime.scheduler.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
 
-DECODE_INTERVAL = 40  # steps
+DECODE_INTERVAL = 40  # steps between two lines of decode steps, at least
+LINE_INTERVAL_S = 5.0
 STATS_INTERVAL_S = 1.0
 
 
@@ -35,6 +37,27 @@ class StepTimes:
     plan_s: float  # and handing it to the device
     run_s: float  # for which its result was waited for, or it was computed
     apply_s: float
+
+
+@dataclass(slots=True)
+class PrefillLine:
+    """When the last one was said, and what steps with prefill computed since then."""
+
+    said_s: float = -math.inf
+    cached: int = 0  # tokens that had been found in the cache when it was said
+    sequences: int = 0
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class DecodeLine:
+    """When the last one was said, and how long something has run since then, up to `from_s` and after it."""
+
+    said_s: float = -math.inf
+    steps: int = 0  # when it was said
+    generated: int = 0  # tokens, when it was said
+    from_s: float | None = None  # None: nothing runs
+    busy_s: float = 0.0
 
 
 StepListener = Callable[[Step, StepResult, StepTimes], None]
@@ -68,11 +91,12 @@ class Reporter:
         self.prefill_s = 0.0  # of the steps that computed them
         self.phase_seconds = {"plan": 0.0, "forward": 0.0, "sample": 0.0, "results": 0.0}
         self._sent_s = 0.0
-        self._sent_generated = self._logged_cached = 0
+        self._sent_generated = 0
         self._sent_idle = False
         self._sent_paused = ""
         self._sent_used = 0
         self._rate = 0.0  # generated tokens per second over the last interval
+        self._prefill_line, self._decode_line = PrefillLine(), DecodeLine()
 
     @property
     def num_running(self) -> int:
@@ -98,9 +122,7 @@ class Reporter:
             listener(step, result, times)
         if num_prefill:
             self.prefill_s += times.run_s
-            log.LOGGER.info(self._line("Prefill", len(step.prefills), num_prefill, None))
-        elif self.steps % DECODE_INTERVAL == 0:
-            log.LOGGER.info(self._line("Decode", step.num_rows, step.num_rows, self._rate))
+        self._log(step, times.begun_s)
 
     @property
     def paused(self) -> str:
@@ -110,6 +132,9 @@ class Reporter:
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle or paused."""
         now, used, paused = self._clock(), self._used(), self.paused
+        if (idle or paused) and (from_s := self._decode_line.from_s) is not None:
+            self._decode_line.busy_s += now - from_s
+            self._decode_line.from_s = None
         is_news = idle != self._sent_idle or paused != self._sent_paused
         is_news = is_news or (idle and used != self._sent_used)  # a client's lease has ended
         if now - self._sent_s < STATS_INTERVAL_S and not is_news:
@@ -175,14 +200,31 @@ class Reporter:
         by_reason = dict(stats.waiting_by_reason)
         return {**asdict(stats), "waiting_by_reason": by_reason}
 
-    def _line(self, kind: str, num_sequences: int, new_tokens: int, tokens_per_s: float | None) -> str:
-        cached = self._results.cached_tokens
-        new_cached, self._logged_cached = cached - self._logged_cached, cached
+    def _log(self, step: Step, begun_s: float) -> None:
+        now, prefill, decode = self._clock(), self._prefill_line, self._decode_line
+        generated, cached = self._results.generated_tokens, self._results.cached_tokens
+        if decode.from_s is None:
+            decode.from_s = begun_s
+        if step.num_prefill_tokens:
+            prefill.sequences += len(step.prefills)
+            prefill.tokens += step.num_prefill_tokens
+            if now - prefill.said_s >= LINE_INTERVAL_S:
+                log.LOGGER.info(self._line("Prefill", prefill.sequences, prefill.tokens, cached - prefill.cached))
+                self._prefill_line = PrefillLine(now, cached)
+        elif self.steps - decode.steps >= DECODE_INTERVAL and now - decode.said_s >= LINE_INTERVAL_S:
+            new, busy_s = generated - decode.generated, decode.busy_s + now - decode.from_s
+            rate = new / busy_s if busy_s else 0.0
+            log.LOGGER.info(self._line("Decode", step.num_rows, new, tokens_per_s=rate))
+            self._decode_line = DecodeLine(now, self.steps, generated, now)
+
+    def _line(
+        self, kind: str, num_sequences: int, new_tokens: int, cached: int = 0, tokens_per_s: float | None = None
+    ) -> str:
         return log.step_line(
             kind,
             num_sequences=num_sequences,
             new_tokens=new_tokens,
-            cached_tokens=new_cached,
+            cached_tokens=cached,
             used_tokens=self._used(),
             total_tokens=self._cache.total_tokens,
             running=len(self._running),
