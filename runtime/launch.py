@@ -27,11 +27,14 @@ from ramet.runtime.weights import ahead
 
 log = logging.getLogger("ramet")
 
+QUIET = "99"  # torch's profiler writes lines of its own to stderr below that
+
 
 def serve(args: Args) -> int:
     """Run a server until it gets a signal to end. Returns the process's exit code."""
     started = time.perf_counter()
     args = resolve(args)
+    timeline.check_folder(args.serve.trace_dir)
     setup(args.serve.log_level, "parent")
     ahead.begin(args.model, args.model_folder)
     manager = ServiceManager.taken_from(os.environ)
@@ -80,7 +83,8 @@ def _spawn(args: Args, folder: SocketFolder, role: str) -> "subprocess.Popen[byt
         settings.write_bytes(encode_args(args))
     package_root = str(Path(sys.modules["ramet"].__path__[0]).parent)
     search = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "RAMET_PARENT_PID": str(os.getpid()), "PYTHONPATH": search}
+    own = {"RAMET_PARENT_PID": str(os.getpid()), "PYTHONPATH": search}
+    environment = {"KINETO_LOG_LEVEL": QUIET, **os.environ, **own}
     command = [sys.executable, "-m", "ramet.runtime.child", str(folder.path), role]
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import msgspec
@@ -102,6 +103,15 @@ def trace_folder(given: str) -> Path:
     folder = Path(given or os.path.join(cache, "ramet", "traces"))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def check_folder(given: str) -> None:
+    """Raises ConfigError where a --trace-dir cannot be written to."""
+    try:
+        if given:
+            TemporaryFile(dir=trace_folder(given)).close()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--trace-dir is {given}, which cannot be written to: {error}") from error
 
 
 def write_unasked(sockets: SocketFolder, given: str) -> Path:

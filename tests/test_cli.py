@@ -123,6 +123,8 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
         ),
         (["serve", "--port", "99999"], "--port is '99999', must be an integer in [0, 65535]"),
         (["serve", "--model-path", "/nowhere"], "--model-path /nowhere "),
+        (["serve", "--trace-dir", "/proc/x"], "--trace-dir is /proc/x, which cannot be written to"),
+        (["serve", "--trace-dir", __file__], f"--trace-dir is {__file__}, which cannot be written to"),
         (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),
         (["run", ""], "the prompt is empty"),
         (["bench", "nothing"], "bench nothing is not one of serving, pipeline, offline, against"),

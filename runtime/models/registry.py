@@ -78,6 +78,8 @@ def read_config(folder: Path, overrides: str = "") -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from error
     changes = _object(overrides, "--json-model-override-args") if overrides else {}
     values = {**_object(text, str(path)), **changes}
     _check_sizes(values, str(path))

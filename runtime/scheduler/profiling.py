@@ -6,13 +6,14 @@ written by another thread and compressed by another process. torch.profiler woul
 first start; the profiler of torch.autograd, on which it is built, does not.
 """
 
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from ramet.ipc.channel import Sender
@@ -51,6 +52,9 @@ class Profiler:
     def __init__(self, args: Args, control: ControlHandler, reporter: Reporter, address: str) -> None:
         self._args, self._control, self._reporter, self._address = args, control, reporter, address
         self._profile: Profile | None = None
+        self._ended: tuple[dict[str, object], bool] | None = (
+            None  # the last, by itself: what is told of it, and if it is well
+        )
         control.on(StartProfile, self._start)
         control.on(StopProfile, self._stop)
         control.on(ProfileWritten, self._written)
@@ -62,7 +66,7 @@ class Profiler:
         if path is None:
             self._control.reply(message.call, {"error": refusal}, ok=False)
             return
-        self._profile = Profile(message, path, message.num_steps or MAX_STEPS)
+        self._profile, self._ended = Profile(message, path, message.num_steps or MAX_STEPS), None
         self._reporter.listeners.append(self._after_step)
         self._begin_if_due(self._profile)
         self._control.reply(message.call, {"path": str(path)})
@@ -105,6 +109,10 @@ class Profiler:
 
     def _stop(self, message: StopProfile) -> None:
         profile = self._profile
+        if profile is None and self._ended is not None:
+            about, is_well = self._ended
+            self._control.reply(message.call, about, ok=is_well)
+            return
         if profile is None or profile.stop_call is not None:
             self._control.reply(message.call, {"error": NOT_IN_PROGRESS}, ok=False)
             return
@@ -136,6 +144,8 @@ class Profiler:
             LOGGER.info("a profile of %d steps is in %s", profile.num_done, profile.path)
         if profile.stop_call is not None:
             self._control.reply(profile.stop_call, about, ok=not message.error)
+        else:
+            self._ended = about, not message.error
 
 
 def _has_gpu() -> bool:
@@ -163,22 +173,32 @@ def _place(message: StartProfile, trace_dir: str) -> tuple[Path | None, str]:
                 return None, f"output_dir is {message.folder!r}, must be in the folder of --trace-dir"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()  # it can be written to
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links that go round in a circle
         return None, f"output_dir: {message.folder or trace_dir} cannot be written to: {error}"
     path = folder / f"{message.name}{SUFFIX}.gz"
-    if path.exists():
-        return None, f"profile_id: {path} is there already"
-    return path, ""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return path, ""
+    except OSError as error:
+        return None, f"profile_id: {message.name} cannot be the name of a file: {error.strerror}"
+    return None, f"profile_id: {path} is there already; choose another"
 
 
 def _write(export: Callable[[str], None], path: Path, address: str, call: int) -> None:
-    plain, error = path.with_suffix(""), ""
+    error = ""
     try:
-        export(str(plain))
-        subprocess.run([sys.executable, "-m", "gzip", "--fast", str(plain)], check=True, capture_output=True)
-        plain.unlink()
-    except (OSError, RuntimeError, subprocess.CalledProcessError) as failed:
-        error = f"{type(failed).__name__}: {failed}"
+        with TemporaryDirectory(prefix=".profile-", dir=path.parent) as work:
+            plain = Path(work) / "profile.json"
+            export(str(plain))
+            command = [sys.executable, "-m", "gzip", "--fast", str(plain)]
+            if (done := subprocess.run(command, capture_output=True, text=True)).returncode:
+                raise OSError(f"gzip failed: {done.stderr.strip().rpartition(chr(10))[2]}")
+            whole = plain.with_suffix(".json.gz")
+            whole.chmod(0o600)
+            os.link(whole, path)  # not over a file that has come meanwhile
+    except (OSError, RuntimeError) as failed:
+        error = f"{path} could not be written: {failed}"
     sender = Sender(address)
     sender.send(ProfileWritten(call, error))
     sender.close()

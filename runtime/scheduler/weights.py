@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
+from ramet.ipc.params import shown
 from ramet.runtime.engine.batch import WeightSource
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.admission import WaitingQueue
@@ -97,6 +98,8 @@ def _tried(source: WeightSource, path: str) -> tuple[Any, str]:
         return source.read(path), ""
     except ConfigError as error:
         return None, str(error)
+    except OSError as error:  # a name that no file has, or who may not read it
+        return None, f"{shown(path)} cannot be read: {error.strerror}"
     except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
-        log.exception("the weights in %s cannot be read", path)
-        return None, f"{path} cannot be read: {describe(error)}"
+        log.exception("the weights in %s cannot be read", shown(path))
+        return None, f"{shown(path)} cannot be read: {describe(error)}"

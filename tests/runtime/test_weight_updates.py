@@ -228,3 +228,12 @@ def test_a_file_that_becomes_shorter_while_it_is_read_changes_nothing(folders: t
 def test_a_folder_that_is_not_there_is_refused(llm: LLM) -> None:
     with pytest.raises(ClientError, match=r"model_path is refused: nowhere has no config\.json"):
         llm.update_weights_from_disk("nowhere")
+
+
+def test_an_operators_mistake_is_no_traceback(llm: LLM, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ClientError, match=r"xxx\.\.\. cannot be read: File name too long"):
+        llm.update_weights_from_disk("x" * 5000)
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(ClientError, match=r"config\.json is no text in UTF-8: invalid start byte at byte 0"):
+        llm.update_weights_from_disk(str(tmp_path))
+    assert not [record for record in caplog.records if record.exc_info]

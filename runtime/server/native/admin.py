@@ -145,7 +145,7 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
     args, page_size = service.args, service.args.cache.page_size
     num_pages = service.client.limits.max_total_tokens // page_size
     adapters = args.adapters.max_loras_per_batch, *service.client.adapters_in_use()
-    served = Served(args.model_name, page_size, num_pages, *adapters)
+    served = Served(service.client.weights.model_name, page_size, num_pages, *adapters)
     service.sessions.count(service.metrics)
     page = page_of(service.metrics, args.serve.metrics_compat, served)
     body, content_type = page.render(",".join(request.headers.getall("Accept", [])))

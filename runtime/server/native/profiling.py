@@ -25,7 +25,8 @@ _one_at_a_time = asyncio.Lock()  # a timeline takes a core for as long as it is 
 
 class ProfileBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output_dir: Annotated[
-        str | None, about("folder of the file, on the server's machine; --trace-dir keeps it inside", minLength=1)
+        Annotated[str, Meta(min_length=1)] | None,
+        about("folder of the file, on the server's machine; --trace-dir keeps it inside"),
     ] = None
     start_step: Annotated[
         Annotated[int, Meta(ge=0)] | None, about("the first step that is recorded, as scheduler_steps counts them")
@@ -69,7 +70,7 @@ async def start_profile(service: Service, request: web.Request) -> web.Response:
 
 
 async def stop_profile(service: Service, request: web.Request) -> web.Response:
-    """End the recording. The reply comes when the file is written, and names it."""
+    """End the recording. The reply comes when the file is written, and names it, also when it has ended by itself."""
     reply = await service.client.control(StopProfile)
     path = _told(reply.ok, reply.body)["path"]
     return web.Response(text=f"Stop profiling. This will take some time.\n{path}\n")

@@ -30,7 +30,9 @@ OTHERS = [
 
 @including(OTHERS)
 class UpdateBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model_path: Annotated[str, about("folder of a model of the same config.json, on the server's machine", minLength=1)]
+    model_path: Annotated[
+        Annotated[str, Meta(min_length=1)], about("folder of a model of the same config.json, on the server's machine")
+    ]
     weight_version: Annotated[Version | None, about("what replies call these weights; by default the path")] = None
     abort_all_requests: Annotated[bool | None, about("end what runs and waits, instead of waiting for it")] = None
 

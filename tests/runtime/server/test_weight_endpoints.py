@@ -48,6 +48,25 @@ def test_the_model_says_which_weights_it_has() -> None:
     served(check)
 
 
+def test_names_of_other_servers_metrics_follow_the_model() -> None:
+    async def check(server: Served) -> None:
+        await server.post(UPDATE, BODY)
+        async with server.http.get("/metrics") as reply:
+            text = await reply.text()
+        assert 'model_name="b"' in text and 'model_name="ramet-bundled"' not in text
+
+    served(check, metrics_compat=["vllm", "sglang"])
+
+
+def test_no_path_is_a_400() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(UPDATE, {"model_path": ""})
+        assert status == 400 and "model_path is ''" in reply["error"]["message"]
+        assert not server.engine.sent
+
+    served(check)
+
+
 def test_a_name_that_was_given_stays() -> None:
     async def check(server: Served) -> None:
         await server.post(UPDATE, BODY)
