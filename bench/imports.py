@@ -1,4 +1,4 @@
-"""How long `import ramet` takes, and what it brings along.
+"""`ramet bench imports`: how long `import ramet` takes, and what it brings along.
 
   python_s   an interpreter that does nothing
   import_s   what `import ramet` adds to that

@@ -1,4 +1,4 @@
-"""How long a large body keeps a server from its other clients. No model runs: --runner scripted.
+"""`ramet bench intake`: how long a large body keeps a server from its other clients. No model runs: --runner scripted.
 
   server_s  CPU time of the server process for one body, its transfer included
   wait_s    the longest time that /health took meanwhile

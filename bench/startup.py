@@ -1,4 +1,4 @@
-"""How long `ramet serve` takes until it is ready, what each process spends it on, and the memory that all of them take.
+"""`ramet bench startup`: how long a server takes until it is ready, what each process spends it on, and its memory.
 
   ready_s         from the start of the command until it has announced its address; all processes are up by then
   first_answer_s  from the same moment until a first request, for one token, has been answered

@@ -14,24 +14,7 @@ usage: ramet COMMAND [OPTIONS]
   serve            serve a model over HTTP (ramet serve --help lists every option)
   run "PROMPT"     answer one prompt in this process, streamed to the terminal; - reads the prompt from stdin
   chat [URL]       chat in the terminal, with a running server or with a model that is started for it
-  bench WHAT       measure: serving (a running server), pipeline (all processes, no model), pipelines (of another
-                   checkout beside this one's), ring (what timelines cost), offline (in process),
-                   peers (other engines, in pairs), formats (4 bits beside 16, starts beside a read of the file),
-                   against (another checkout), startup (until ready), penalties (what they cost a server),
-                   connections (what stuck ones cost streams), stalls (streams beside a very large reply),
-                   pace (streams beside long prompts, without and with --max-itl-ms),
-                   intake (how long large bodies keep others waiting), backlog (what a bound on waiting costs, by
-                   simulated time), queue (what 10,000 waiting requests cost a step), programs
-                   (the workloads of the paper), overhead (what keeping the tree costs),
-                   sampling (time of each feature), tuning (what an option moves), masks (of a step
-                   under constraints), structured (steps that jump-forward saves), compiles (streams beside compiles),
-                   imports (how long `import ramet` takes), contexts (documents side by side, or in sequence),
-                   watching (what a page that looks costs),
-                   implementations (a model natively, through transformers' modules, and transformers),
-                   attention (what a layer reads and multiplies, beside the machine's limits),
-                   tracing (what traces take of the pipeline, off and on),
-                   delta (layers with a state, of prompts and of single tokens, beside the limit),
-                   gpu (one table for a CUDA card)
+  bench WHAT       measure a server, an engine or a kernel (ramet bench --help says what each measures)
   convert SOURCE TARGET
                    write a checkpoint (GGUF, pickles, 4 and 8 bits) as plain safetensors
   grammar check FILE
@@ -86,7 +69,10 @@ def chat(argv: list[str]) -> int:
 
 def bench(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        print(f"usage: ramet bench {'|'.join(BENCHES)} [OPTIONS]")
+        print("usage: ramet bench WHAT [OPTIONS]\n")
+        for word, module in BENCHES.items():
+            print(f"  {word:<16} {_first_sentence(module)}")
+        print("\nEvery one takes --help.")
         return 0 if argv else 2
     if argv[0] not in BENCHES:
         return _usage_error(f"bench {argv[0]} is not one of {', '.join(BENCHES)}")
@@ -94,6 +80,16 @@ def bench(argv: list[str]) -> int:
 
     code: int = import_module(f"ramet.bench.{BENCHES[argv[0]]}").main(argv[1:])
     return code
+
+
+def _first_sentence(module: str) -> str:
+    """Of a bench's docstring. Read, not imported: benches bring torch along."""
+    import ast
+    from pathlib import Path
+
+    source = Path(__file__).parent.joinpath("bench", *module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    line = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    return line.rpartition("`: ")[2].partition(". ")[0].removesuffix(".")
 
 
 def convert(argv: list[str]) -> int:

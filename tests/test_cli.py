@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ramet.__main__ import BENCHES, COMMANDS
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -143,6 +145,20 @@ def test_wrong_usage_is_one_line_and_exit_code_2(argv: list[str], message: str) 
 def test_every_command_has_help(command: list[str]) -> None:
     done = run(*command, "--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: ")
+
+
+def test_the_help_of_bench_has_a_line_for_each() -> None:
+    done = run("bench", "--help")
+    lines = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert [words[0] for words in lines] == list(BENCHES) and all(
+        len(words[1]) > 20 and words[1][0].islower() for words in lines
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 120
+
+
+def test_the_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert not [command for command in COMMANDS if f"| `.venv/bin/ramet {command}" not in readme]
 
 
 def test_version_is_the_packages() -> None:
