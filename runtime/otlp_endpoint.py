@@ -10,10 +10,10 @@ from ramet.runtime.errors import ConfigError
 
 HTTP, GRPC = "http/protobuf", "grpc"
 PACKAGES = {
-    HTTP: ("opentelemetry.exporter.otlp.proto.http", "install ramet[otel]"),
+    HTTP: ("opentelemetry.exporter.otlp.proto.http", 'pip install "ramet[otel]"'),
     GRPC: (
         "opentelemetry.exporter.otlp.proto.grpc",
-        "install ramet[otel] and opentelemetry-exporter-otlp-proto-grpc",
+        'pip install "ramet[otel]" opentelemetry-exporter-otlp-proto-grpc',
     ),
 }
 VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")

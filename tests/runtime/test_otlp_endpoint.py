@@ -57,6 +57,6 @@ def test_the_protocol_comes_from_the_environment() -> None:
     assert read_endpoint("http://localhost:4318", both).protocol == HTTP
 
 
-def test_without_its_packages_the_start_names_the_extra() -> None:
+def test_without_its_packages_the_start_says_what_to_install() -> None:
     out = subprocess.run([sys.executable, "-c", HIDE], capture_output=True, text=True, check=True).stdout
-    assert "--otlp-traces-endpoint needs packages that are not installed: install ramet[otel]" in out
+    assert '--otlp-traces-endpoint needs packages that are not installed: pip install "ramet[otel]"' in out
