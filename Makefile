@@ -63,6 +63,11 @@ $(DEPLOY_VENV)/installed: pyproject.toml constraints.txt
 	@touch $@
 
 test-deploy: $(DEPLOY_VENV)/installed
+	@missing=; for tool in nginx promtool:prometheus systemd-analyze:systemd; do \
+	    command -v "$${tool%:*}" >/dev/null || missing="$$missing $${tool#*:}"; done; \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    apt-get install -y --no-install-recommends $$missing; } || { \
+	    echo "make test-deploy: not on this machine, and not installed without root and apt:$$missing" >&2; exit 1; }
 	$(DEPLOY_VENV)/bin/python -m pytest tests/deploy/test_deploy_lint.py $(ARGS)
 
 # Playwright's package (165 MB: it brings a Node of its own) drives Debian's Chromium; it fetches no browser.
