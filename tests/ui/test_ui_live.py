@@ -130,6 +130,8 @@ def test_a_waiting_request_shows_its_reason_and_can_be_aborted(looked_at: Any, n
 
 
 def test_the_last_hour_is_drawn_and_goes_on(looked_at: Any, narrow: Live) -> None:
+    from playwright.sync_api import expect
+
     show(looked_at, narrow, "charts")
     looked_at.locator(".chart canvas").nth(8).wait_for()
     curves = {
@@ -138,9 +140,8 @@ def test_the_last_hour_is_drawn_and_goes_on(looked_at: Any, narrow: Live) -> Non
     }
     assert curves["Requests"] == 2 and curves["Tokens of a step"] == 1, "each axis has one unit"
     narrow.generate(text=SHARED, sampling_params={"max_new_tokens": 50, "ignore_eos": True})
-    looked_at.wait_for_function(
-        "[...document.querySelectorAll('.chart')][0].querySelector('.legend b').textContent !== '0'"
-    )
+    generated = looked_at.locator(".chart").first.locator(".legend b").first
+    expect(generated).not_to_have_text("0")
 
 
 def test_marks_of_an_axis_are_in_one_unit_and_differ(looked_at: Any, narrow: Live) -> None:
@@ -195,11 +196,12 @@ def test_what_the_page_put_together_is_what_the_server_has(looked_at: Any, narro
         narrow.generate(text=text, sampling_params={"max_new_tokens": 2, "ignore_eos": True})
     expected = told_anew(narrow)
     assert len(expected) > 8
-    looked_at.wait_for_function(
-        """async (expected) => {
-          const { mirror } = await import("/ui/mirror.js");
-          const tokens = [...mirror.get().tree.nodes.values()].map((node) => node.tokens).sort((a, b) => a - b);
-          return tokens.join() === expected.join();
-        }""",
-        arg=expected,
-    )
+    together = """async () => {
+      const { mirror } = await import("/ui/mirror.js");
+      return [...mirror.get().tree.nodes.values()].map((node) => node.tokens).sort((a, b) => a - b);
+    }"""
+    for _ in range(100):
+        if looked_at.evaluate(together) == expected:
+            break
+        looked_at.wait_for_timeout(50)
+    assert looked_at.evaluate(together) == expected

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 from live import Live
-from playground import complete, constrain, say, set_params, tokens
+from playground import ENDED, complete, constrain, say, set_params, tokens
 
 pytestmark = pytest.mark.ui
 QUESTION = "What is the capital of Peru?"
@@ -55,7 +55,7 @@ def test_the_chat_goes_on_with_what_was_said(page: Any, server: Live) -> None:
 def test_samples_stand_side_by_side_and_one_is_kept(page: Any) -> None:
     set_params(page, temperature=1.5, max_new_tokens=30, n=3, sampling_seed=7)
     say(page, "Tell me a story.", "text")
-    page.wait_for_function("document.querySelectorAll('.sample[aria-busy=false]').length === 3")
+    page.locator(ENDED).nth(2).wait_for()
     samples = page.locator(".sample")
     kept = samples.nth(2).locator(".plain").inner_text()
     assert len({samples.nth(i).locator(".plain").inner_text() for i in range(3)}) > 1
@@ -266,6 +266,7 @@ def test_a_request_that_fails_says_so_once(page: Any, watch: Any) -> None:
     page.press("#composer", "Enter")
     page.locator(".sample .problem", has_text="top_p is 3").wait_for()
     assert page.locator(".problem").count() == 1 and page.locator(".sample footer").count() == 0
+    assert page.get_by_label("keep").count() == 0
     set_params(page, n="", top_p="", max_new_tokens=4)
     say(page, "And now?")
     assert page.locator(".turn.assistant").count() == 0, "what failed is no part of the chat"

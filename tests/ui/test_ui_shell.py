@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Watch, opened
 from live import Live
-from playground import say, set_params, tokens
+from playground import ENDED, say, set_params, tokens
 
 pytestmark = pytest.mark.ui
 VIEWS = ("playground", "tree", "queue", "charts")
@@ -211,7 +211,7 @@ def test_every_view_fits(page: Any, theme: str, size: tuple[int, int]) -> None:
     page.get_by_label("Theme").select_option(theme)
     set_params(page, temperature=0.7, max_new_tokens=40, n=2, sampling_seed=5)
     say(page, "Tell me a story about a cat.", "tokens")
-    page.wait_for_function("document.querySelectorAll('.sample[aria-busy=false]').length === 2")
+    page.locator(ENDED).nth(1).wait_for()
     page.locator(".token").nth(3).click()
     page.locator(".codes summary").click()
     for view in VIEWS:

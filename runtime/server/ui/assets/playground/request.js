@@ -8,8 +8,8 @@ import { problemOf as problemOfTools, toolFields } from "./tools.js";
 /** Throws an Error that says which control holds what cannot be sent. */
 export function requestOf(asked, messages) {
   // What is wrong with these is said below their editors.
-  if (problemOf(asked.constraint)) throw new Error("Not sent: the constraint is no JSON.");
-  if (asked.mode === "chat" && problemOfTools(asked.tools)) throw new Error("Not sent: Tools is no JSON list.");
+  if (problemOf(asked.constraint)) throw new Error("The constraint is no JSON.");
+  if (asked.mode === "chat" && problemOfTools(asked.tools)) throw new Error("Tools is no JSON list.");
   return asked.mode === "chat" ? chatRequest(asked, messages) : completionRequest(asked);
 }
 

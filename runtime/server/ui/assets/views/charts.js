@@ -14,6 +14,7 @@ const LEAST = 60; // seconds that are shown of a server that has just started
 const HEIGHT = 170;
 const CLOCK = { hour: "2-digit", minute: "2-digit" };
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]; // seconds between two labels
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000]; // requests between two labels
 const minutes = new Intl.DateTimeFormat("en-GB", CLOCK);
 const seconds = new Intl.DateTimeFormat("en-GB", { ...CLOCK, second: "2-digit" });
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -26,7 +27,7 @@ const curve = (title, values) => ({ title, values: typeof values === "string" ? 
 const CHARTS = [
   { name: "Tokens per second", write: short, least: 1, curves: [
     curve("generated", "generated_per_s"), curve("prompts computed", "computed_per_s"), curve("prompts cached", "cached_per_s")] },
-  { name: "Requests", write: short, least: 1, curves: [
+  { name: "Requests", write: short, isWhole: true, least: 1, curves: [
     curve("running", "running"), curve("waiting", "waiting")] },
   { name: "Tokens of a step", write: short, least: 1, curves: [curve("tokens", "batch_tokens")] },
   { name: "KV pool", write: percent, from: 0, to: 1, curves: [
@@ -135,7 +136,7 @@ function optionsOf(chart, place) {
     legend: { show: false },
     cursor: { show: false },
     scales: { y: { range: (_, low, high) => [chart.from ?? Math.min(0, low ?? 0), chart.to ?? Math.max(high ?? 0, chart.least) * 1.05] } },
-    axes: [{ ...axis, size: 34, gap: 10, space: 80, incrs: STEPS, values: hours }, { ...axis, size: 62, values: (_, marks) => (chart.marks ?? each(chart.write))(marks) }],
+    axes: [{ ...axis, size: 34, gap: 10, space: 80, incrs: STEPS, values: hours }, { ...axis, size: 62, incrs: chart.isWhole ? WHOLE : undefined, values: (_, marks) => (chart.marks ?? each(chart.write))(marks) }],
     series: [
       {},
       ...chart.curves.map((_, i) => ({ stroke: colour(`--curve${i}`), width: 1.5, points: { show: false }, spanGaps: false })),

@@ -50,7 +50,7 @@ function Talk({ asked, change }) {
       run.start(request, countOf(request));
       return true;
     } catch (error) {
-      fail(error);
+      setProblem(`Not sent: ${error.message}`);
       return false;
     }
   };
@@ -96,7 +96,7 @@ function Talk({ asked, change }) {
           <div class="samples" aria-live="polite">
             ${run.samples.map((sample, index) => saysTheSame(run.samples, index) ? null : html`
               <${Sample} key=${index} sample=${sample} as=${as} chosen=${index === run.kept} goOn=${goOn(sample)}
-                choose=${isChat && run.samples.length > 1 ? () => run.keep(index) : null} />`)}
+                choose=${isChat && run.samples.length > 1 && !hasFailed(sample) ? () => run.keep(index) : null} />`)}
           </div>
         </div>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
