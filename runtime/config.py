@@ -107,7 +107,10 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
     page_size: Annotated[Literal[1, 16, 64], _about("tokens of a page: the unit of allocation and of sharing")] = 1
     max_total_tokens: Annotated[
         Annotated[int, Meta(ge=16, le=MAX_POOL_TOKENS)] | None,
-        _about("tokens in the KV pool; unset: what memory allows"),
+        _about(
+            "tokens in the KV pool; unset: what --mem-fraction-static allows, but no more than 256 requests of full "
+            "length need, or as many as may run if that is more"
+        ),
     ] = None
     mem_fraction_static: Annotated[
         Annotated[float, Meta(gt=0, lt=1)] | None,

@@ -4,7 +4,8 @@ Pure: numbers in, plan out; ConfigError when the numbers cannot be met. Knows no
 
     weights, states and KV pool share `share` of what is available; slot table, activations and counts come out of the
     rest. States are those of layers that keep no keys: of rows that run, of the padding row, and snapshots.
-    The pool is never larger than every running request at full length needs.
+    By default the pool holds as many requests of full length as may run, or MIN_CONTEXTS if fewer may: what running
+    ones do not need keeps prefixes.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from ramet.runtime.errors import ConfigError
 
 CPU_SHARE, CUDA_SHARE = 0.4, 0.85
 SLOT_BYTES = 4
+MIN_CONTEXTS = 256
 RUNNING_SHARE, SNAPSHOT_SHARE = 0.25, 0.25  # of what weights leave, for states of rows, then of what these leave
 SNAPSHOTS_PER_ROW = 2  # more are worth nothing, unless they are asked for
 
@@ -141,7 +143,7 @@ def _of_states(needs: Needs) -> str:
 def _most_tokens(needs: Needs, available: int, share: float) -> int:
     room = (int(available * share) - needs.fixed) // needs.bytes_per_token - needs.page_size
     pages_of_a_request = -(-needs.context_length // needs.page_size)
-    return min(max(0, room), needs.max_running * pages_of_a_request * needs.page_size)
+    return min(max(0, room), max(needs.max_running, MIN_CONTEXTS) * pages_of_a_request * needs.page_size)
 
 
 def activation_bytes(

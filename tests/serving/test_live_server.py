@@ -193,7 +193,7 @@ def test_a_server_with_more_work_than_the_probe_waits_for_is_healthy():
     """One sequence runs at a time, and 200 of hundreds of tokens each stand before the probe."""
     params = {**GREEDY, "max_new_tokens": 900}
     with (
-        Live(max_running_requests=1, schedule_policy="fcfs", check_invariants=True) as full,
+        Live(max_running_requests=1, max_total_tokens=4096, schedule_policy="fcfs", check_invariants=True) as full,
         ThreadPoolExecutor() as pool,
     ):
         waiting = pool.submit(full.generate, text=["a"] * 200, sampling_params=params)

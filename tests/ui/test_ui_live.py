@@ -19,7 +19,7 @@ LONG = {"max_new_tokens": 3000, "ignore_eos": True}
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[Live]:
     """A server on which one request runs at a time."""
-    with Live(context_length=4096, max_running_requests=1, admin_api_key="admin") as live:
+    with Live(context_length=4096, max_total_tokens=4096, max_running_requests=1, admin_api_key="admin") as live:
         yield live
 
 

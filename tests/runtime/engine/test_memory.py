@@ -23,9 +23,17 @@ def test_weights_and_pool_share_what_is_given() -> None:
     assert plan.max_total_tokens == 300 * 1024 - 1  # 300 MiB of 1 KiB tokens, one page of padding
 
 
-def test_the_pool_is_never_larger_than_every_request_needs() -> None:
+@pytest.mark.parametrize(("max_running", "contexts"), [(2, 256), (256, 256), (512, 512)])
+def test_the_pool_is_never_larger_than_so_many_requests_need(max_running: int, contexts: int) -> None:
+    plan = plan_memory(replace(NEEDS, max_running=max_running, context_length=256), available=1000 * MIB, share=0.4)
+    assert plan.max_total_tokens == contexts * 256
+
+
+def test_few_running_requests_leave_the_pool_to_prefixes() -> None:
     plan = plan_memory(replace(NEEDS, max_running=2), available=1000 * MIB, share=0.4)
-    assert plan.max_total_tokens == 2 * 4096
+    assert (
+        plan.max_total_tokens == plan_memory(NEEDS, available=1000 * MIB, share=0.4).max_total_tokens == 300 * 1024 - 1
+    )
 
 
 def test_whole_pages_only() -> None:
