@@ -21,7 +21,7 @@ from ramet.ipc.channel import Sender
 from ramet.ipc.messages import Limits, Ready
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import decode_args
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import REFUSED, ConfigError
 from ramet.runtime.log import setup
 from ramet.runtime.placement import bind_others, placement_of
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> None:
         if (error.name or "").startswith("ramet"):
             raise
         log.error('%s is not installed: pip install "ramet[serve]"', error.name)
-        sys.exit(2)
+        sys.exit(REFUSED)
     imported = ("imports", time.perf_counter() - started)
 
     def ready(phases: list[tuple[str, float]], *, port: int | None = None, limits: Limits | None = None) -> None:
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> None:
             run(args, sockets, ready)
     except ConfigError as error:  # the user can mend it: one line, no traceback
         log.error("%s", error)
-        sys.exit(2)
+        sys.exit(REFUSED)
 
 
 def _live_and_die_with(parent: int) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "describe",
 ]
 MAX_DESCRIBED = 500  # characters of an exception that is not ours
+REFUSED = 2  # exit code where a line has said what the user can mend
 CARD_ERRORS = {  # of torch and Triton, by name, for not every process loads them
     "OutOfMemoryError": "lower --mem-fraction-static, --max-total-tokens, --chunked-prefill-size or "
     "--cuda-graph-max-bs",

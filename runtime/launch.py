@@ -19,7 +19,7 @@ from ramet.ipc.messages import Limits, Ready, ToParent
 from ramet.ipc.paths import PathTooLong, SocketFolder
 from ramet.runtime import timeline
 from ramet.runtime.config import Args, encode_args, resolve
-from ramet.runtime.errors import ConfigError
+from ramet.runtime.errors import REFUSED, ConfigError
 from ramet.runtime.log import setup
 from ramet.runtime.service_manager import ServiceManager
 from ramet.runtime.supervise import KILLED_S, ChildDied, Supervisor
@@ -55,6 +55,8 @@ def serve(args: Args) -> int:
         if death.name == "signal":
             log.info("a signal to end came before the server was ready")
             return 0
+        if death.code == REFUSED:  # the child has said why
+            return REFUSED
         log.error("%s", death)
         return 1
     finally:
@@ -113,6 +115,8 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> str:
     path, body = _example(next(message.limits for message in ready if message.limits is not None))
     print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
     print(f"  curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)
+    if args.serve.ui:
+        print(f"  or open {url}/ui in a browser\n", flush=True)
     return url
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -143,17 +144,18 @@ def test_sigterm_when_idle_ends_at_once_with_zero():
         assert server.stop() == 0
 
 
-def test_a_port_in_use_is_a_clear_error():
-    with Live(**SCRIPTED) as server:
-        port = server.url.rpartition(":")[2]
+def test_a_port_in_use_is_one_line_that_names_the_option():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
         second = subprocess.run(
-            [sys.executable, "-m", "ramet", "serve", "--runner", "scripted", "--port", port],
+            [sys.executable, "-m", "ramet", "serve", "--runner", "scripted", "--port", f"{port}"],
             capture_output=True,
             text=True,
             timeout=60,
         )
-        assert second.returncode != 0 and port in second.stdout + second.stderr
-        assert "Traceback" not in second.stderr
+    (line,) = [line for line in second.stderr.splitlines() if " INFO " not in line]
+    assert f"--port {port} is in use on 127.0.0.1; choose another" in line
+    assert second.returncode == 2 and second.stdout == ""
 
 
 HANG = """

@@ -14,10 +14,22 @@ import pytest
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Closed, Drain, Finish, FinishKind, Generate, Opened, PeerDied, TextStep, ToTokenizer
+from ramet.ipc.messages import (
+    Closed,
+    Drain,
+    Finish,
+    FinishKind,
+    Generate,
+    Opened,
+    PeerDied,
+    Ready,
+    TextStep,
+    ToTokenizer,
+)
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import Ring
-from ramet.runtime.config import ServeArgs
+from ramet.runtime import launch
+from ramet.runtime.config import ServeArgs, make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.process import bind
 from tests.fakes.engine import LIMITS
@@ -182,3 +194,11 @@ def test_a_server_that_everybody_may_use_says_so(
 ) -> None:
     bind(ServeArgs(port=0, **options)).close()
     assert ("without --api-key" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(("options", "has_page"), [({}, True), ({"ui": False}, False), ({"host": "::"}, True)])
+def test_the_page_is_named_at_the_start_where_there_is_one(
+    options: dict[str, Any], has_page: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = launch._announce(make_args(**options), [Ready("server", 1, [], 31000, LIMITS)], 1.0)
+    assert (f"open {url}/ui in a browser" in capsys.readouterr().out) == has_page
