@@ -19,9 +19,10 @@ from ramet.runtime.flags import OPTIONS, Parser, parse_with, serve_parser
 from ramet.runtime.terminal.answer import say
 from ramet.runtime.terminal.commands import AGAIN, END, WORDS, obey
 from ramet.runtime.terminal.conversation import Conversation, read_field
+from ramet.runtime.terminal.http_client import check_key
 from ramet.runtime.terminal.lines import Lines, history_file
 from ramet.runtime.terminal.own_server import own_server
-from ramet.runtime.terminal.service import Service
+from ramet.runtime.terminal.service import KEY_NAMES, Service
 from ramet.runtime.terminal.visible import note
 
 DESCRIPTION = """\
@@ -114,6 +115,7 @@ def _say_again(service: Service, conversation: Conversation) -> None:
 @contextmanager
 def _service(args: Args, space: argparse.Namespace) -> Iterator[Service]:
     if space.url is None:
+        check_key(args.serve.api_key, KEY_NAMES)  # before a start that takes its time
         note(f"starting {args.model_name}")
         with own_server(_options(space), args.serve.api_key) as (url, key):
             yield Service(url, key)

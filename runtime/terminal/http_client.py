@@ -37,8 +37,7 @@ class ServerClient:
     """`url` may end in /v1. `key_names`: the options and variables that give a key, as errors name them."""
 
     def __init__(self, url: str, key: str, key_names: str) -> None:
-        if not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"the key has a line break or a character outside ASCII: see {key_names}")
+        check_key(key, key_names)
         host = _host(url)
         self.base = url.rstrip("/").removesuffix("/v1")
         self._headers = {"Content-Type": "application/json", "User-Agent": "ramet"}
@@ -84,7 +83,14 @@ class ServerClient:
         except (OSError, HTTPException):
             data = b""
         message = error_message(data) or f"HTTP {error.code}: {data[:300].decode(errors='replace')}"
-        return f"{message} (the key is from {self._key_names})" if error.code == 403 and self._has_key else message
+        return f"{message} (see {self._key_names})" if error.code == 403 and self._has_key else message
+
+
+def check_key(key: str, key_names: str) -> None:
+    """Raises ConfigError for a key that a header cannot carry, or not whole."""
+    if key != key.strip() or not (key.isascii() and key.isprintable()):
+        fact = "the key has a space at an end, a line break or a character outside ASCII"
+        raise ConfigError(f"{fact}: see {key_names}")
 
 
 def lost(error: Exception) -> ServiceError:

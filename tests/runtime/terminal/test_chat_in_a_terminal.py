@@ -192,6 +192,7 @@ def test_what_is_piped_in_is_one_message(live: Live) -> None:
         (["localhost:30000"], 2, "is no address of a server"),
         (["{url}", "--dtype", "float32"], 2, "--dtype is an option of a server that is started"),
         (["{url}", "--set", "messages=[]"], 2, "messages is not to be set"),
+        (["--api-key", "a\nb"], 2, "the key has a space at an end, a line break"),
         (["--model-path", "/nowhere"], 1, "--model-path /nowhere is no folder here"),
     ],
 )

@@ -182,7 +182,7 @@ def test_what_is_no_address_of_a_server_is_refused(url: str, command: str) -> No
         ASK[command](url, "")
 
 
-@pytest.mark.parametrize("key", ["se\ncret", "se\rcret", "s\u00e9cret", "\u8a9esecret", "secret\udcff"])
+@pytest.mark.parametrize("key", ["se\ncret", "se\rcret", "s\u00e9cret", "\u8a9esecret", "secret\udcff", "secret "])
 @pytest.mark.parametrize("command", ASK)
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(key: str, command: str) -> None:
     with pytest.raises(ConfigError) as told:
@@ -201,9 +201,7 @@ def test_a_refused_key_names_the_option_and_the_variable(command: str, variable:
 def test_a_trace_that_takes_another_key_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with sending(b'{"error": {"message": "It takes the admin key."}}', status=403) as (url, _):
         ramet(["trace", url, "--api-key", "k"])
-    assert (
-        "ramet: It takes the admin key. (the key is from --api-key, RAMET_ADMIN_API_KEY or" in capsys.readouterr().err
-    )
+    assert "ramet: It takes the admin key. (see --api-key, RAMET_ADMIN_API_KEY or" in capsys.readouterr().err
 
 
 def test_escapes_of_a_servers_refusal_are_shown_and_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
