@@ -58,6 +58,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation, in_use
+from ramet.runtime.engine_client.caller import Caller, for_caller
 from ramet.runtime.engine_client.occupation import Occupation
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.recording import Recording
@@ -266,28 +267,29 @@ class EngineClient:
 
     async def load_adapter(self, name: str, path: str, *, pinned: bool = False, replaces: bool = False) -> None:
         """From its end on, requests get it by this name. `replaces`: what has the name is dropped, once its sequences
-        have ended. Goes on if its caller goes away. Raises ClientError.
+        have ended. See Caller for one that goes away. Raises ClientError.
         """
-        await self._whatever_happens(self._load_adapter(name, path, pinned, replaces))
+        await self._changed(lambda caller: self._load_adapter(caller, name, path, pinned, replaces))
 
     async def unload_adapter(self, name: str) -> None:
         """Refused to new requests at once; returns when those that have it are done. Raises ClientError."""
-        await self._whatever_happens(self._drop_adapter(self.adapters.take_away(name)))
+        generation = self.adapters.take_away(name)
+        await self._changed(lambda _: self._drop_adapter(generation))
 
     async def update_weights(self, path: str, version: str | None, *, abort_all: bool = False) -> int:
-        """As ServedWeights.update; goes on if its caller goes away."""
-        return await self._whatever_happens(self.weights.update(path, version, abort_all=abort_all))
+        """As ServedWeights.update."""
+        return await self._changed(lambda caller: self.weights.update(caller, path, version, abort_all=abort_all))
 
     async def release_memory(self, tags: Collection[MemoryTag]) -> None:
-        """As Occupation.release; goes on if its caller goes away."""
-        await self._whatever_happens(self._occupation.release(tags))
+        """As Occupation.release."""
+        await self._changed(lambda caller: self._occupation.release(caller, tags))
 
     async def resume_memory(self, tags: Collection[MemoryTag]) -> None:
-        """As Occupation.resume; goes on if its caller goes away."""
-        await self._whatever_happens(self._occupation.resume(tags))
+        """As Occupation.resume."""
+        await self._changed(lambda caller: self._occupation.resume(caller, tags))
 
-    async def _whatever_happens(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.shield(self.in_background(coroutine))
+    async def _changed(self, change: Callable[[Caller], Coroutine[Any, Any, T]]) -> T:
+        return await for_caller(change, self.in_background)
 
     def in_background(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Whatever becomes of the caller."""
@@ -296,8 +298,8 @@ class EngineClient:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _load_adapter(self, name: str, path: str, pinned: bool, replaces: bool) -> None:
-        async with self._changes_adapters:
+    async def _load_adapter(self, caller: Caller, name: str, path: str, pinned: bool, replaces: bool) -> None:
+        async with caller.turn(self._changes_adapters):
             generation = self.adapters.check_new(name, path, replaces=replaces)
             reply = await self.control(lambda call: LoadAdapter(call, generation, path, pinned))
             if not reply.ok:

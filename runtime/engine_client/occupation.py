@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 import msgspec
 
 from ramet.ipc.control import Control, ControlReply, MemoryTag, ReleaseMemory, ResumeMemory
+from ramet.runtime.engine_client.caller import Caller
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.errors import ClientError
 
@@ -21,15 +22,15 @@ class Occupation:
     ) -> None:
         self._ask, self._pauses, self._changing = ask, pauses, changing
 
-    async def release(self, tags: Collection[MemoryTag]) -> None:
+    async def release(self, caller: Caller, tags: Collection[MemoryTag]) -> None:
         """What is released already stays so. Raises ClientError while something runs; then nothing has changed."""
-        async with self._changing:
+        async with caller.turn(self._changing):
             _check(await self._ask(lambda call: ReleaseMemory(call, list(tags))))
             self._pauses.hold(self._pauses.released | frozenset(tags))
 
-    async def resume(self, tags: Collection[MemoryTag]) -> None:
+    async def resume(self, caller: Caller, tags: Collection[MemoryTag]) -> None:
         """Of what is not released it changes nothing. Raises ClientError; then all of it stays released."""
-        async with self._changing:
+        async with caller.turn(self._changing):
             _check(await self._ask(lambda call: ResumeMemory(call, list(tags))))
             self._pauses.hold(self._pauses.released - frozenset(tags))
 

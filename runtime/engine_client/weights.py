@@ -13,6 +13,7 @@ import msgspec
 
 from ramet.ipc.control import Control, ControlReply, HoldRequests, MemoryTag, PlaceWeights, ReadWeights
 from ramet.runtime.config import Args
+from ramet.runtime.engine_client.caller import Caller
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.sequences import SequenceTable
 from ramet.runtime.engine_client.submission import Submission
@@ -47,23 +48,24 @@ class ServedWeights:
     def version(self) -> str:
         return self._sequences.weight_version
 
-    async def update(self, path: str, version: str | None, *, abort_all: bool) -> int:
+    async def update(self, caller: Caller, path: str, version: str | None, *, abort_all: bool) -> int:
         """Returns how many sequences of a pause go on with the others. Raises ClientError; then nothing has changed."""
-        async with self.changing:
+        async with caller.turn(self.changing):
             if MemoryTag.WEIGHTS in self._pauses.released:
                 raise ClientError("model_path", "is refused: the weights are released (/resume_memory_occupation)")
             reply = await self._ask(lambda call: ReadWeights(call, path))
             if not reply.ok:
                 raise _refused(reply)
-            return await self._place(path, version or path, abort_all)
+            return await self._place(caller, path, version or path, abort_all)
 
-    async def _place(self, path: str, version: str, abort_all: bool) -> int:
+    async def _place(self, caller: Caller, path: str, version: str, abort_all: bool) -> int:
         begun_s = time.monotonic()
         await self._ask(lambda call: HoldRequests(call, begun_s))
         try:
             if abort_all:
                 self._abort_all(UPDATED)
-            await self._none_before(begun_s)
+            with caller.waits():
+                await self._none_before(begun_s)
             number = self._sequences.name_weights(version)
             reply = await self._ask(lambda call: PlaceWeights(call, number))
         finally:

@@ -64,6 +64,7 @@ class WeightUpdates:
     def _hold(self, message: HoldRequests) -> None:
         if message.after_s is None:
             self._waiting.let_go()
+            self._read = None  # what is not placed by now never will be
         else:
             self._waiting.hold_after(message.after_s)
         self._reply(message.call, {})

@@ -1,12 +1,16 @@
 """/update_weights_from_disk and /update_weight_version: what is answered, what waits, and what replies say of it."""
 
 import asyncio
+import gc
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
-from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
+from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights, ReleaseMemory
 from ramet.ipc.messages import Abort, Generate
+from ramet.runtime.engine_client.caller import Caller, for_caller
+from ramet.runtime.errors import ClientError
 from tests.fakes.server import Served, served
 
 UPDATE, RENAME, PAUSE, INFO = (
@@ -102,6 +106,77 @@ def test_requests_that_came_before_end_first() -> None:
         assert (await updating)[0] == 200
 
     served(check, auto=False)
+
+
+def test_a_client_that_goes_away_ends_an_update_that_waits_for_requests() -> None:
+    async def check(server: Served) -> None:
+        running = asyncio.create_task(server.post("/generate", GENERATE))
+        await server.engine.saw(Generate)
+        updating = asyncio.create_task(server.post(UPDATE, BODY))
+        await server.engine.saw(HoldRequests)
+        updating.cancel()
+        await server.engine.saw(HoldRequests, 2)
+        server.engine.step()
+        server.engine.step()
+        assert (await running)[0] == 200
+        assert kinds(server) == [ReadWeights, HoldRequests, HoldRequests]
+        assert (await server.get(INFO))[1]["weight_version"] == "default"
+
+    served(check, auto=False)
+
+
+def test_a_caller_that_goes_away_ends_what_waits_for_its_turn() -> None:
+    async def check(server: Served) -> None:
+        running = asyncio.create_task(server.post("/generate", GENERATE))
+        await server.engine.saw(Generate)
+        first = asyncio.create_task(server.post(UPDATE, BODY))
+        await server.engine.saw(HoldRequests)
+        later = [
+            asyncio.create_task(change)
+            for change in (server.client.update_weights("c", None), server.client.release_memory([]))
+        ]
+        for _ in range(5):  # until both wait
+            await asyncio.sleep(0)
+        for each in later:
+            each.cancel()
+        server.engine.step()
+        server.engine.step()
+        assert (await running)[0] == 200 and (await first)[0] == 200
+        await asyncio.wait(later)
+        assert [each.path for each in server.engine.of_type(ReadWeights)] == ["b"]
+        assert not server.engine.of_type(ReleaseMemory)
+
+    served(check, auto=False)
+
+
+def test_what_the_engine_was_asked_goes_on_and_its_failure_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def check() -> None:
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def change(caller: Caller) -> None:
+            async with caller.turn(asyncio.Lock()):
+                asked.set()
+                await answered.wait()
+                raise ClientError("model_path", "is refused: it is cut off")
+
+        tasks: list[asyncio.Future[None]] = []
+
+        def begin(coroutine: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+            tasks.append(asyncio.ensure_future(coroutine))
+            return tasks[-1]
+
+        waiting = asyncio.create_task(for_caller(change, begin))
+        await asked.wait()
+        waiting.cancel()
+        answered.set()
+        await asyncio.wait([waiting, *tasks])
+        assert waiting.cancelled() and not tasks[0].cancelled()
+
+    asyncio.run(check())
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a change of the engine failed after its client had gone away: model_path is refused: it is cut off"
+    ]
 
 
 def test_they_are_aborted_where_that_is_asked() -> None:
