@@ -30,7 +30,7 @@ from ramet.runtime.metrics.compat import page_of
 from ramet.runtime.metrics.names import Served
 from ramet.runtime.options import SECRET
 from ramet.runtime.reply import Reply
-from ramet.runtime.server.http.exchange import read_body, read_command, respond
+from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 from ramet.version import __version__
 
@@ -189,7 +189,7 @@ async def flush_cache(service: Service, request: web.Request) -> web.Response:
 
 async def abort_request(service: Service, request: web.Request) -> web.Response:
     """End the sequences of a request: {"rid": ID} (exact match) or {"abort_all": true}."""
-    body = await read_body(request, AbortBody)
+    body = await read_command(request, AbortBody)
     if body.abort_all:
         if body.rid is not None:
             fact = f"is {shown(body.rid)}, but abort_all is true: which of them is meant is not clear"

@@ -24,7 +24,7 @@ from ramet.runtime.intake.reading import ThoughtCount
 from ramet.runtime.log import LOGGER
 from ramet.runtime.reply import GrowingReply
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
+from ramet.runtime.server.http.exchange import read_body, read_command, respond, respond_in_turn
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.http.session_tree import Ended, Session, Turn
 from ramet.runtime.server.native.progress import Progress
@@ -53,7 +53,7 @@ class CloseBody(Struct, frozen=True, kw_only=True):
 
 async def open_session(service: Service, request: web.Request) -> web.Response:
     """Open a session, whose requests go on from one another by their ids; the reply is its id, a JSON string."""
-    body = await read_body(request, OpenBody)
+    body = await read_command(request, OpenBody)
     if body.streaming and not service.args.serve.enable_streaming_session:
         raise ClientError("streaming", "is True, but this server opens no such sessions", "--enable-streaming-session")
     _expire(service)

@@ -149,13 +149,13 @@ def test_the_version_needs_no_key() -> None:
 
 
 ABORTS = [
-    ({}, "rid is missing"), ({"rid": None}, "rid is missing"), ({"rid": ""}, "rid is ''"),
+    (b"", "rid is missing"), ({}, "rid is missing"), ({"rid": None}, "rid is missing"), ({"rid": ""}, "rid is ''"),
     ({"rid": "a", "abort_all": True}, "rid is 'a', but abort_all is true"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("body, fact", ABORTS)
-def test_an_abort_says_what_is_missing_or_too_much(body: dict, fact: str) -> None:
+def test_an_abort_says_what_is_missing_or_too_much(body: Any, fact: str) -> None:
     async def check(server: Served) -> None:
         status, reply = await server.post("/abort_request", body)
         assert status == 400 and fact in reply["error"]["message"] and "None" not in reply["error"]["message"]
@@ -224,7 +224,7 @@ def test_a_command_that_is_misspelt_is_refused_and_does_nothing(path: str, body:
 @pytest.mark.parametrize(
     "path", [
         "/pause_generation", "/continue_generation", "/release_memory_occupation", "/resume_memory_occupation",
-        "/configure_logging", "/slow_down", "/start_profile", "/flush_cache",
+        "/configure_logging", "/slow_down", "/start_profile", "/flush_cache", "/open_session",
     ],
 )  # fmt: skip
 def test_a_command_may_have_an_empty_body(path: str) -> None:
