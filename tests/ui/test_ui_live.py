@@ -95,6 +95,16 @@ def test_a_search_marks_the_path_and_says_how_much_is_cached(looked_at: Any, nar
     looked_at.get_by_text("tokens are cached (0 %)").wait_for()
 
 
+def test_a_double_click_shows_a_node_alone_and_selects_no_text(looked_at: Any, narrow: Live) -> None:
+    narrow.generate(text=SHARED, sampling_params={"max_new_tokens": 1})
+    show(looked_at, narrow, "tree")
+    box = looked_at.locator("g.box").first
+    box.dblclick(position={"x": 8, "y": 10})
+    looked_at.get_by_role("button", name="The whole tree").wait_for()
+    assert looked_at.evaluate("getSelection().toString()") == ""
+    assert "µs" not in looked_at.locator(".details").inner_text()
+
+
 def test_the_text_of_a_node_takes_the_admin_key_and_a_keyboard_reaches_it(looked_at: Any, narrow: Live) -> None:
     narrow.generate(text=SHARED + "<b>bold</b>", sampling_params={"max_new_tokens": 1})
     show(looked_at, narrow, "tree")

@@ -10,8 +10,8 @@ const CHOICES = ["auto", "none", "required"];
 /** The fields of a request. Throws an Error that says what is wrong. */
 export function toolFields({ text, choice }) {
   if (text.trim() === "") return {};
-  const tools = jsonOf("tools", text);
-  if (!Array.isArray(tools)) throw new Error("tools must be a list");
+  const tools = jsonOf("Tools", text);
+  if (!Array.isArray(tools)) throw new Error("Tools must be a list");
   return { tools, ...(choice && { tool_choice: choice }) };
 }
 
