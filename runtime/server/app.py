@@ -16,11 +16,10 @@ from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.origins import HOST
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.access import Allowed
+from ramet.runtime.server.http.operator_log import CLIENT_GONE, logged
 from ramet.runtime.server.http.service import Access, Front, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
-
-CLIENT_GONE = 499
 
 
 def make_app(front: Front) -> web.Application:
@@ -105,7 +104,9 @@ async def _dispatch(front: Front, path: str, request: web.Request) -> web.Stream
     if path in ROUTES:
         route = ROUTES[path]
         _check_method(request, path, route.methods)
-        return await route.handler(_started(front), request)
+        answer = route.handler(_started(front), request)
+        is_asked = route.access is Access.ADMIN and request.method == "POST" and not path.startswith("/ui/")
+        return await (logged(request, path, answer) if is_asked else answer)
     if (prefix := _prefix(path)) is not None:
         named = NAMED[prefix]
         if request.method != "HEAD":

@@ -30,6 +30,7 @@ HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"
 TRANSFER_TIMEOUT_S = web.AppKey("transfer_timeout_s", float)  # --transfer-timeout-s
 MIN_BYTES_PER_S = 16 << 10  # a transfer that is never slower never times out
+READ_BODY: web.RequestKey[Struct | None] = web.RequestKey("read_body", Struct)  # there where the body is to be kept
 _KEY = web.RequestKey("request_id", str)
 _TRACE = web.RequestKey("trace", TraceContext)
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other characters of a rid are quoted as in a URL
@@ -84,12 +85,18 @@ async def _read(request: web.Request, timeout_s: float) -> bytes:
 
 async def read_body(request: web.Request, type_: type[T]) -> T:
     """As `read_object`; a field of the wrong type is a ClientError as well."""
-    return convert(await read_object(request), type_)
+    return _kept(request, convert(await read_object(request), type_))
 
 
 async def read_command(request: web.Request, type_: type[T]) -> T:
     """`read_body` where every field has a default: an empty body is `{}`."""
-    return convert(parse_object(await _read_in_time(request) or b"{}"), type_)
+    return _kept(request, convert(parse_object(await _read_in_time(request) or b"{}"), type_))
+
+
+def _kept(request: web.Request, body: T) -> T:
+    if READ_BODY in request:
+        request[READ_BODY] = body
+    return body
 
 
 def set_request_id(request: web.Request, made: str, rid: str | None) -> str:

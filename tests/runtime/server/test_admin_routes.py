@@ -4,6 +4,7 @@ A new route that is no GET is on the list of those that clients may use, or it i
 """
 
 import hmac
+import re
 from typing import Any
 
 import pytest
@@ -27,6 +28,35 @@ FOR_CLIENTS = {  # what a client may send with the API key: it draws tokens, com
 }  # fmt: skip
 CHANGE_NOTHING = {"/ping"}  # probes that may be sent as a POST
 GETS_THAT_COMPUTE = {"/health_generate"}
+
+
+def test_what_an_operator_does_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ramet")
+
+    async def check(server: Served) -> None:
+        server.engine.weights_error = "b has no\nconfig.json"
+        for path, body in (
+            ("/pause_generation", {"mode": "in_place"}), ("/continue_generation", {}), ("/flush_cache", b""),
+            ("/update_weights_from_disk", {"model_path": "b\n" + "x" * 5000, "weight_version": "2"}),
+            ("/update_weight_version", {"new_version": "3"}), ("/pause_generation", {"mode": 5}), ("/trace", {}),
+        ):  # fmt: skip
+            await server.post(path, body, headers=ADMIN)
+        await server.post("/pause_generation", {}, headers=USER)
+        await server.post("/generate", {"text": "a", "sampling_params": {"max_new_tokens": 1}}, headers=USER)
+
+    served(check, api_key="user", admin_api_key="admin")
+    lines = [re.sub(r"in [\d.]+ s", "in T", record.getMessage()) for record in caplog.records]
+    assert lines[:3] == [
+        "operator: POST /pause_generation mode='in_place': 200 in T",
+        "operator: POST /continue_generation: 200 in T",
+        "operator: POST /flush_cache: 200 in T",
+    ]
+    update, version, refused = lines[3:]
+    assert update.startswith("operator: POST /update_weights_from_disk model_path='b\\nxxx")
+    assert "weight_version='2': 400 in T: " in update and "b has no" in update
+    assert "\n" not in update and len(update) <= 1000
+    assert version == "operator: POST /update_weight_version new_version='3': 200 in T"
+    assert refused.startswith("operator: POST /pause_generation: 400 in T: ") and "mode" in refused
 
 
 def test_what_is_no_get_is_for_clients_or_for_administrators() -> None:
