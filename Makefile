@@ -137,6 +137,7 @@ build: install
 
 # Not part of CI: four gigabytes are installed. TORCH="--find-links FOLDER" takes torch from a folder.
 test-packages:
+	@ls dist/ramet-*.whl >/dev/null 2>&1 || $(MAKE) build
 	PYTHON=$(PYTHON) bash scripts/test_packages.sh
 
 clean:
