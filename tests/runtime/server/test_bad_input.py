@@ -273,6 +273,8 @@ def test_broken_bytes(path: str) -> None:
     async def check(server: Served) -> None:
         for data, piece in BAD_BYTES:
             status, reply = await server.post(path, data)
+            if path == "/abort_request" and not data:
+                piece = "rid is missing"  # an empty body of a command is {}
             assert status == 400 and piece in error_of(reply), (data[:40], reply)
         assert server.engine.sent == []
         await goes_on(server)
