@@ -79,7 +79,6 @@ class Replay:
     gives: tuple[tuple[Tensor, Tensor], ...]  # (on the host, on the device)
     copies: Copies
     ended: torch.cuda.Event
-    took_s: None = None
 
     def begin(self) -> int:
         self.copies.precede()  # what it draws is written where what was drawn before is copied from
@@ -95,6 +94,9 @@ class Replay:
 
     def join(self, begun: int) -> None:
         self.ended.synchronize()
+
+    def took_s(self) -> None:
+        """Events that tell it would cost each step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,6 @@ class Replayed(Protocol):
     def join(self, begun: int) -> None:
         """Wait for it and what was begun before it, on the thread that began them."""
 
-    @property
     def took_s(self) -> float | None:
         """How long the device computed, when it was joined last; None: the device does not say."""
 
@@ -316,14 +315,14 @@ class Begun:
     place: int
     draws: bool
     _number: int
-    took_s: float | None = None  # once it is joined, as Replayed has it
+    took_s: float | None = None  # once it is joined, what Replayed says
     _drawn: tuple[Ints, npt.NDArray[np.bool_]] | None = None
 
     def join(self) -> None:
         replayed = (self.step.whole if self.draws else self.step.forward)[self.place]
         replayed.join(self._number)
         if self.took_s is None:
-            self.took_s = replayed.took_s
+            self.took_s = replayed.took_s()
 
     def logits(self) -> Tensor:
         """[num, V] float32, good until the next step is begun; a copy where that may be before their draw."""
