@@ -144,8 +144,8 @@ def test_the_key_of_a_trace_does_not_follow_a_redirect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"<html>", b'{"traceEvents": []}', gzip.compress(b"{}"), gzip.compress(b'{"traceEvents": 5}'),
-     gzip.compress(b'{"traceEvents": []}')[:-4], gzip.compress(b"["), gzip.compress(b'"\xff"')],
+    [b"", b"<html>", b'{"traceEvents": []}', gzip.compress(b"{}", mtime=0), gzip.compress(b'{"traceEvents": 5}', mtime=0),
+     gzip.compress(b'{"traceEvents": []}', mtime=0)[:-4], gzip.compress(b"[", mtime=0), gzip.compress(b'"\xff"', mtime=0)],
 )  # fmt: skip
 def test_what_is_no_timeline_is_not_saved(sent: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with sending(sent) as (url, _):
