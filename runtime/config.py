@@ -109,7 +109,7 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=16, le=MAX_POOL_TOKENS)] | None,
         _about(
             "tokens in the KV pool; unset: what --mem-fraction-static allows, but no more than 256 requests of full "
-            "length need, or as many as may run if that is more"
+            "length need, or as many as may run if that is more or --max-itl-ms is set"
         ),
     ] = None
     mem_fraction_static: Annotated[
@@ -554,7 +554,7 @@ def _check_keys(serve: ServeArgs) -> None:
 def _check_log_targets(serve: ServeArgs) -> None:
     seen: dict[str, str] = {}
     for target in serve.log_requests_target:
-        place = target if target in ("log", "stdout") else str(Path(target).resolve())
+        place = target if target in ("log", "stdout") else os.path.realpath(target)
         if place in seen:
             raise ConfigError(f"--log-requests-target has {seen[place]!r} and {target!r}, which are the same")
         seen[place] = target

@@ -5,7 +5,7 @@ Pure: numbers in, plan out; ConfigError when the numbers cannot be met. Knows no
     weights, states and KV pool share `share` of what is available; slot table, activations and counts come out of the
     rest. States are those of layers that keep no keys: of rows that run, of the padding row, and snapshots.
     By default the pool holds as many requests of full length as may run, or MIN_CONTEXTS if fewer may: what running
-    ones do not need keeps prefixes.
+    ones do not need keeps prefixes. A pool that is taken whole at the start holds no more than those that may run.
 """
 
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ class Needs:
     state_bytes: int = 0  # of one place, in the layers that have states
     num_snapshots: int = 0
     max_total_tokens: int | None = None  # as asked; None: what memory allows
+    is_filled: bool = False  # all of the pool is taken at the start, which takes seconds for each GiB
 
     @property
     def states(self) -> int:
@@ -143,7 +144,8 @@ def _of_states(needs: Needs) -> str:
 def _most_tokens(needs: Needs, available: int, share: float) -> int:
     room = (int(available * share) - needs.fixed) // needs.bytes_per_token - needs.page_size
     pages_of_a_request = -(-needs.context_length // needs.page_size)
-    return min(max(0, room), max(needs.max_running, MIN_CONTEXTS) * pages_of_a_request * needs.page_size)
+    contexts = needs.max_running if needs.is_filled else max(needs.max_running, MIN_CONTEXTS)
+    return min(max(0, room), contexts * pages_of_a_request * needs.page_size)
 
 
 def activation_bytes(

@@ -190,6 +190,7 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.de
         state_bytes=of_state,
         num_snapshots=snapshots_of(asked_snapshots, max_running, room, of_state),
         max_total_tokens=args.cache.max_total_tokens,
+        is_filled=args.schedule.max_itl_ms is not None,
     )
 
 

@@ -18,11 +18,15 @@ class Caller:
     def __init__(self) -> None:
         self._is_gone, self._waits = False, False
 
+    def check_waits(self) -> None:
+        """Ends the change if its caller is gone."""
+        if self._is_gone:
+            raise asyncio.CancelledError
+
     @contextmanager
     def waits(self) -> Iterator[None]:
         """The change has not begun in this block, and begins in none if its caller is gone."""
-        if self._is_gone:
-            raise asyncio.CancelledError
+        self.check_waits()
         self._waits = True
         try:
             yield

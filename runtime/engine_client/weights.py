@@ -56,6 +56,7 @@ class ServedWeights:
             reply = await self._ask(lambda call: ReadWeights(call, path))
             if not reply.ok:
                 raise _refused(reply)
+            caller.check_waits()  # before anybody is held or aborted for it
             return await self._place(caller, path, version or path, abort_all)
 
     async def _place(self, caller: Caller, path: str, version: str, abort_all: bool) -> int:

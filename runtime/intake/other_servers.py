@@ -31,6 +31,9 @@ NO_MEDIA = "there are no media"
 PATCHES = ("max_dynamic_patch", "min_dynamic_patch")
 CACHE_HINTS = ignored(str, "every prefix is cached", "prompt_cache_key", "prompt_cache_retention")
 
+# of every command
+COMMANDS: list[Field] = ignored(str, "SGLang's own processes use it", "rid", "http_worker_ipc")
+
 # of every endpoint that draws tokens
 SHARED: list[Field] = [
     *refused(Texts, "prefill on another server", "bootstrap_host"),

@@ -185,6 +185,17 @@ def _place(message: StartProfile, trace_dir: str) -> tuple[Path | None, str]:
     return None, f"profile_id: {path} is there already; choose another"
 
 
+def _name(whole: Path, path: Path) -> None:
+    """Give a file its name, not over one that has come meanwhile. Not every file system has links."""
+    try:
+        os.link(whole, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(whole.read_bytes())
+
+
 def _write(export: Callable[[str], None], path: Path, address: str, call: int) -> None:
     error = ""
     try:
@@ -196,7 +207,7 @@ def _write(export: Callable[[str], None], path: Path, address: str, call: int) -
                 raise OSError(f"gzip failed: {done.stderr.strip().rpartition(chr(10))[2]}")
             whole = plain.with_suffix(".json.gz")
             whole.chmod(0o600)
-            os.link(whole, path)  # not over a file that has come meanwhile
+            _name(whole, path)
     except (OSError, RuntimeError) as failed:
         error = f"{path} could not be written: {failed}"
     sender = Sender(address)

@@ -100,7 +100,7 @@ def _tried(source: WeightSource, path: str) -> tuple[Any, str]:
     except ConfigError as error:
         return None, str(error)
     except OSError as error:  # a name that no file has, or who may not read it
-        return None, f"{shown(path)} cannot be read: {error.strerror}"
+        return None, f"{shown(path)} cannot be read: {error.strerror or describe(error)}"
     except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
         log.exception("the weights in %s cannot be read", shown(path))
         return None, f"{shown(path)} cannot be read: {describe(error)}"

@@ -268,7 +268,7 @@ class FakeEngine:
                 self.is_paused = isinstance(message, ReleaseMemory) != bool(error)
                 self.tell(ControlReply(message.call, not error, orjson.dumps({"error": error})))
                 self._start()
-            case ReadWeights():
+            case ReadWeights() if self.auto_answer:
                 error = self.weights_error
                 reply = ControlReply(message.call, not error, orjson.dumps({"error": error}))
                 loop.call_soon(self.tell, reply)

@@ -9,7 +9,7 @@ value that was sent, or else has the id.
 import asyncio
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -22,6 +22,7 @@ from ramet.runtime.engine_client.trace_context import CURRENT, TraceContext, rea
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert, parse_object
+from ramet.runtime.intake.misspelt import ALIKE, UNREAD, meant
 from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
 
@@ -88,8 +89,12 @@ async def read_body(request: web.Request, type_: type[T]) -> T:
     return _kept(request, convert(await read_object(request), type_))
 
 
-async def read_command(request: web.Request, type_: type[T]) -> T:
-    """`read_body` where every field has a default: an empty body is `{}`."""
+async def read_command(request: web.Request, type_: type[T], query: Collection[str] = ()) -> T:
+    """`read_body` where every field has a default: an empty body is `{}`. `query`: what may stand in the query."""
+    for name in request.query.keys() - query:
+        instead = meant(name, query, ALIKE)
+        hint = f"send {instead}" if instead else "fields of a command stand in its body, as JSON"
+        raise ClientError(name, UNREAD, hint)
     return _kept(request, convert(parse_object(await _read_in_time(request) or b"{}"), type_))
 
 

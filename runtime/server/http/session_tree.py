@@ -47,6 +47,10 @@ class Turn:
     run: Run | None  # None: it has ended
     output: bytes = b""
     following: list["Turn"] = field(default_factory=list)
+    name_bytes: int = 0  # of its rid, and of the UTF-8 that Python may keep beside it
+
+    def __post_init__(self) -> None:
+        self.name_bytes = sys.getsizeof(self.rid) + len(self.rid.encode())
 
     @property
     def num_prompt(self) -> int:
@@ -64,7 +68,7 @@ class Turn:
     def num_bytes(self) -> int:
         """That it takes. A streaming session has its tokens once more, in the prompt that the cache holds for it."""
         copies = 2 if self.session.streaming else 1
-        return TURN_BYTES + sys.getsizeof(self.rid) + copies * self.num_own_tokens * ID_BYTES
+        return TURN_BYTES + self.name_bytes + copies * self.num_own_tokens * ID_BYTES
 
     @property
     def prompt(self) -> bytes:

@@ -9,7 +9,7 @@ from ramet.ipc.params import about
 from ramet.runtime.adapter_paths import MAX_NAME
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import ignored
+from ramet.runtime.intake.other_servers import COMMANDS, ignored
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
@@ -18,7 +18,7 @@ NAMED = "adapters are known by their names"
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
-@including(ignored(str, NAMED, "lora_id"))
+@including([*ignored(str, NAMED, "lora_id"), *COMMANDS])
 class LoadBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lora_name: Annotated[Name, about("what requests call it")]
     lora_path: Annotated[str, about("its folder, on the server's machine")]
@@ -26,7 +26,7 @@ class LoadBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     load_inplace: Annotated[bool | None, about("it may take the place of the adapter that has this name")] = None
 
 
-@including([*ignored(str, NAMED, "lora_id"), *ignored(int, NAMED, "lora_int_id")])
+@including([*ignored(str, NAMED, "lora_id"), *ignored(int, NAMED, "lora_int_id"), *COMMANDS])
 class UnloadBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     lora_name: Annotated[Name, about("of an adapter that is loaded")]
 

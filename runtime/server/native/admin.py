@@ -24,8 +24,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
 from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.misspelt import ALIKE, UNREAD, meant
-from ramet.runtime.intake.other_servers import refused
+from ramet.runtime.intake.other_servers import COMMANDS, refused
 from ramet.runtime.metrics.compat import page_of
 from ramet.runtime.metrics.names import Served
 from ramet.runtime.options import SECRET
@@ -78,11 +77,12 @@ class Flushed(Reply, frozen=True):
     message: str = "Cache flushed."
 
 
+@including(COMMANDS)
 class FlushBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout: Annotated[float | None, about("seconds to wait until nothing runs; may stand in the query as well")] = None
 
 
-@including(refused(Any, "what the ended request's client is told", "abort_message", "finished_reason", neutral=("",)))
+@including([*refused(Any, "what the client is told", "abort_message", "finished_reason", neutral=("",)), *COMMANDS])
 class AbortBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     rid: Annotated[str | None, about("of the request; exactly as it was given", minLength=1)] = None
     abort_all: Annotated[bool | None, about("every request")] = None
@@ -177,10 +177,7 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
 
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
     """Forget every cached prefix. Works when nothing runs; `timeout` seconds to wait for that."""
-    body = await read_command(request, FlushBody)
-    for name in request.query.keys() - FlushBody.__struct_fields__:
-        instead = meant(name, FlushBody.__struct_fields__, ALIKE)
-        raise ClientError(name, UNREAD, f"send {instead}" if instead else "omit it")
+    body = await read_command(request, FlushBody, query=("timeout",))
     reply = await service.client.flush_cache(_seconds(request.query.get("timeout", body.timeout or 0)))
     if not reply.ok:
         raise ClientError("", f"The cache was not flushed: {_object(reply)['error']}")

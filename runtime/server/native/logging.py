@@ -11,7 +11,8 @@ from ramet.ipc.params import about, shown
 from ramet.runtime import log
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
-from ramet.runtime.intake.fields import unbuilt
+from ramet.runtime.intake.fields import including, unbuilt
+from ramet.runtime.intake.other_servers import COMMANDS
 from ramet.runtime.server.http.exchange import read_command
 from ramet.runtime.server.http.service import Service
 
@@ -19,6 +20,7 @@ LEVELS = ("debug", "info", "warning", "error")
 DUMPS = "requests dumped to files"
 
 
+@including(COMMANDS)
 class LoggingBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is absent or null stays as it is."""
 

@@ -7,11 +7,14 @@ from msgspec import Struct
 
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.pauses import PauseMode
+from ramet.runtime.intake.fields import including
+from ramet.runtime.intake.other_servers import COMMANDS
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 
 
+@including(COMMANDS)
 class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Annotated[
         Literal["abort", "retract", "in_place"] | None,
@@ -20,6 +23,7 @@ class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None  # fmt: skip
 
 
+@including(COMMANDS)
 class ContinueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     torch_empty_cache: Annotated[bool | None, about("accepted; a pause leaves nothing in torch's cache")] = None
 

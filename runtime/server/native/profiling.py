@@ -23,7 +23,9 @@ Name = Annotated[str, named("1 to 100 letters, digits and . _ -, first no dot", 
 _one_at_a_time = asyncio.Lock()  # a timeline takes a core for as long as it is made
 
 
-class ProfileBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProfileBody(Checked, frozen=True, kw_only=True):
+    """Other fields are passed over: vLLM's benchmark posts the body of a completion here."""
+
     output_dir: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
         about("folder of the file, on the server's machine; --trace-dir keeps it inside"),

@@ -10,7 +10,7 @@ from ramet.runtime.engine_client.weights import UPDATED
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import ignored, refused
+from ramet.runtime.intake.other_servers import COMMANDS, ignored, refused
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
@@ -28,7 +28,7 @@ OTHERS = [
 ]
 
 
-@including(OTHERS)
+@including([*OTHERS, *COMMANDS])
 class UpdateBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     model_path: Annotated[
         Annotated[str, Meta(min_length=1)], about("folder of a model of the same config.json, on the server's machine")
@@ -37,6 +37,7 @@ class UpdateBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True)
     abort_all_requests: Annotated[bool | None, about("end what runs and waits, instead of waiting for it")] = None
 
 
+@including(COMMANDS)
 class VersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     new_version: Annotated[Version, about("what replies call the weights from now on")]
     abort_all_requests: Annotated[bool | None, about("end what runs and waits")] = None

@@ -36,6 +36,11 @@ def test_few_running_requests_leave_the_pool_to_prefixes() -> None:
     )
 
 
+def test_a_pool_that_is_filled_at_the_start_holds_those_that_may_run() -> None:
+    plan = plan_memory(replace(NEEDS, max_running=2, is_filled=True), available=1000 * MIB, share=0.4)
+    assert plan.max_total_tokens == 2 * 4096
+
+
 def test_whole_pages_only() -> None:
     plan = plan_memory(replace(NEEDS, page_size=16, max_total_tokens=1000), available=1000 * MIB, share=0.4)
     assert plan.max_total_tokens == 992

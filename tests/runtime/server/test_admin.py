@@ -4,9 +4,10 @@ import asyncio
 import re
 from typing import Any
 
+import orjson
 import pytest
 
-from ramet.ipc.control import Control
+from ramet.ipc.control import Control, StartProfile
 from ramet.ipc.messages import Abort, Generate, PeerDied
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
@@ -204,12 +205,14 @@ def test_flush_waits_as_long_as_asked() -> None:
         ("/slow_down", {"forward_sleep": 1}, "forward_sleep is no name that is known here (send forward_sleep_time)"),
         ("/load_lora_adapter", {"lora_name": "a", "lora_path": "b", "pin": True}, "known here (send pinned)"),
         ("/v1/unload_lora_adapter", {"lora_name": "a", "nam": 1}, "nam is no name that is known here"),
-        ("/start_profile", {"num_step": 3}, "num_step is no name that is known here (send num_steps)"),
         ("/abort_request", {"abort_all": True, "ridd": "a"}, "ridd is no name that is known here (send rid)"),
         ("/abort_request", {"rid": "a", "abort_message": "b"}, "abort_message is 'b', but this feature is not built"),
         ("/flush_cache", {"timeouts": 3}, "timeouts is no name that is known here (send timeout)"),
         ("/flush_cache", {"timeout": -3}, "timeout is -3"),
         ("/flush_cache?time=3", {}, "time is no name that is known here (send timeout)"),
+        ("/pause_generation?mode=in_place", {}, "mode is no name that is known here (fields of a command stand in its"),
+        ("/release_memory_occupation?tags=kv_cache", {}, "tags is no name that is known here"),
+        ("/start_profile?num_steps=3", {}, "num_steps is no name that is known here"),
     ],
 )
 def test_a_command_that_is_misspelt_is_refused_and_does_nothing(path: str, body: dict[str, Any], said: str) -> None:
@@ -232,6 +235,34 @@ def test_a_command_may_have_an_empty_body(path: str) -> None:
         for body in (b"", None, b"{}"):
             async with server.http.post(path, data=body) as response:
                 assert response.status == 200, await response.text()
+
+    served(check)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/pause_generation", {}), ("/continue_generation", {}), ("/slow_down", {}), ("/configure_logging", {}),
+        ("/release_memory_occupation", {}), ("/resume_memory_occupation", {}), ("/flush_cache", {}),
+        ("/update_weights_from_disk", {"model_path": "a"}), ("/update_weight_version", {"new_version": "a"}),
+        ("/abort_request", {"abort_all": True}),
+    ],
+)  # fmt: skip
+def test_what_every_class_of_sglang_has_may_be_sent(path: str, body: dict[str, Any]) -> None:
+    async def check(server: Served) -> None:
+        rid = {} if path == "/abort_request" else {"rid": None}
+        async with server.http.post(path, json=body | rid | {"http_worker_ipc": None}) as response:
+            assert response.status == 200, await response.text()
+
+    served(check)
+
+
+def test_a_benchmark_may_start_a_profile_with_the_body_of_a_completion() -> None:
+    async def check(server: Served) -> None:
+        body = orjson.dumps({"model": "a", "prompt": "b", "max_tokens": 3, "stream": True})
+        async with server.http.post("/start_profile", data=body) as response:
+            assert response.status == 200, await response.text()
+        assert len(server.engine.of_type(StartProfile)) == 1
 
     served(check)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights, ReleaseMemory
+from ramet.ipc.control import ControlReply, HoldRequests, PlaceWeights, ReadWeights, ReleaseMemory
 from ramet.ipc.messages import Abort, Generate
 from ramet.runtime.engine_client.caller import Caller, for_caller
 from ramet.runtime.errors import ClientError
@@ -177,6 +177,24 @@ def test_what_the_engine_was_asked_goes_on_and_its_failure_is_a_line(caplog: pyt
     assert [record.getMessage() for record in caplog.records] == [
         "a change of the engine failed after its client had gone away: model_path is refused: it is cut off"
     ]
+
+
+def test_a_caller_that_left_while_the_files_were_read_has_nobody_aborted() -> None:
+    async def check(server: Served) -> None:
+        running = asyncio.create_task(server.post("/generate", GENERATE))
+        await server.engine.saw(Generate)
+        server.engine.auto_answer = False
+        updating = asyncio.create_task(server.client.update_weights("b", None, abort_all=True))
+        (read,) = await server.engine.saw(ReadWeights)
+        updating.cancel()
+        await asyncio.wait([updating])
+        server.engine.tell(ControlReply(read.call, True))
+        server.engine.step()
+        server.engine.step()
+        assert (await running)[1]["meta_info"]["finish_reason"]["type"] == "length"
+        assert kinds(server) == [ReadWeights] and not server.engine.of_type(Abort)
+
+    served(check, auto=False)
 
 
 def test_they_are_aborted_where_that_is_asked() -> None:
