@@ -16,6 +16,7 @@ from playground import ENDED, complete, constrain, say, set_params, tokens
 
 pytestmark = pytest.mark.ui
 QUESTION = "What is the capital of Peru?"
+REFUSED = re.compile("Failed to load resource: the server responded with a status of 400")
 WEATHER = [
     {
         "type": "function",
@@ -74,7 +75,7 @@ def test_stop_ends_an_output(page: Any, server: Live) -> None:
     page.wait_for_selector(".sample footer:has-text('tokens')")
     page.click("#stop")
     page.wait_for_selector(".sample[aria-busy=false] footer:has-text('stopped')")
-    assert page.locator("#stop").count() == 0
+    assert page.locator("#stop").is_disabled()
     for _ in range(100):
         if server.state()["running_requests"] == 0:
             break
@@ -133,7 +134,7 @@ def test_a_constraint_holds_the_output(page: Any, mode: str) -> None:
 
 
 def test_every_backend_says_what_it_makes_of_a_schema(page: Any, watch: Any) -> None:
-    watch.allowed.append(re.compile("Failed to load resource: the server responded with a status of 400"))
+    watch.allowed.append(REFUSED)
     constrain(page, "json_schema", '{"type": "object", "properties": ')
     page.wait_for_selector(".constraint .problem:has-text('no JSON')")
     page.fill("#constraint-text", '{"type": "string", "minLength": 2}')
@@ -251,7 +252,7 @@ def test_a_message_that_is_not_sent_stays(page: Any, place: str) -> None:
 
 
 def test_backends_that_say_the_same_are_named_together(page: Any, watch: Any) -> None:
-    watch.allowed.append(re.compile("Failed to load resource: the server responded with a status of 400"))
+    watch.allowed.append(REFUSED)
     constrain(page, "regex", "[a-")
     finding = page.locator(".findings .refused", has_text="llguidance, outlines, xgrammar")
     finding.wait_for()
@@ -260,7 +261,7 @@ def test_backends_that_say_the_same_are_named_together(page: Any, watch: Any) ->
 
 
 def test_a_request_that_fails_says_so_once(page: Any, watch: Any) -> None:
-    watch.allowed.append(re.compile("Failed to load resource: the server responded with a status of 400"))
+    watch.allowed.append(REFUSED)
     set_params(page, n=2, top_p=3)
     page.fill("#composer", "Hello")
     page.press("#composer", "Enter")
@@ -270,6 +271,116 @@ def test_a_request_that_fails_says_so_once(page: Any, watch: Any) -> None:
     set_params(page, n="", top_p="", max_new_tokens=4)
     say(page, "And now?")
     assert page.locator(".turn.assistant").count() == 0, "what failed is no part of the chat"
+
+
+def test_a_chat_is_still_there_after_a_completion(page: Any) -> None:
+    set_params(page, temperature=0, max_new_tokens=8)
+    said = say(page, QUESTION)
+    page.select_option("#shown-as", "markdown")
+    complete(page, "Once upon a time")
+    completed = page.inner_text(".sample")
+    page.get_by_label("chat", exact=True).check()
+    assert page.inner_text(".turn.user .plain") == QUESTION and page.inner_text(".sample") == said != completed
+    page.get_by_label("completion", exact=True).check()
+    assert page.inner_text(".sample") == completed
+
+
+def test_a_message_takes_the_place_of_one_that_failed(page: Any, watch: Any) -> None:
+    """Templates of some models refuse two messages of the user in a row."""
+    watch.allowed.append(REFUSED)
+    set_params(page, top_p=3)
+    page.fill("#composer", "Hello")
+    page.press("#composer", "Enter")
+    page.locator(".sample .problem").wait_for()
+    set_params(page, top_p="", max_new_tokens=4)
+    bodies: list[Any] = []
+    page.on("request", lambda request: bodies.append(request.post_data) if "completions" in request.url else None)
+    say(page, "And now?")
+    assert json.loads(bodies[-1])["messages"] == [{"role": "user", "content": "And now?"}]
+    assert page.locator(".turn").count() == 1
+
+
+@pytest.mark.parametrize("n", ["0", "-1", "1000000000"])
+def test_a_number_of_outputs_that_is_refused_says_so(page: Any, watch: Any, n: str) -> None:
+    watch.allowed.append(REFUSED)
+    set_params(page, n=n)
+    page.fill("#composer", "Hello")
+    page.press("#composer", "Enter")
+    page.locator(".sample .problem", has_text=f"n is {n}").wait_for()
+
+
+def test_an_output_without_logprobs_that_breaks_off_is_kept(page: Any, watch: Any) -> None:
+    watch.allowed.append(re.compile("ERR_INCOMPLETE_CHUNKED_ENCODING"))
+    page.get_by_text("Other fields").click()
+    page.fill("#more", '{"logprobs": false, "top_logprobs": null}')
+    choice = {"index": 0, "delta": {"content": "Half of"}, "finish_reason": None}
+    broken = f"data: {json.dumps({'choices': [choice]})}\n\n"
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(body=broken, content_type="text/event-stream"))
+    assert "Half of" in say(page, QUESTION, "text")
+    assert page.inner_text(".sample .problem") == "The stream broke off."
+    page.unroute("**/v1/chat/completions")
+    say(page, "Go on.", "text")
+    assert page.inner_text(".turn.assistant .plain") == "Half of"
+
+
+def test_stop_and_again_have_places_of_their_own(page: Any) -> None:
+    stop, again = page.locator("#stop"), page.get_by_role("button", name="Again")
+    before = [stop.bounding_box(), again.bounding_box()]
+    page.get_by_text("More parameters").click()
+    page.select_option("#param-ignore_eos", "true")
+    set_params(page, max_new_tokens=3500)
+    page.fill("#composer", "Count.")
+    page.press("#composer", "Enter")
+    page.wait_for_selector(".sample footer:has-text('tokens')")
+    assert [stop.bounding_box(), again.bounding_box()] == before and again.is_disabled()
+    stop.press("Enter")
+    page.wait_for_selector(".sample[aria-busy=false] footer:has-text('stopped')")
+    page.keyboard.press("Tab")
+    assert again.evaluate("each => each === document.activeElement"), "a keyboard goes on from Stop"
+
+
+def test_an_output_that_could_not_be_drawn_says_nothing_of_the_next(page: Any, watch: Any) -> None:
+    watch.allowed.append(re.compile("no markdown"))
+    picky = """import { html } from "./dom.js";
+    export function Markdown({ text }) {
+      if (window.fails) throw new Error("no markdown");
+      return html`<div class="markdown">${text}</div>`;
+    }"""
+    page.route("**/ui/markdown.js", lambda route: route.fulfill(body=picky, content_type="text/javascript"))
+    page.reload()
+    page.wait_for_selector("#composer")
+    set_params(page, temperature=0, max_new_tokens=4)
+    page.evaluate("window.fails = true")
+    say(page, QUESTION)
+    assert page.locator(".sample .markdown").count() == 0
+    page.evaluate("window.fails = false")
+    page.get_by_role("button", name="Again").click()
+    page.locator(".sample .markdown").wait_for()
+
+
+def test_going_on_that_fails_leaves_the_chat(page: Any, watch: Any) -> None:
+    watch.allowed.append(re.compile("Failed to load resource"))
+    set_params(page, temperature=0, max_new_tokens=8)
+    say(page, QUESTION)
+    say(page, "And of Chile?", "tokens")
+    page.route("**/v1/detokenize", lambda route: route.fulfill(status=500, body="no text today"))
+    page.locator(".turn .token").nth(1).click()
+    page.locator(".alternative button").nth(1).click()
+    page.locator(".talk > .problem", has_text="no text today").wait_for()
+    assert page.locator(".turn").count() == 3 and page.locator(".sample").count() == 1
+    page.unroute("**/v1/detokenize")
+    page.locator(".alternative button").nth(1).click()
+    page.wait_for_selector(".samples > :nth-child(2)[aria-busy=false]")
+    assert page.locator(".turn").count() == 1 and page.locator(".talk > .problem").count() == 0
+
+
+def test_the_code_names_an_adapter_of_other_fields(page: Any) -> None:
+    complete(page, "Hello")
+    page.get_by_text("Other fields").click()
+    page.fill("#more", '{"lora_path": "mine"}')
+    page.locator(".codes summary").click()
+    page.locator(".code label:has-text('Python')").click()
+    assert 'model="mine"' in page.inner_text(".code pre")
 
 
 def test_a_select_tells_the_default_from_what_is_set(page: Any) -> None:

@@ -55,9 +55,9 @@ print()`;
 /** /generate under the names of OpenAI's completions. */
 function asOpenAI({ path, model, body }) {
   if (path !== "generate") return { isChat: true, fields: body };
-  const { text, sampling_params: params, lora_path: _, ...rest } = body; // the adapter is the model
+  const { text, sampling_params: params, lora_path: adapter, ...rest } = body;
   const named = renamed({ max_new_tokens: DEFAULT_TOKENS, ...params }, CHAT_NAMES);
-  return { isChat: false, fields: { model, prompt: text, ...named, ...rest } };
+  return { isChat: false, fields: { model: adapter ?? model, prompt: text, ...named, ...rest } };
 }
 
 function language({ path, body }) {

@@ -6,13 +6,17 @@ import { asOnPage, sent } from "./request.js";
 
 const DECODER = new TextDecoder();
 
-/** A token: {id, text, logprob, top: [{id, text, logprob}]}. */
+let numMade = 0;
+
+/** A token: {id, text, logprob, top: [{id, text, logprob}]}; none where the request asks for no log-probabilities. */
 export function newSample(from = {}) {
   return {
-    text: "", reasoning: "", calls: [], tokens: [], promptIds: [], finish: "", usage: null, error: "", running: true,
+    id: ++numMade, text: "", reasoning: "", calls: [], tokens: [], promptIds: [], finish: "", usage: null, error: "", running: true,
     origin: "", head: "", numHead: 0, ...from,
   };
 }
+
+export const isEmpty = ({ text, reasoning, calls, tokens }) => !text && !reasoning && !calls.length && !tokens.length;
 
 /** Fills the samples until all have ended, the signal aborts, or the request fails: then they say so. */
 export async function fill(samples, request, signal, redraw) {
@@ -36,7 +40,7 @@ export async function fill(samples, request, signal, redraw) {
 
 function end(sample, error) {
   if (error.name === "AbortError") sample.finish = "stopped";
-  else if (error instanceof TypeError) sample.error = sample.tokens.length ? "The connection broke." : "Not answered.";
+  else if (error instanceof TypeError) sample.error = isEmpty(sample) ? "Not answered." : "The connection broke.";
   else sample.error = asOnPage(error.message);
 }
 
@@ -80,8 +84,9 @@ function readNative() {
     const sample = samples[index];
     const before = meta.completion_tokens - ids.length;
     sample.text = before > 0 ? sample.text + text : sample.head + text;
-    sample.tokens.length = sample.numHead + before;
-    meta.output_token_logprobs.forEach((triple, place) => {
+    const triples = meta.output_token_logprobs ?? [];
+    if (triples.length) sample.tokens.length = sample.numHead + before;
+    triples.forEach((triple, place) => {
       sample.tokens.push({ ...tokenOf(triple), top: (meta.output_top_logprobs?.[place] ?? []).map(tokenOf) });
     });
     sample.promptIds = sample.numHead ? sample.promptIds : promptIds ?? sample.promptIds;

@@ -3,6 +3,7 @@
 import { html } from "../dom.js";
 import { Guard } from "../guard.js";
 import { Markdown } from "../markdown.js";
+import { isEmpty } from "./run.js";
 import { Tokens } from "./tokens.js";
 import { Calls } from "./tools.js";
 
@@ -25,7 +26,7 @@ export function Sample({ sample, as, chosen, choose, goOn }) {
 /** An output that cannot be drawn is shown as its text. */
 export function Output({ sample, as, goOn }) {
   return html`
-    <${Guard} key=${as} instead=${() => html`<div class="plain">${sample.text}</div>`}>
+    <${Guard} key=${`${sample.id} ${as}`} instead=${() => html`<div class="plain">${sample.text}</div>`}>
       <${Content} sample=${sample} as=${as} goOn=${goOn} />
     <//>`;
 }
@@ -41,10 +42,12 @@ function Content({ sample, as, goOn }) {
 }
 
 /** Whether there is nothing but its error. */
-export const hasFailed = (sample) => sample.error !== "" && sample.tokens.length === 0;
+export const hasFailed = (sample) => sample.error !== "" && isEmpty(sample);
 
-function endOf({ running, finish, tokens, usage }) {
+function endOf(sample) {
+  const { running, finish, tokens, usage } = sample;
   if (running) return tokens.length ? `${tokens.length} tokens …` : "…";
   const prompt = usage && `prompt ${usage.prompt} (${usage.cached} cached)`;
-  return [finish, `${tokens.length} tokens`, prompt].filter(Boolean).join(" · ");
+  const count = (tokens.length || isEmpty(sample)) && `${tokens.length} tokens`;
+  return [finish, count, prompt].filter(Boolean).join(" · ");
 }

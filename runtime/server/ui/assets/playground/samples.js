@@ -9,7 +9,8 @@ import { branch, fill, idsOf, newSample } from "./run.js";
  * {samples, kept, running, start, stop, goOn, keep, show}
  *
  * start(request, n)  n samples of a request, in the place of those that are shown
- * goOn(asked, sample, place, token)  one more sample, with this token at that place of another one
+ * goOn(asked, sample, place, token)  one more sample, with this token at that place of another one; resolves when it
+ *                                    has begun
  */
 export function useSamples() {
   const [samples, setSamples] = useState([]);
@@ -35,10 +36,10 @@ export function useSamples() {
   };
   const goOn = async (asked, sample, place, token, others = samples) => {
     const before = [...idsOf(sample).slice(0, place), token.id];
-    const head = await textOf(before);
-    const branched = branch(sample, place, token, head);
+    const request = continuedRequest(asked, sample.promptIds, before);
+    const branched = branch(sample, place, token, await textOf(before));
     show([...others, branched], others.length);
-    return run([branched], continuedRequest(asked, sample.promptIds, before));
+    void run([branched], request);
   };
   return { samples, kept, running, start, stop, goOn, show, keep: setKept };
 }

@@ -30,13 +30,11 @@ function Talk({ asked, change }) {
   const [turns, setTurns] = useState([]); // of the chat, without the samples that are shown
   const [as, setAs] = useState("markdown");
   const [problem, setProblem] = useState("");
-  const run = useSamples();
+  const runs = { chat: useSamples(), completion: useSamples() };
+  const run = runs[asked.mode];
   const isChat = asked.mode === "chat";
 
-  useEffect(() => {
-    run.show([]);
-    setProblem("");
-  }, [asked.mode]);
+  useEffect(() => setProblem(""), [asked.mode]);
 
   useWarning(turns.length > 0);
 
@@ -46,7 +44,7 @@ function Talk({ asked, change }) {
     try {
       const request = requestOf(asked, said.map((turn) => turn.message));
       setProblem("");
-      setTurns(said);
+      if (isChat) setTurns(said);
       run.start(request, countOf(request));
       return true;
     } catch (error) {
@@ -54,24 +52,28 @@ function Talk({ asked, change }) {
       return false;
     }
   };
-  const withKept = () => {
+  /** What a new message follows. It takes the place of one without an answer: some templates refuse two in a row. */
+  const answered = () => {
     const sample = run.samples[run.kept];
-    return sample && !hasFailed(sample) ? [...turns, { message: messageOf(sample), sample }] : turns;
+    if (sample && !hasFailed(sample)) return [...turns, { message: messageOf(sample), sample }];
+    return turns.at(-1)?.message.role === "user" ? turns.slice(0, -1) : turns;
   };
-  const send = (messages) => start([...withKept(), ...messages.map((message) => ({ message }))]);
+  const send = (messages) => start([...answered(), ...messages.map((message) => ({ message }))]);
   const again = () => start(turns);
   const cut = (index) => {
     run.show([]);
     setTurns(turns.slice(0, index));
   };
   const goOnBefore = (index, place, token) => {
-    setTurns(turns.slice(0, index));
     const { sample } = turns[index];
-    run.goOn(asked, sample, place, token, [sample]).catch(fail);
+    const begun = () => {
+      setProblem("");
+      setTurns((all) => all.slice(0, index));
+    };
+    run.goOn(asked, sample, place, token, [sample]).then(begun, fail);
   };
-  const goOn = (sample) => (place, token) => run.goOn(asked, sample, place, token).catch(fail);
+  const goOn = (sample) => (place, token) => run.goOn(asked, sample, place, token).then(() => setProblem(""), fail);
 
-  const canRepeat = isChat ? turns.length > 0 : asked.prompt !== "";
   return html`
     <div class="talk">
       <div class="row toolbar">
@@ -80,11 +82,9 @@ function Talk({ asked, change }) {
             ${SHOWN_AS.map((name) => html`<option value=${name}>${name}</option>`)}
           </select></label>
         <span class="grow"></span>
-        ${run.running
-          ? html`<button type="button" id="stop" key="stop" onClick=${run.stop}>Stop</button>`
-          : isChat && html`
-            <button type="button" key="again" class="quiet" disabled=${!canRepeat} onClick=${again}>Again</button>`}
+        <button type="button" id="stop" disabled=${!run.running} onClick=${run.stop}>Stop</button>
         ${isChat && html`
+          <button type="button" class="quiet" disabled=${run.running || !turns.length} onClick=${again}>Again</button>
           <button type="button" class="quiet" disabled=${run.running} onClick=${() => cut(0)}>New chat</button>`}
       </div>
       ${isChat
@@ -136,7 +136,13 @@ function useWarning(isNeeded) {
   }, [isNeeded]);
 }
 
-const countOf = ({ body }) => body.n ?? body.sampling_params?.n ?? 1;
+const MAX_SAMPLES = 128; // as the server
+
+/** How many outputs are shown: of a number that the server refuses one, which says so. */
+function countOf({ body }) {
+  const n = body.n ?? body.sampling_params?.n ?? 1;
+  return Number.isInteger(n) && n >= 1 && n <= MAX_SAMPLES ? n : 1;
+}
 
 /** Of the request that was sent last, or would be sent now. */
 function codeOf(asked, turns) {
