@@ -52,9 +52,10 @@ class Conversation:
         """A new file, or one that this chat has. Raises ConfigError."""
         data = msgspec.json.format(msgspec.json.encode(self.body()), indent=1)
         try:
-            path = _path(name)
-            flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if path in self._files else os.O_EXCL)
-            with open(os.open(path, flags, 0o600), "wb") as file:
+            given, path = _paths(name)
+            # Neither follows a link that is the last part, and a link to nowhere is in the way as a file is.
+            place, flags = (path, os.O_TRUNC | os.O_NOFOLLOW) if path in self._files else (given, os.O_EXCL)
+            with open(os.open(place, os.O_WRONLY | os.O_CREAT | flags, 0o600), "wb") as file:
                 file.write(data + b"\n")
         except OSError as error:
             raise ConfigError(f"{name} cannot be written: {error.strerror}") from None
@@ -63,7 +64,7 @@ class Conversation:
     def load(self, name: str) -> None:
         """The messages of a file in the place of those so far. Raises ConfigError."""
         try:
-            path = _path(name)
+            _, path = _paths(name)
             with path.open("rb") as file:
                 messages = msgspec.json.decode(file.read(MAX_FILE), type=Saved).messages
         except OSError as error:
@@ -78,10 +79,11 @@ class Conversation:
         return [Message("system", self.system), *self.messages] if self.system else self.messages
 
 
-def _path(name: str) -> Path:
-    """Where a file of this name is, whatever it is called later. Raises OSError."""
+def _paths(name: str) -> tuple[Path, Path]:
+    """The path as it is given, and where its file is, whatever it is called later. Raises OSError."""
     try:
-        return Path(name).expanduser().resolve()
+        given = Path(name).expanduser()
+        return given, given.resolve()
     except (RuntimeError, ValueError) as error:  # no such user, a loop of links, a null character
         raise OSError(errno.EINVAL, str(error)) from None
 
