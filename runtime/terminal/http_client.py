@@ -75,14 +75,15 @@ class ServerClient:
         if 300 <= error.code < 400:
             place = error.headers.get("Location")
             return f"HTTP {error.code}: {self.base} redirects to {place}, which is not followed: the key would go along"
-        if error.code == 401:
-            fact = "does not take the key" if self._has_key else "needs a key, and none was given"
-            return f"{self.base} {fact}: see {self._key_names}"
         try:
             data = error.read(MAX_ERROR)
         except (OSError, HTTPException):
             data = b""
-        message = error_message(data) or f"HTTP {error.code}: {data[:300].decode(errors='replace')}"
+        message = error_message(data)
+        if error.code == 401:
+            fact = "does not take the key" if self._has_key else "needs a key, and none was given"
+            return f"{self.base} {fact}: see {self._key_names}" + (f". It says: {message}" if message else "")
+        message = message or f"HTTP {error.code}: {data[:300].decode(errors='replace')}"
         return f"{message} (see {self._key_names})" if error.code == 403 and self._has_key else message
 
 
