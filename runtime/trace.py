@@ -8,9 +8,11 @@ import argparse
 import gzip
 import io
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 from msgspec import Struct
@@ -39,21 +41,38 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     if (space.url is None) == (space.pid is None):
         raise ConfigError("one of URL and --pid is needed")
     path = Path(space.output)
-    if os.path.lexists(path) and not space.force:
-        raise ConfigError(f"--output {path} is there already: choose another name, or --force to replace it")
+    _check_place(path, space.force)
     key = space.api_key or env.get("RAMET_ADMIN_API_KEY") or env.get("RAMET_API_KEY") or ""
     if space.url is not None:
         data = asked(space.url, space.seconds, key)
     else:
         data = timeline(folder_of(space.pid), space.seconds)
     try:
-        if space.force:
-            path.unlink(missing_ok=True)
-        write_new(path, data)
+        (_replace if space.force else write_new)(path, data)
     except OSError as error:
         raise ConfigError(f"--output {path}: {error.strerror}") from None
     print(f"{path}: {len(data)} bytes; ui.perfetto.dev and chrome://tracing open it")
     return 0
+
+
+def _check_place(path: Path, may_replace: bool) -> None:
+    """Raises ConfigError where something is that must stay. A link is no regular file, wherever it leads."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return  # nothing is there, or writing says what is wrong
+    if not stat.S_ISREG(mode):
+        raise ConfigError(f"--output {path} is there already and no regular file: choose another name")
+    if not may_replace:
+        raise ConfigError(f"--output {path} is there already: choose another name, or --force to replace it")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """All of it or nothing: the old file stays where the new one cannot be written."""
+    with TemporaryDirectory(prefix=".ramet-trace-", dir=path.parent) as folder:
+        whole = Path(folder) / path.name
+        write_new(whole, data)
+        os.replace(whole, path)
 
 
 def asked(url: str, seconds: float, key: str) -> bytes:

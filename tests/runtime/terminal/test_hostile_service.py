@@ -3,9 +3,12 @@
 import gzip
 import io
 import json
+import os
+import resource
 import socket
+import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -202,6 +205,16 @@ def test_a_refused_key_names_the_option_and_the_variable(command: str, variable:
         ASK[command](url, key)
 
 
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [(b'{"error": {"message": "You must be a member of an organization."}}', r"\. It says: You must be a member"),
+     (b"<html>", r"RAMET_API_KEY$")],
+)  # fmt: skip
+def test_a_refused_key_has_the_servers_own_words(sent: bytes, said: str) -> None:
+    with sending(sent, status=401) as (url, _), pytest.raises(ServiceError, match=rf"not take the key: .*{said}"):
+        Service(url, "k").models()
+
+
 def test_a_trace_that_takes_another_key_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with sending(b'{"error": {"message": "It takes the admin key."}}', status=403) as (url, _):
         ramet(["trace", url, "--api-key", "k"])
@@ -222,6 +235,37 @@ def test_a_trace_replaces_a_file_where_that_is_asked_for(tmp_path: Path, capsys:
         assert "is there already: choose another name, or --force" in capsys.readouterr().err
         file.write_bytes(b"")
         assert ramet([*argv, "--force"]) == 0 and file.read_bytes() == trace
+
+
+def test_a_trace_that_cannot_be_written_leaves_the_old_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, trace = tmp_path / "t.gz", gzip.compress(b'{"traceEvents": []}')
+    file.write_bytes(b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with sending(trace) as (url, _):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(trace) - 1, limits[1]))  # as a full disk, in the midst of it
+        try:
+            assert ramet(["trace", url, "-o", str(file), "--force"]) == 2
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"--output {file}: File too large" in capsys.readouterr().err
+    assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
+
+
+MAKES: dict[str, Callable[[Path], None]] = {
+    "pipe": os.mkfifo,
+    "link": lambda path: path.symlink_to("nowhere"),
+    "folder": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("kind", MAKES)
+def test_a_trace_replaces_files_alone(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    MAKES[kind](place := tmp_path / "t.gz")
+    was = stat.S_IFMT(place.lstat().st_mode)
+    with sending(gzip.compress(b'{"traceEvents": []}')) as (url, got):
+        assert ramet(["trace", url, "-o", str(place), "--force"]) == 2
+    assert "is there already and no regular file" in capsys.readouterr().err
+    assert stat.S_IFMT(place.lstat().st_mode) == was and list(tmp_path.iterdir()) == [place] and not got
 
 
 def test_a_name_that_no_file_can_have_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +301,30 @@ def test_a_text_that_is_not_closed_ends_with_the_input() -> None:
 def test_a_wrong_command_says_what_would_be_right(line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         obey(Conversation("", {}), line)
+
+
+def test_a_chat_is_not_saved_where_a_link_of_others_leads(tmp_path: Path) -> None:
+    link, chat = tmp_path / "chat.json", Conversation("", {})
+    link.symlink_to(tmp_path / "target")
+    with pytest.raises(ConfigError, match=r"chat\.json cannot be written: File exists"):
+        obey(chat, f"/save {link}")
+    link.unlink()
+    obey(chat, f"/save {link}")
+    link.rename(tmp_path / "moved")
+    link.symlink_to(tmp_path / "target")
+    with pytest.raises(ConfigError, match=r"chat\.json cannot be written: File exists"):
+        obey(chat, f"/save {link}")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_chat_that_was_loaded_through_a_link_is_saved_through_it(tmp_path: Path) -> None:
+    link, file, chat = tmp_path / "link", tmp_path / "chat.json", Conversation("Be brief.", {})
+    file.write_text('{"messages": [{"role": "user", "content": "x"}]}')
+    link.symlink_to(file)
+    obey(chat, f"/load {link}")
+    chat.messages.clear()
+    obey(chat, f"/save {link}")
+    assert json.loads(file.read_text())["messages"] == [] and link.is_symlink()
 
 
 @pytest.mark.parametrize("word", ["/save", "/load"])
