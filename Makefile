@@ -56,19 +56,14 @@ $(CLIENTS_VENV)/installed: pyproject.toml constraints-clients.txt
 test-clients: install $(CLIENTS_VENV)/installed
 	RAMET_PYTHON=$(abspath $(RUN)) $(CLIENTS_VENV)/bin/python -m pytest tests/clients $(ARGS)
 
-# Helm and Compose are packages here; promtool, nginx and systemd-analyze are the system's.
+# Helm and Compose are packages here; promtool, nginx and systemd-analyze are the system's: scripts/test_deploy.sh.
 $(DEPLOY_VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DEPLOY_VENV)
 	$(DEPLOY_VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -e ".[deploy]"
 	@touch $@
 
 test-deploy: $(DEPLOY_VENV)/installed
-	@missing=; for tool in nginx promtool:prometheus systemd-analyze:systemd; do \
-	    command -v "$${tool%:*}" >/dev/null || missing="$$missing $${tool#*:}"; done; \
-	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	    apt-get install -y --no-install-recommends $$missing; } || { \
-	    echo "make test-deploy: not on this machine, and not installed without root and apt:$$missing" >&2; exit 1; }
-	$(DEPLOY_VENV)/bin/python -m pytest tests/deploy/test_deploy_lint.py $(ARGS)
+	PYTHON=$(abspath $(DEPLOY_VENV))/bin/python bash scripts/test_deploy.sh $(ARGS)
 
 # Playwright's package (165 MB: it brings a Node of its own) drives Debian's Chromium; it fetches no browser.
 $(VENV)/ui-installed: $(VENV)/installed
@@ -81,10 +76,11 @@ test-ui: install $(VENV)/ui-installed
 
 # What Prometheus finds of a server: its own dashboard's queries, and those of other servers' dashboards.
 test-operators: install
-	@command -v prometheus >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	    apt-get install -y --no-install-recommends prometheus; } || { \
+	@command -v prometheus >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { \
 	    echo "make test-operators: there is no prometheus on the PATH, and it is not installed without root and apt" >&2; \
-	    exit 1; }
+	    exit 1; }; apt-get install -y --no-install-recommends prometheus || { \
+	    echo "make test-operators: there is no prometheus on the PATH, and apt-get install failed, see above" >&2; \
+	    exit 1; }; }
 	$(RUN) -m pytest -m operators tests/operators $(ARGS)
 
 # With a Python that has torch for a CUDA card: nothing is installed and nothing fetched.

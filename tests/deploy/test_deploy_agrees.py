@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+import shutil
+import subprocess
 import sys
 from fnmatch import fnmatch
 from pathlib import Path
@@ -110,3 +112,33 @@ def test_the_health_check_asks_the_server(tmp_path: Path, tls: bool) -> None:
 
 def test_the_health_check_fails_without_a_server() -> None:
     assert asyncio.run(health(1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("user", "apt_get", "why"),
+    [(1000, True, "only root installs packages"), (0, False, "there is no apt-get to install it"),
+     (0, True, "apt-get install prometheus failed, see above")],
+)  # fmt: skip
+def test_a_test_whose_program_is_missing_is_named_and_the_others_run(
+    user: int, apt_get: bool, why: str, tmp_path: Path
+) -> None:
+    """`make test-deploy` on a machine without promtool. What it starts is written here and does nothing else."""
+    programs = {
+        "dirname": f"echo {ROOT}/scripts",
+        "id": f"echo {user}",
+        "python": 'echo "$*"',
+        "nginx": "",
+        "openssl": "",
+        "systemd-analyze": "",
+    }
+    for name, body in (programs | ({"apt-get": "exit 100"} if apt_get else {})).items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o700)
+    env = {"PATH": str(tmp_path), "PYTHON": str(tmp_path / "python")}
+    command = [shutil.which("bash") or "", str(ROOT / "scripts/test_deploy.sh"), "-x"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    test = "test_promtool_reads_the_scrapes"
+    file = "tests/deploy/test_deploy_lint.py"
+    assert done.stdout == f"-m pytest {file} --deselect={file}::{test} -x\n"
+    said = f"make test-deploy: NOT RUN: {test} needs promtool, which is not on this machine: {why}\n"
+    assert done.stderr == said and f"def {test}(" in (ROOT / file).read_text()

@@ -93,7 +93,8 @@ def test_nginx_reads_the_server_block(tmp_path: Path) -> None:
     made = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=llm.example", "-days", "1"]
     checked("openssl", "req", "-x509", *made, "-keyout", f"{tmp_path}/privkey.pem", "-out", f"{tmp_path}/fullchain.pem")
     block = tmp_path / "ramet.conf"
-    block.write_text((DEPLOY / "nginx" / "ramet.conf").read_text().replace("/etc/nginx/tls", str(tmp_path)))
+    text = (DEPLOY / "nginx" / "ramet.conf").read_text().replace("/etc/nginx/tls", str(tmp_path))
+    block.write_text(text.replace("listen 443 ", "listen 8443 "))  # nginx -t binds it, as 443 only root may
     whole = tmp_path / "nginx.conf"
     http = f"http {{ access_log off; include {block}; }}"
     whole.write_text(f"pid {tmp_path}/pid; error_log stderr; events {{}}\n{http}\n")
