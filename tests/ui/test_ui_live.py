@@ -118,6 +118,16 @@ def test_the_text_of_a_node_takes_the_admin_key_and_a_keyboard_reaches_it(looked
     looked_at.locator(".node-text", has_text="<b>bold</b>").wait_for()
 
 
+def test_a_refusal_of_the_page_is_no_matter_of_a_key(looked_at: Any, narrow: Live) -> None:
+    narrow.generate(text=SHARED, sampling_params={"max_new_tokens": 1})
+    refusal = {"error": {"message": "pages from there may not use this server"}}
+    looked_at.route("**/ui/node", lambda route: route.fulfill(status=403, json=refusal))
+    show(looked_at, narrow, "tree")
+    looked_at.locator("g.box").first.click()
+    looked_at.locator(".details", has_text="pages from there may not").wait_for()
+    assert looked_at.get_by_role("button", name="Give the admin key").count() == 0
+
+
 def test_a_waiting_request_shows_its_reason_and_can_be_aborted(looked_at: Any, narrow: Live) -> None:
     asked = [
         threading.Thread(target=narrow.generate, kwargs={"text": "a", "rid": rid, "sampling_params": LONG})
@@ -170,6 +180,22 @@ def test_marks_of_an_axis_are_in_one_unit_and_differ(looked_at: Any, narrow: Liv
         ["0", "0.5 s", "1 s"],
         [],
     ]
+
+
+def test_an_axis_of_many_requests_has_whole_numbers(looked_at: Any, narrow: Live) -> None:
+    def crowd(route: Any) -> None:
+        history = route.fetch().json()
+        history["columns"]["running"][-1] = 4e8
+        route.fulfill(json=history)
+
+    looked_at.add_init_script("""const { fillText } = CanvasRenderingContext2D.prototype;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+        document.body.dataset.written = `${document.body.dataset.written ?? ""} ${text}`;
+        return fillText.call(this, text, ...place);
+      };""")
+    looked_at.route("**/ui/history", crowd)
+    show(looked_at, narrow, "charts")
+    looked_at.wait_for_selector("body[data-written*='200,000,000']")
 
 
 @pytest.mark.parametrize("width", [390, 1200])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from conftest import Watch, opened
 from live import Live
 from playground import ENDED, say, set_params, tokens
@@ -112,6 +113,75 @@ def test_a_view_of_the_live_state_waits_for_the_key_that_was_refused_to_it(chrom
         page.get_by_label("API key").fill("user-key")
         page.keyboard.press("Enter")
         page.locator("#view-queue h2", has_text="Running").wait_for()
+
+
+def give_keys(page: Any, **keys: str) -> None:
+    """By the button: api=..., admin=..."""
+    page.get_by_role("button", name="Keys").click()
+    for kind, key in keys.items():
+        page.get_by_label({"api": "API key", "admin": "Admin key"}[kind]).fill(key)
+    page.keyboard.press("Enter")
+
+
+def test_a_view_that_was_shown_says_that_the_server_asks_for_another_key(chromium: Any, keyed: Live) -> None:
+    with opened(chromium, keyed.url, Watch(keyed.url, allowed=[UNREACHED])) as page:
+        page.wait_for_selector("dialog[open]")
+        page.get_by_label("API key").fill("user-key")
+        page.keyboard.press("Enter")
+        for view in VIEWS[1:]:
+            page.click(f"nav a[href='#{view}']")
+            page.locator(f"#view-{view} .soon", has_text="is coming").wait_for(state="detached")
+            page.locator(f"#view-{view} :is(h2, dl, figure)").first.wait_for()
+        page.route("**/ui/live", lambda route: route.fulfill(status=401, body="another key"))
+        for view in VIEWS[1:]:
+            page.click("nav a[href='#playground']")
+            page.click(f"nav a[href='#{view}']")
+            page.wait_for_selector("dialog[open]")
+            page.keyboard.press("Escape")
+            page.locator(f"#view-{view} .problem", has_text="no longer up to date").wait_for()
+            assert page.locator(f"#view-{view} :is(h2, dl, figure)").count() > 0
+
+
+def test_an_api_key_that_was_given_as_the_admin_key_is_kept(chromium: Any, keyed: Live) -> None:
+    said = {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 1}}
+    requests.post(keyed.url + "/generate", json=said, headers={"Authorization": "Bearer user-key"}, timeout=30)
+    with opened(chromium, keyed.url + "/ui#tree", Watch(keyed.url, allowed=[UNREACHED])) as page:
+        page.wait_for_selector("dialog[open]")
+        page.keyboard.press("Escape")
+        give_keys(page, admin="user-key")
+        page.locator("g.box").first.hover()
+        page.get_by_text("Its text takes the admin key.").wait_for()
+        held = "['api', 'admin'].map((kind) => sessionStorage.getItem(`ramet.${kind}_key`))"
+        assert page.evaluate(held) == [None, "user-key"], "nobody was asked"
+        page.locator("g.box").first.click()
+        page.get_by_role("button", name="Give the admin key").click()
+        page.locator("dialog", has_text="That admin key is wrong.").wait_for()
+        page.get_by_label("Admin key").fill("admin-key")
+        page.keyboard.press("Enter")
+        page.locator(".node-text", has_text="Once upon").wait_for()
+        assert page.evaluate(held) == ["user-key", "admin-key"]
+
+
+def test_the_key_that_was_refused_is_named(chromium: Any, keyed: Live) -> None:
+    with opened(chromium, keyed.url, Watch(keyed.url, allowed=[UNREACHED])) as page:
+        page.wait_for_selector("dialog[open]")
+        page.keyboard.press("Escape")
+        give_keys(page, admin="stale")
+        page.locator("dialog", has_text="That admin key is wrong. The server asks for its API key.").wait_for()
+
+
+def test_a_second_question_for_a_key_waits(chromium: Any, keyed: Live) -> None:
+    with opened(chromium, keyed.url, Watch(keyed.url, allowed=[UNREACHED])) as page:
+        page.get_by_label("API key").wait_for()
+        page.evaluate("""() => void import("/ui/keys.js").then(async ({ askForKey }) => {
+          document.body.dataset.given = await askForKey("admin", null);
+        })""")
+        page.keyboard.press("Escape")
+        page.get_by_text("The API key is missing.").wait_for()
+        page.get_by_label("Admin key").fill("admin-key")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("body[data-given=true]")
+        page.wait_for_selector("#model:has-text('ramet-bundled')")
 
 
 def test_a_reload_asks_before_it_ends_a_chat(page: Any) -> None:

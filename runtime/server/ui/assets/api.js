@@ -10,22 +10,25 @@ export class Refusal extends Error {
   }
 }
 
+/** The server wants another key, and nobody gave one. */
+export class KeyMissing extends Refusal {}
+
 /**
  * The reply, whose status is good. `path`: without a slash at its start. `body`: sent as JSON, by POST.
- * `quiet`: nobody is asked for a key.
+ * `quiet`: nobody is asked for a key, and none is forgotten.
  * A request that `changes the server` passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
  */
 export async function ask(path, { body, method, key = "api", signal, quiet = false } = {}) {
-  let wasWrong = false;
+  let refused = null; // the kind of a key that was wrong
   for (;;) {
     const given = keyFor(key);
     const reply = await send(path, { body, method: method ?? (body === undefined ? "GET" : "POST"), given, signal });
     if (reply.ok) return reply;
     const refusal = new Refusal(reply.status, await messageOf(reply));
-    if (!wantsKey(refusal, key)) throw refusal;
-    if (forgetKey(given, reply.status)) wasWrong = true;
+    if (!wantsKey(refusal, key, given)) throw refusal;
+    if (!quiet) refused = forgetKey(given, reply.status, key) ?? refused;
     if (keyFor(key) !== "" && keyFor(key) !== given) continue; // another one was given meanwhile
-    if (quiet || !(await askForKey(key, wasWrong))) throw new Refusal(reply.status, MISSING[key]);
+    if (quiet || !(await askForKey(key, refused))) throw new KeyMissing(reply.status, MISSING[key]);
   }
 }
 
@@ -43,7 +46,7 @@ async function send(path, { body, method, given, signal }) {
   }
 }
 
-/** A 403 to an admin's request is about the key; to any other it is about the name or the origin of this page. */
-function wantsKey(refusal, key) {
-  return refusal.status === 401 || (refusal.status === 403 && key === "admin");
+/** A 403 to an admin's request is about the key that was sent; to any other, about the name or origin of this page. */
+function wantsKey(refusal, key, given) {
+  return refusal.status === 401 || (refusal.status === 403 && key === "admin" && given !== "");
 }

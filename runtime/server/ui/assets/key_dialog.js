@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "./dom.js";
 import { asked, changed, KINDS, keyOf, setKey } from "./keys.js";
 import { signal, useSignal } from "./signal.js";
 
+const NAMES = { api: "API key", admin: "admin key" };
 const TITLES = { api: "API key", admin: "Admin key" };
 const STAY = "Keys stay in this tab and are forgotten when it closes.";
 const WANTED = { api: "The server asks for its API key.", admin: "This takes the server’s admin key." };
@@ -26,7 +27,7 @@ export function KeyDialog() {
   useEffect(() => {
     if (shown && !dialog.current.open) dialog.current.showModal();
     if (!shown && dialog.current.open) dialog.current.close();
-  }, [shown]);
+  }, [shown, question]); // Escape closes it, whatever is asked next
   const done = () => opened.set(false);
   const cancel = () => {
     done();
@@ -40,8 +41,9 @@ export function KeyDialog() {
     </dialog>`;
 }
 
-function reasonOf({ kind, wasWrong }) {
-  return wasWrong ? `That ${TITLES[kind].replace("Admin", "admin")} is wrong.` : WANTED[kind];
+function reasonOf({ kind, refused }) {
+  const wrong = refused && `That ${NAMES[refused]} is wrong.`;
+  return [wrong, refused !== kind && WANTED[kind]].filter(Boolean).join(" ");
 }
 
 function KeyForm({ kinds, question, done, cancel }) {

@@ -3,7 +3,7 @@
 import { signal } from "./signal.js";
 
 export const KINDS = ["api", "admin"];
-export const asked = signal(null); // what the dialog asks: {kind, wasWrong, answer}, or null
+export const asked = signal(null); // what the dialog asks: {kind, refused, given, answer}, or null
 export const MISSING = { api: "The API key is missing.", admin: "The admin key is missing." };
 export const changed = signal(0); // counts changes of keys
 
@@ -20,19 +20,28 @@ export function setKey(kind, key) {
 /** What a request sends. The admin key opens everything, so it stands in where there is no API key. */
 export const keyFor = (kind) => (kind === "admin" ? keyOf("admin") || keyOf("api") : keyOf("api") || keyOf("admin"));
 
-/** Whether this key was held where it does not belong: a 401 says that it opens nothing, a 403 that it is no admin key. */
-export function forgetKey(key, status) {
-  const wrong = KINDS.filter((kind) => keyOf(kind) === key && key !== "" && (status === 401 || kind === "admin"));
-  for (const kind of wrong) setKey(kind, "");
-  return wrong.length > 0;
+/**
+ * As what this key was held that it is not, if it was; `kind`: what was wanted. A 401 says that it opens nothing, a 403
+ * that it is the API key and no admin key.
+ */
+export function forgetKey(key, status, kind) {
+  const held = KINDS.filter((each) => key !== "" && keyOf(each) === key);
+  const wrong = status === 401 ? held : held.filter((each) => each === "admin");
+  if (status !== 401 && wrong.length && !keyOf("api")) setKey("api", key);
+  for (const each of wrong) setKey(each, "");
+  return wrong.includes(kind) ? kind : (wrong[0] ?? null);
 }
 
-/** Whether the user gave a key. Requests that fail together open one dialog. */
-export function askForKey(kind, wasWrong) {
-  const open = asked.get();
-  if (open !== null && open.kind === kind) return open.given;
+/**
+ * Whether the user gave a key. Requests that fail together open one dialog; a question of another kind waits, and is not
+ * asked if a key came meanwhile, which may be the one. `refused`: the kind of a key that was wrong, or null.
+ */
+export async function askForKey(kind, refused) {
+  for (let open = asked.get(); open !== null; open = asked.get()) {
+    if ((await open.given) || open.kind === kind) return open.given;
+  }
   const { promise, resolve } = Promise.withResolvers();
-  asked.set({ kind, wasWrong, given: promise, answer: (key) => answered(kind, key, resolve) });
+  asked.set({ kind, refused, given: promise, answer: (key) => answered(kind, key, resolve) });
   return promise;
 }
 

@@ -9,9 +9,17 @@ export function Soon({ text }) {
   return html`<p class="soon">${useSignal(asked) ? "It comes with the key." : text}</p>`;
 }
 
+const KEYLESS = "The API key is missing: Keys, at the top, takes it.";
+
+/** Above what was shown before the server asked for another key. */
+export function LiveProblem() {
+  const isKeyless = useSignal(live) === "keyless";
+  return isKeyless && html`<p class="problem" role="alert">This is no longer up to date. ${KEYLESS}</p>`;
+}
+
 /** Of the live state. */
 export function LiveSoon({ what }) {
   const state = useSignal(live);
-  const texts = { connected: `${what} is coming.`, keyless: "The API key is missing: Keys, at the top, takes it." };
+  const texts = { connected: `${what} is coming.`, keyless: KEYLESS };
   return html`<${Soon} text=${texts[state] ?? "Connecting …"} />`;
 }

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "../dom.js";
 import { useLive, useMirror } from "../mirror.js";
 import { forgetHistory, readHistory, samples } from "../samples.js";
 import { useSignal } from "../signal.js";
-import { LiveSoon } from "../soon.js";
+import { LiveProblem, LiveSoon } from "../soon.js";
 import { duration, durations, percent, short } from "../text_of.js";
 import { theme } from "../theme.js";
 import uPlot from "../vendor/uPlot.esm.js";
@@ -14,7 +14,7 @@ const LEAST = 60; // seconds that are shown of a server that has just started
 const HEIGHT = 170;
 const CLOCK = { hour: "2-digit", minute: "2-digit" };
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]; // seconds between two labels
-const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000]; // requests between two labels
+const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power)); // requests between two labels
 const minutes = new Intl.DateTimeFormat("en-GB", CLOCK);
 const seconds = new Intl.DateTimeFormat("en-GB", { ...CLOCK, second: "2-digit" });
 const DARK = matchMedia("(prefers-color-scheme: dark)");
@@ -61,6 +61,7 @@ export function ChartsView() {
   const start = Math.max(0, known.time_s.findIndex((time) => time >= from));
   const times = known.time_s.slice(start);
   return html`
+    <${LiveProblem} />
     <fieldset class="spans"><legend class="unseen">Time that is shown</legend>
       ${SPANS.map(([title, seconds]) => html`
         <label key=${title}><input type="radio" name="span" checked=${span === seconds}

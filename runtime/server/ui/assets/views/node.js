@@ -1,6 +1,6 @@
 // What is known of one node of the tree: its place, who leases it, and its text where the key allows it.
 
-import { askJson, Refusal } from "../api.js";
+import { askJson, KeyMissing, Refusal } from "../api.js";
 import { html, useEffect, useState } from "../dom.js";
 import { changed } from "../keys.js";
 import { pathOf } from "../icicle.js";
@@ -58,7 +58,7 @@ async function read(node, signal, quiet) {
     return await askJson("ui/node", { body: { node: node.id }, key: "admin", signal, quiet });
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    const needsKey = error.status === 401 || error.status === 403;
+    const needsKey = error instanceof KeyMissing;
     return { refused: needsKey ? "Its text takes the admin key." : error.message, needsKey };
   }
 }

@@ -3,7 +3,7 @@
 import { askJson } from "../api.js";
 import { html, useState } from "../dom.js";
 import { useMirror } from "../mirror.js";
-import { LiveSoon } from "../soon.js";
+import { LiveProblem, LiveSoon } from "../soon.js";
 import { count, duration } from "../text_of.js";
 
 export function QueueView() {
@@ -19,6 +19,7 @@ export function QueueView() {
     }
   };
   return html`
+    <${LiveProblem} />
     ${problem && html`<p class="problem" role="alert">${problem}</p>`}
     <h2>Waiting <span class="faint">${count(seen.num_waiting)}</span></h2>
     ${seen.num_waiting ? html`<${Reasons} reasons=${seen.reasons} />` : ""}

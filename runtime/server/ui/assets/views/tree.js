@@ -4,7 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
 import { icicle, childrenOf, pathOf } from "../icicle.js";
 import { useMirror } from "../mirror.js";
 import { ageOf, readHistory } from "../samples.js";
-import { LiveSoon } from "../soon.js";
+import { LiveProblem, LiveSoon } from "../soon.js";
 import { count, duration, percent } from "../text_of.js";
 import { NodeDetails } from "./node.js";
 import { PrefixSearch } from "./search.js";
@@ -26,6 +26,7 @@ export function TreeView() {
   const top = nodes.has(root) ? root : 0;
   const shown = nodes.get(hovered) ?? nodes.get(chosen);
   return html`
+    <${LiveProblem} />
     <${TreeNumbers} seen=${seen} />
     <${PrefixSearch} found=${found} setFound=${setFound} />
     ${top ? html`<p><button type="button" class="quiet" onClick=${() => setRoot(0)}>↑ The whole tree</button></p>` : ""}
