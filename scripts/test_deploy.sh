@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The tests of `make test-deploy`, with the arguments that are given; PYTHON: one with the extra deploy. As root, programs of
-# the system that are missing are installed by apt. Tests of one that is missing still are left out, and named at the end.
+# The tests of `make test-deploy`, with the arguments that are given; PYTHON: one with the extra deploy.
+# As root, programs of the system that are missing are installed by apt. Tests of one that is missing still are left out,
+# and named at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/sbin:/sbin # where Debian has nginx, and which no user has on the PATH
