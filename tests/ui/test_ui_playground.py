@@ -337,6 +337,8 @@ def test_stop_and_again_have_places_of_their_own(page: Any) -> None:
     page.wait_for_selector(".sample[aria-busy=false] footer:has-text('stopped')")
     page.keyboard.press("Tab")
     assert again.evaluate("each => each === document.activeElement"), "a keyboard goes on from Stop"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert len({button.bounding_box()["y"] for button in page.locator(".toolbar button").all()}) == 1, "one line"
 
 
 def test_an_output_that_could_not_be_drawn_says_nothing_of_the_next(page: Any, watch: Any) -> None:

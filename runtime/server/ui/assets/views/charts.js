@@ -14,7 +14,8 @@ const LEAST = 60; // seconds that are shown of a server that has just started
 const HEIGHT = 170;
 const CLOCK = { hour: "2-digit", minute: "2-digit" };
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600]; // seconds between two labels
-const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power)); // requests between two labels
+/** Requests between two labels. */
+const WHOLE = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((each) => each * 10 ** power));
 const minutes = new Intl.DateTimeFormat("en-GB", CLOCK);
 const seconds = new Intl.DateTimeFormat("en-GB", { ...CLOCK, second: "2-digit" });
 const DARK = matchMedia("(prefers-color-scheme: dark)");
