@@ -26,7 +26,7 @@ from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.scheduler.loop import Scheduler
 
 GROUPS, MEMBERS, SHARED, OWN, OUTPUT = 20, 20, 1000, 5, 32
-NEVER_S = 1e9
+NEVER_S = 86_400.0  # the most that the option takes, far beyond what is played
 STEP_S, PREFILL_TOKEN_S = 0.02, 0.0005  # of a step, and of each prompt token that it computes
 
 
