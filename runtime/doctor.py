@@ -30,12 +30,13 @@ from ramet.runtime.placement import num_cores, placement_of
 from ramet.version import __version__
 
 NEEDED = (  # what a serving process imports
-    "torch", "tokenizers", "safetensors", "numpy", "aiohttp", "msgspec", "orjson", "pyzmq", "prometheus-client",
+    "torch", "tokenizers", "numpy", "aiohttp", "msgspec", "orjson", "pyzmq", "prometheus-client",
     "jinja2", "cachetools", "llguidance",
 )  # fmt: skip
 USEFUL = {  # what is lost without it
     "uvloop": "asyncio's own event loop serves, slower",
     "pyyaml": "no --config",
+    "safetensors": "no `ramet convert`",
     "tqdm": "no `ramet bench serving`",
     "transformers": "nothing to compare with in `ramet bench offline` and the differential tests",
 }

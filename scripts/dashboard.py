@@ -146,6 +146,17 @@ SECTIONS = (
                 "percentunit",
                 {"of prompt tokens": f"{rate('cached_tokens_total')} / {rate('prompt_tokens_total')}"},
             ),
+            Panel(
+                "Sessions",
+                "none",
+                {"open": level("num_sessions"), "streaming ones": level("num_streaming_sessions")},
+            ),
+            Panel(
+                "Tokens of sessions",
+                "none",
+                {"kept": level("session_tokens"), "held in the cache": level("streaming_session_held_tokens")},
+                "tokens",
+            ),
         ),
     ),
     Section(

@@ -59,10 +59,11 @@ OF_ADAPTERS = {  # tests/runtime/server/test_adapter_endpoints.py asks these
     f"{under}/{what}_lora_adapter" for under in ("", "/v1") for what in ("load", "unload")
 }
 OF_VIEWERS = {"/ui/node"}  # tests/runtime/server/test_live_state.py asks it
-# they stop the whole server or change it; test_pause_endpoints.py, test_live_profile.py, test_weight_endpoints.py,
-# test_memory_endpoints.py
+# they stop the whole server or change it; test_admin.py, test_pause_endpoints.py, test_live_profile.py,
+# test_weight_endpoints.py, test_memory_endpoints.py
 OF_OPERATORS = {
-    "/pause_generation", "/release_memory_occupation", "/slow_down", "/start_profile", "/update_weights_from_disk",
+    "/flush_cache", "/pause_generation", "/release_memory_occupation", "/slow_down", "/start_profile",
+    "/update_weights_from_disk",
 }  # fmt: skip
 ELSEWHERE = OF_CLASSIFIERS | OF_ADAPTERS | OF_VIEWERS | OF_OPERATORS
 TOKENIZED = {"prompt": "hi", "messages": [USER]}
@@ -76,7 +77,7 @@ ONE_OF: dict[str, dict[str, Any]] = {
     "/ui/prefix": {"text": "hi", "input_ids": [5]},
 }
 BEYOND_SCHEMAS = re.compile(
-    "does not keep which experts|"
+    "does not keep which experts|no adapter is loaded|"
     "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
     "token id in|this server serves|no such response|"
     "at most|exactly one|must be n|is no classifier|as many as|both make a pair|go together|"
