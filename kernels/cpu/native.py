@@ -7,7 +7,7 @@ Python: the CPU's form of a CUDA graph. What its calls read and write stays wher
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from ctypes import Structure, addressof, c_double, c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import Structure, addressof, byref, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import partial
 from typing import Any
 
@@ -135,9 +135,9 @@ class Replay:
         calls = [call for tape in tapes for call in tape.calls]
         array = (Call * len(calls))(*calls)
         listed = Calls(addressof(array), len(calls), 0.0)
-        self._kept = tapes, array, listed
+        listed.kept = tapes, array  # and `begin` keeps it, also where nobody keeps this object
         replay: Any = native(library, "replay", "pi")
         replay.restype = c_int64
-        self.begin: Callable[[], int] = partial(replay, addressof(listed), threads)
+        self.begin: Callable[[], int] = partial(replay, byref(listed), threads)
         self.join: Callable[[int], None] = native(library, "join", "n")
         self.took_s: Callable[[], float] = partial(getattr, listed, "took_s")  # when it ran last, all its calls
