@@ -128,10 +128,13 @@ def test_norm_of_heads_without_a_weight(ops: CpuOps, dtype: torch.dtype) -> None
 def test_gelu_of_one_by_a_part_of_another(ops: CpuOps, dtype: torch.dtype, tokens: int, size: int, tanh: bool) -> None:
     gate, beside = random(tokens, size, dtype=dtype) * 3, random(tokens, 3 * size, dtype=dtype)
     up = beside[:, size : 2 * size]
-    got, want = ops.gelu_by(gate, up, tanh).float(), reference.gelu_by(gate, up, tanh).float()
-    # far below 0 the two parts of gelu cancel, so what is lost is a share of what it is made of
-    made_of = (gate.float() * up.float()).abs()
-    assert ((got - want).abs() <= TOLERANCE[dtype] * (1 + made_of)).all()
+    got = ops.gelu_by(gate, up, tanh)
+    if dtype is not torch.float32:
+        assert_alike(got, reference.gelu_by(gate, up, tanh))
+        return
+    # far below 0 the two parts of gelu cancel, in torch's own float32 most of all: so float64 is asked
+    want, made_of = reference.gelu_by(gate.double(), up.double(), tanh), (gate * up).abs()
+    assert ((got - want).abs() <= 5e-7 * (1 + made_of)).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
