@@ -77,7 +77,7 @@ ONE_OF: dict[str, dict[str, Any]] = {
     "/ui/prefix": {"text": "hi", "input_ids": [5]},
 }
 BEYOND_SCHEMAS = re.compile(
-    "does not keep which experts|"
+    "does not keep which experts|no adapter is loaded|names no prompts|"
     "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
     "token id in|this server serves|no such response|"
     "at most|exactly one|must be n|is no classifier|as many as|both make a pair|go together|"

@@ -89,9 +89,10 @@ static Floats floats(const std::vector<T> &from) {
     return to;
 }
 
-static void compare(const char *what, const Floats &got, const Floats &want, float tolerance) {
+// `inherited`: what the errors of its inputs may add to each value
+static void compare(const char *what, const Floats &got, const Floats &want, float tolerance, const Floats &inherited = {}) {
     for (size_t i = 0; i < want.size(); i++) {
-        const float limit = tolerance * (1 + std::fabs(want[i]));
+        const float limit = tolerance * (1 + std::fabs(want[i])) + (inherited.empty() ? 0 : inherited[i]);
         if (!(std::fabs(got[i] - want[i]) <= limit)) return expect(false, what, got[i], want[i]);
     }
 }
@@ -191,7 +192,9 @@ struct Way {
     int dots, tiles;
 };
 
-// `tokens` queries at the end of `length` keys; with `cut`, each in two pieces that are merged.
+// `tokens` queries at the end of `length` keys; with `cut`, each in two pieces that are merged. A score is a sum of head_dim products
+// in LANES chains, whose rounding is at most half an ulp of the sum of magnitudes for each addition of a chain and of the last tree
+// (Higham, Accuracy and Stability, 3.1). An error e_i of score i moves the output by weight_i e_i (v_i - output).
 template <class T>
 static void check_attention(int dtype, float tolerance, int tokens, int length, int head_dim, Rule rule, bool cut, Storage storage = SAME, int group = 2, Way way = {}) {
     const int kv_heads = 2, heads = kv_heads * group;
@@ -213,7 +216,7 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
         for (int t = 0; t < tokens; t++) members.push_back(t), partials.push_back(cut ? 2 * t + piece : -1);
     }
     for (int t = 0; cut && t < tokens; t++) merges.insert(merges.end(), {t, 2 * t, 2});
-    Floats partial_out(2 * tokens * heads * head_dim), partial_lse(2 * tokens * heads * 2), want;
+    Floats partial_out(2 * tokens * heads * head_dim), partial_lse(2 * tokens * heads * 2), want, inherited;
     std::vector<T> out((size_t)tokens * heads * head_dim);
     const Plan plan = {items.data(), members.data(), limits.data(), partials.data(), merges.data(), table.data(), length, partial_out.data(),
                        partial_lse.data(), (int32_t)items.size(), (int32_t)merges.size() / 3, heads, kv_heads, head_dim, 2};
@@ -223,21 +226,30 @@ static void check_attention(int dtype, float tolerance, int tokens, int length, 
     ramet_choose_attention(0, 0);
     for (int t = 0; t < tokens; t++)
         for (int h = 0; h < heads; h++) {
-            std::vector<double> total(head_dim);
+            std::vector<double> total(head_dim), weights, errors;
+            std::vector<size_t> rows;
             double sum = rule.sinks ? std::exp((double)rule.sinks[h]) : 0;
             for (int i = rule.window ? std::max(0, limits[t] - rule.window) : 0; i < limits[t]; i++) {
                 const size_t at = ((size_t)table[i] * kv_heads + h / group) * head_dim;
-                double score = 0;
-                for (int d = 0; d < head_dim; d++) score += (double)value_of(q[((size_t)t * heads + h) * head_dim + d]) * k[at + d];
+                double score = 0, magnitude = 0;
+                for (int d = 0; d < head_dim; d++) {
+                    const double product = (double)value_of(q[((size_t)t * heads + h) * head_dim + d]) * k[at + d];
+                    score += product, magnitude += std::fabs(product);
+                }
                 score *= rule.scale;
                 if (rule.softcap > 0) score = rule.softcap * std::tanh(score / rule.softcap);
                 const double weight = std::exp(score);
-                sum += weight;
+                sum += weight, weights.push_back(weight), rows.push_back(at);
+                errors.push_back(0x1p-24 * (head_dim / LANES + std::log2(LANES) + 1) * magnitude * rule.scale);
                 for (int d = 0; d < head_dim; d++) total[d] += weight * v[at + d];
             }
-            for (int d = 0; d < head_dim; d++) want.push_back((float)(total[d] / sum));
+            for (int d = 0; d < head_dim; d++) {
+                double moved = 0;
+                for (size_t i = 0; i < rows.size(); i++) moved += weights[i] / sum * errors[i] * std::fabs(v[rows[i] + d] - total[d] / sum);
+                want.push_back((float)(total[d] / sum)), inherited.push_back((float)moved);
+            }
         }
-    compare("attention", floats(out), want, tolerance);
+    compare("attention", floats(out), want, tolerance, inherited);
 }
 
 static const float SINKS[] = {0.5f, -1.0f, 3.0f, 2.0f};
