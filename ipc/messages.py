@@ -23,6 +23,7 @@ import msgspec
 
 from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.errors import ErrorRecord
+from ramet.ipc.media import PlacedMedia, Prepared
 from ramet.ipc.message import Message, Uid
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import Stats
@@ -61,6 +62,8 @@ class Generate(Message, frozen=True):
     arrival_s: float = 0.0
     contexts: Contexts = ()  # with ids alone
     traced: bool = False  # which steps compute its prompt is told at its end
+    media: tuple[Prepared, ...] = ()  # one for each placeholder of the prompt, in order
+    is_rendered: bool = False  # the text has its special tokens already
 
 
 class GenerateAll(Message, frozen=True):
@@ -81,6 +84,7 @@ class Admit(Message, frozen=True):
     contexts: Contexts = ()
     traced: bool = False
     tokenized: Span | None = None  # by the tokenizer
+    media: tuple[PlacedMedia, ...] = ()
 
 
 class Abort(Message, frozen=True):
@@ -106,6 +110,7 @@ class Chat(msgspec.Struct, frozen=True):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     may_exceed: bool = False  # it may be longer than the context: the request that it is for cuts it
+    has_media: bool = False  # its placeholders are no prompt yet: the text comes back, too
 
 
 class Render(Message, frozen=True):
@@ -183,6 +188,7 @@ class RenderReply(Message, frozen=True):
     call: int
     ids: bytes
     tail: str  # the last characters of the text
+    text: str = ""  # all of it, of a chat with media
 
 
 class DetokenizeReply(Message, frozen=True):

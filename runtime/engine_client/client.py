@@ -433,7 +433,8 @@ class EngineClient:
                 self.request_log.begins(sequence)
         given = prompt.text, prompt.ids, prompt.embeds
         traced = submission.recording is not None
-        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts, traced)
+        media = prompt.media, prompt.is_rendered
+        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts, traced, *media)
 
     def _record(self, recording: Recording, prompts: Many[Prompt], submission: Submission) -> None:
         """What is sent of a request that is traced."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
+from ramet.ipc.media import Prepared
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Contexts, Finish
 from ramet.ipc.params import SamplingParams
@@ -60,6 +61,8 @@ class Prompt(NamedTuple):
     listed: frozenset[str] = frozenset()  # fields that the client wrote with one value for each prompt
     parts: Mapping[str, str] = {}  # places inside its constraint -> the client's fields that they were made of
     contexts: Contexts = ()  # of ids
+    media: tuple[Prepared, ...] = ()  # one for each placeholder, in order
+    is_rendered: bool = False  # the text has its special tokens already
 
     @property
     def params(self) -> SamplingParams:

@@ -8,13 +8,14 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Outbox, Receiver, Sender
+from ramet.ipc.media import MediaKind, PlacedMedia
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -44,6 +45,9 @@ from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
+from ramet.runtime.media.formats.base import MediaFormat, Token
+from ramet.runtime.media.formats.registry import format_of
+from ramet.runtime.media.placing import end_of_media, expand_ids, expand_text, spans_of
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import (
     check_asks_for_none,
@@ -73,7 +77,9 @@ class Encoder:
         limits: Limits,
         chats: Chats | None = None,
         clock: Callable[[], float] = time.monotonic,
+        media: MediaFormat | None = None,
     ) -> None:
+        self._media = media
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
         self._clock, self._quiet_until = clock, -math.inf
         self._pid = os.getpid()
@@ -83,10 +89,11 @@ class Encoder:
         began_s = time.monotonic()
         try:
             ids, tail = self._prompt(request), b""
+            placed = spans_of(ids, request.media, self._media_tokens) if request.media else ()
             if request.contexts:
                 check_contexts(request, len(ids))
             if request.spec.token_healing:
-                ids, tail = self._take_tail(ids, request)
+                ids, tail = self._take_tail(ids, request, placed)
             spec = replace(
                 request.spec,
                 params=self._fit(request.spec.params, len(ids)),
@@ -108,7 +115,7 @@ class Encoder:
             return Rejected(request.uids, error.record)
         packed, tokenized = pack_ids(ids), Span(self._pid, began_s, time.monotonic())
         given = request.arrival_s, tail, request.contexts, request.traced
-        return Admit(request.uids, spec, packed, request.embeds, *given, tokenized)
+        return Admit(request.uids, spec, packed, request.embeds, *given, tokenized, placed)
 
     def admit_all(self, batch: GenerateAll) -> list[Admit] | list[Rejected]:
         """All of them; or the refusal of the first bad prompt, as that of every other one too."""
@@ -144,7 +151,7 @@ class Encoder:
             check_ids("messages", ids, self._limits.vocab_size)
         except ClientError as error:
             return CallFailed(call.call, error.record)
-        return RenderReply(call.call, pack_ids(ids), text[-TAIL_CHARS:])
+        return RenderReply(call.call, pack_ids(ids), text[-TAIL_CHARS:], text if chat.has_media else "")
 
     def detokenize(self, call: Detokenize) -> DetokenizeReply | CallFailed:
         ids = unpack_ids(call.ids)
@@ -162,7 +169,10 @@ class Encoder:
             place = "input_embeds"
             ids = [0] * (len(request.embeds) // (4 * self._limits.hidden_size))
         elif request.text is not None:
-            place, ids = "text", self._encode(request.text, may_exceed=cut is not None)
+            place, text = "text", request.text
+            if request.media:
+                text = expand_text(text, request.media, self._media_tokens)
+            ids = self._encode(text, add_special_tokens=not request.is_rendered, may_exceed=cut is not None)
             if not ids:
                 raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
         else:
@@ -170,6 +180,8 @@ class Encoder:
             place, ids = "input_ids", unpack_ids(request.ids)
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
+            if request.media:
+                ids = expand_ids(ids, request.media, self._media_tokens, self._tokenizer)
         if request.spec.padding_id is not None:
             ids = without_padding(ids, request.spec.padding_id)
         if cut is not None:
@@ -179,10 +191,16 @@ class Encoder:
         check_ids(place, ids, self._limits.vocab_size)
         return ids
 
-    def _take_tail(self, ids: list[int], request: Generate) -> tuple[list[int], bytes]:
+    @property
+    def _media_tokens(self) -> Mapping[MediaKind, Token]:
+        assert self._media is not None, "media were sent to a model that takes none"
+        return self._media.tokens
+
+    def _take_tail(self, ids: list[int], request: Generate, placed: tuple[PlacedMedia, ...]) -> tuple[list[int], bytes]:
         """What stays of a prompt, and the bytes that are chosen again. Raises ClientError."""
         most = min(request.spec.params.max_new_tokens, self._limits.context_length - len(ids))
-        return take_tail(self._tokenizer, ids, self._limits.vocab_size, most, 1 + end_of_contexts(request))
+        first = 1 + max(end_of_contexts(request), end_of_media(placed))
+        return take_tail(self._tokenizer, ids, self._limits.vocab_size, most, first)
 
     def _encode(
         self, text: str, place: str = "text", add_special_tokens: bool = True, may_exceed: bool = False
@@ -290,14 +308,14 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     ring = MessageRing(sockets.ring(paths.tokenizer(worker)), ToTokenizer, {Generate: "uids", GenerateAll: "items"})
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
     check_healing(args, tokenizer)
-    chats = Chats.of(args)
+    chats, media = Chats.of(args), format_of(args.model_folder)
     loaded = time.perf_counter()
     inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer)
     scheduler = Sender(sockets.address(paths.SCHEDULER))
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
-    encoder = Encoder(tokenizer, limits, chats)
+    encoder = Encoder(tokenizer, limits, chats, media=media)
     for message in early:
         answer(encoder, message, scheduler, server)
     ring.handle_all(inbox, lambda message: answer(encoder, message, scheduler, server))

@@ -1,0 +1,62 @@
+"""What is particular of a model family about media before its tower: placeholders, and what its processor makes.
+
+A family's file holds one class. `read` is cheap: a tokenizer process has a format, too, and no numpy. Only `prepare`,
+which workers call, loads transformers' processor.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ramet.ipc.media import Grid, MediaKind
+
+
+class Processed(NamedTuple):
+    """Arrays for the tower by the names of its inputs, and what the placeholder becomes (see Prepared)."""
+
+    arrays: Mapping[str, Any]  # of numpy
+    expansion: tuple[str | int, ...]
+    grids: tuple[Grid, ...] = ()
+
+
+class Frames(NamedTuple):
+    """Of a film: pictures of Pillow, and when each is shown, in seconds."""
+
+    images: list[Any]
+    times: list[float]
+
+
+class Sound(NamedTuple):
+    """Samples [n] float32 in [-1, 1] of one channel."""
+
+    samples: Any
+    rate: int  # per second
+
+
+Decoded = Any  # a picture of Pillow in RGB, Frames or Sound, by the kind
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What stands for one piece of a kind in a text, and the token that has features, `id` in the vocabulary."""
+
+    placeholder: str
+    text: str
+    id: int
+
+
+class MediaFormat(ABC):
+    folder: Path
+    tokens: Mapping[MediaKind, Token]  # of the kinds that the model takes
+    is_whole = False  # the tokens of one span see each other: no step ends inside it
+
+    @abstractmethod
+    def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
+        """In a worker. Raises ClientError without a place for what the model's processor cannot take."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> bytes:
+        """What features depend on besides what was decoded: of the processor."""
