@@ -37,8 +37,8 @@ class LlavaFormat(MediaFormat):
 
     @cached_property
     def _tokens_of_picture(self) -> int:
-        vision = self.config.get("vision_config", {})
-        whole = int(vision.get("image_size", 336) // vision.get("patch_size", 14)) ** 2
+        vision: dict[str, int] = self.config.get("vision_config", {})
+        whole: int = (vision.get("image_size", 336) // vision.get("patch_size", 14)) ** 2
         return whole + (self.config.get("vision_feature_select_strategy", "default") != "default")
 
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
