@@ -39,7 +39,7 @@ class LlavaFormat(MediaFormat):
     def _tokens_of_picture(self) -> int:
         vision: dict[str, int] = self.config.get("vision_config", {})
         whole: int = (vision.get("image_size", 336) // vision.get("patch_size", 14)) ** 2
-        return whole + (self.config.get("vision_feature_select_strategy", "default") != "default")
+        return whole + int(self.config.get("vision_feature_select_strategy", "default") != "default")
 
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         made = self._processor(images=[decoded], return_tensors="np")
