@@ -87,7 +87,7 @@ class KnownRunner:
     hidden_size = 0
     takes_embeds = True
     asynchronous = windowed = False
-    cost = routes = boundary = adapters = weights = memory = None
+    cost = routes = boundary = adapters = weights = memory = media = None
     generates, pooler = True, None
     num_snapshots: int | None = None
 

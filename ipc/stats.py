@@ -32,6 +32,7 @@ class WaitKind(Enum):
     PREFIX = "prefix"  # another sequence is computing what it can use
     CONTEXTS = "contexts"  # a step that looks its contexts up
     ADAPTERS = "adapters"  # --max-loras-per-batch
+    MEDIA = "media"  # features of its pictures, films and sound
     PENALTIES = "penalties"  # --max-penalised-requests
     PAUSE = "pause"  # whatever it waited for before
     WEIGHTS = "weights"  # other weights, which are about to take the place of those that are served

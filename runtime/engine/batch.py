@@ -4,13 +4,14 @@ Knows no torch and no request. R rows (sequences), T new tokens over all rows, Q
 Rows with one new token come first (decode), rows with more follow (extend): section 5.3 of the SGLang paper.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
 from ramet.ipc.control import MemoryTag
+from ramet.ipc.media import MediaKind, Prepared
 from ramet.ipc.messages import RouteLayout
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
@@ -67,6 +68,27 @@ class Embeds:
 
 
 @dataclass(frozen=True, slots=True)
+class Features:
+    """Of one piece of media: `values` is a tensor [n, N or more], which the runner alone looks into."""
+
+    values: Any
+
+    @property
+    def num_bytes(self) -> int:
+        return int(self.values.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureRows:
+    """Tokens [first, first + num) of the T have rows [start, start + num) of the features, whatever their ids."""
+
+    first: int
+    num: int
+    features: Features
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class AdapterPlacement:
     """From this step on the adapter of `generation` is in `slot`, 1 or more."""
 
@@ -96,6 +118,7 @@ class Batch:
     prompt_logprobs: tuple[PromptLogprobs, ...] = ()
     hidden: tuple[HiddenRows, ...] = ()
     embeds: tuple[Embeds, ...] = ()
+    features: tuple[FeatureRows, ...] = ()
     forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
     shifts: Ints | None = None  # [R] a token's index less its position to the model; None: these are equal
     adapters: Ints | None = None  # [R] slot of each row's adapter, 0 for none; None: no row has one
@@ -175,6 +198,24 @@ class AdapterSource(Protocol):
         """No step that is planned has it."""
 
 
+class MediaSource(Protocol):
+    """Makes features of media. No step is computed meanwhile."""
+
+    @property
+    def token_ids(self) -> Mapping[MediaKind, int]:
+        """Of the kinds that the model takes: the token that has features."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Tokens of one piece see each other: no step may end inside it."""
+
+    def find(self, key: bytes) -> Features | None:
+        """What is kept of the piece with this key."""
+
+    def compute(self, items: Sequence[Prepared]) -> list[Features | str]:
+        """Of each, or why there are none."""
+
+
 class WeightSource(Protocol):
     """Other weights for the model of a runner."""
 
@@ -218,6 +259,10 @@ class LoadedRunner(Runner, Protocol):
     @property
     def adapters(self) -> AdapterSource | None:
         """None: it has no model that they could change."""
+
+    @property
+    def media(self) -> MediaSource | None:
+        """None: the model takes texts alone."""
 
     def refusal(self, name: str, custom_params: dict[str, Any]) -> str:
         """Why a request cannot have the logit processor of this name with these parameters; empty: it can."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from ramet.kernels.reference_delta import PlacedRows, StateRows
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
-from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.batch import Batch, FeatureRows
 from ramet.runtime.sampling.columns import Penalties
 from ramet.runtime.sampling.epilogue import RowBuffer, on_device
 
@@ -168,7 +168,10 @@ def place(
         num_new=batch.num_new,
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
-        embeds=tuple((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
+        embeds=(
+            *((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
+            *(_rows(each, device) for each in batch.features),
+        ),
         save_at=of_states.save_at,
         save_to=of_states.save_to,
         state_rows=PlacedRows.of(of_states, device) if states and device.type != "cpu" else None,
@@ -195,6 +198,10 @@ def drawing(inputs: ForwardInputs, draws: Ints) -> ForwardInputs:
         shifted=None if inputs.shifted is None else inputs.shifted.index_select(0, at),
         adapters=None if inputs.adapters is None else inputs.adapters.index_select(0, at),
     )
+
+
+def _rows(each: FeatureRows, device: torch.device) -> tuple[int, Tensor]:
+    return each.first, each.features.values[each.start : each.start + each.num].to(device)
 
 
 def _of_tokens(batch: Batch, column: Ints) -> npt.NDArray[np.int64]:

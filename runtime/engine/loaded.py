@@ -17,6 +17,7 @@ from ramet.runtime.engine.backends import choose_attention, choose_epilogue, cho
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.engine.copies import Copies
 from ramet.runtime.engine.device import choose_device, choose_threads
+from ramet.runtime.engine.features import Media
 from ramet.runtime.engine.inputs import SlotTable
 from ramet.runtime.engine.pooler import HostPooler
 from ramet.runtime.engine.startup import (
@@ -31,6 +32,7 @@ from ramet.runtime.engine.startup import (
     plan_of,
     route_layout,
 )
+from ramet.runtime.engine.towers import has_tower, load_media
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.implementation import read_model
@@ -38,6 +40,8 @@ from ramet.runtime.placement import bind_model, placement_of
 from ramet.runtime.sampling.epilogue import RowBuffer
 from ramet.runtime.sampling.processors import load, make_all
 from ramet.runtime.weights.heads import load_heads
+
+FEATURE_BYTES = 1 << 30
 
 log = logging.getLogger("ramet")
 
@@ -47,6 +51,7 @@ class LoadedModel:
 
     def __init__(self, args: Args, report: Report) -> None:
         self._routes: RouteTable | None = None
+        self.media: Media | None = None  # see LoadedRunner
         self.shape: ModelShape = read_model(
             args.model_folder, args.model.json_model_override_args, args.model.model_impl
         )
@@ -81,6 +86,9 @@ class LoadedModel:
             of_model = args, self.shape, self.dtype, self.device, self._kernels
             self._model, self._keep_weights = load_model(*of_model, mapped=True)
             self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
+        if has_tower(self.shape):
+            with phase(report, "tower"):
+                self.media = load_media(args, self.shape, self.dtype, self.device, FEATURE_BYTES)
         with phase(report, "kv pool"):
             self._place_memory(args)
             self._epilogue = choose_epilogue(self.device)(

@@ -23,7 +23,7 @@ class ScriptedRunner:
 
     hidden_size = 0
     takes_embeds = True
-    adapters = weights = memory = None
+    adapters = weights = memory = media = None
     asynchronous = windowed = False
     boundary: int | None = None
     routes: RouteSource | None = None

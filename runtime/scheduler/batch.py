@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.engine.batch import NO_ROWS, Batch, Embeds, HiddenRows, PromptLogprobs
+from ramet.runtime.engine.batch import NO_ROWS, Batch, Embeds, FeatureRows, HiddenRows, PromptLogprobs
 from ramet.runtime.sampling.columns import (
     HealedRow,
     LogitEntries,
@@ -25,6 +25,7 @@ from ramet.runtime.sampling.columns import (
     ProcessorRows,
     SamplingColumns,
 )
+from ramet.runtime.scheduler.media import RequestMedia
 from ramet.runtime.scheduler.pace import StepTime
 from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
 from ramet.runtime.scheduler.returned import ReturnBudget
@@ -40,6 +41,10 @@ class Prefill:
 
     running: RunningRequest
     num_new: int
+
+    @property
+    def end(self) -> int:
+        return self.running.scheduled + self.num_new
 
 
 class PrefillBudget:
@@ -64,6 +69,8 @@ class PrefillBudget:
             self._returned = self._returned or ReturnBudget(self._hidden_size)
             num = max(self._returned.limit(running, num, tokens), self._least)
             cost = self._returned.take(running, num)
+        if running.request.media is not None and num > 0:
+            num, cost = self._uncut(running.request.media, start, num, cost)
         if self._time is not None:
             self._time.add(start, cost)
             if num < wanted:
@@ -72,6 +79,14 @@ class PrefillBudget:
             self._least = 0
             self.tokens -= cost
             yield Prefill(running, num)
+
+    def _uncut(self, media: RequestMedia, start: int, num: int, cost: int) -> tuple[int, int]:
+        """(tokens, cost) where no piece is cut whose tokens see each other: the first of a step has one at least."""
+        if not media.is_whole:
+            return num, cost
+        earlier, later = media.whole(start, start + num)
+        taken = earlier - start if earlier > start or not self._least else later - start
+        return taken, cost + taken - num
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +149,9 @@ def plan_step(
     prompt_spans = tuple(_prompt_spans(prefills, len(decoding)))
     hidden_spans = tuple(_hidden_spans(running, rows, num_new))
     firsts = np.cumsum(num_new) - num_new  # index of each row's first token among the T
+    features = tuple(_features(prefills, firsts[len(decoding) :]))
+    if features:
+        token_ids = next(p.running.request.media for p in prefills if p.running.request.media).numbers.ids(token_ids)
     states, saves, snapshots = running.states, None, tuple[PlannedSnapshot, ...]()
     copies = () if states is None else states.take_copies()
     if states is not None:
@@ -157,6 +175,7 @@ def plan_step(
         prompt_logprobs=tuple(_prompt_logprobs(running, rows, firsts, starts, prompt_spans)),
         hidden=tuple(_hidden_rows(running, rows, firsts, starts, hidden_spans)),
         embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
+        features=features,
         forgotten=running.take_forgotten(),
         shifts=_nonzero(table.shifts, rows),
         adapters=_nonzero(table.adapters, rows),
@@ -296,7 +315,7 @@ def _prompt_logprobs(
         assert asked is not None and span.start > start, (request.uid, span, start)
         first = int(firsts[span.index]) + span.start - 1 - start
         ids = np.array(asked.ids, dtype=np.int32)
-        yield PromptLogprobs(first, request.tokens[span.start : span.stop].copy(), asked.num_top, ids)
+        yield PromptLogprobs(first, request.ids(span.start, span.stop).copy(), asked.num_top, ids)
 
 
 def _hidden_spans(running: RunningSet, rows: Ints, num_new: Ints) -> Iterator[HiddenSpan]:
@@ -335,6 +354,14 @@ def _embeds(prefills: Sequence[Prefill], firsts: Ints) -> Iterator[Embeds]:
         embeds, start = prefill.running.request.embeds, prefill.running.scheduled
         if embeds is not None and start < len(embeds):
             yield Embeds(first, embeds[start : start + prefill.num_new])
+
+
+def _features(prefills: Sequence[Prefill], firsts: Ints) -> Iterator[FeatureRows]:
+    """Those of the prompts' media."""
+    for first, prefill in zip(firsts.tolist(), prefills, strict=True):
+        media = prefill.running.request.media
+        if media is not None:
+            yield from media.rows(prefill.running.scheduled, prefill.end, first)
 
 
 # -- how the rows sample ---------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +29,15 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.adapters import Adapters
-from ramet.runtime.scheduler.admission import Admission, Admitted, Policy, Refused, WaitingQueue, WaitReasons
+from ramet.runtime.scheduler.admission import (
+    Admission,
+    Admitted,
+    Policy,
+    Refused,
+    WaitingQueue,
+    WaitReason,
+    WaitReasons,
+)
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.constraints import Constraints, MaskThread
@@ -37,6 +46,7 @@ from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.locating import where
+from ramet.runtime.scheduler.media import Towers
 from ramet.runtime.scheduler.occupation import MemoryOccupation
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.pausing import Pausing
@@ -53,6 +63,7 @@ from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
+MEDIA_TOKENS = 4096
 
 
 class Inbox(Protocol):
@@ -117,7 +128,7 @@ class Scheduler:
         self.rows = RowAllocator(max_running)
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"
-        spell = tokenizer.token_bytes if tokenizer is not None else _no_text
+        spell = partial(_spelled, tokenizer) if tokenizer is not None else _no_text
         self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s, spell)
         self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
@@ -143,6 +154,7 @@ class Scheduler:
             self.pausing, self._why,
         )  # fmt: skip
         self._masks = MaskThread(self.running, runner.vocab_size)
+        self._towers = Towers(runner.media, MEDIA_TOKENS)
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self.control = control = ControlHandler(server, clock, self.flush)
@@ -253,6 +265,8 @@ class Scheduler:
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
+        if self._towers.has_work:
+            self._compute_media()
         launched = self._launch(self._masks)
         if launched is not None:
             self._draw(launched)
@@ -265,6 +279,8 @@ class Scheduler:
 
         A step that does not run meanwhile is applied at once: nothing is gained by planning before its result is known.
         """
+        if self._towers.has_work:
+            self._compute_media()
         try:
             launched = self._launch()
         except MemoryShort:
@@ -391,6 +407,8 @@ class Scheduler:
             if self._pace is not None and (fact := self._pace.refusal(self.running, request)):
                 self._why.end(WaitKind.PACE, fact)
                 break
+            if request.media is not None and not self._has_features(request):
+                continue
             match self._admission.try_add(request):
                 case Admitted(running):
                     self.waiting.remove(request.uid)
@@ -403,6 +421,27 @@ class Scheduler:
                         break
         return prefills
 
+    def _has_features(self, request: Request) -> bool:
+        """Whether it may run. A request whose media cannot be computed ends."""
+        assert request.media is not None
+        failure = self._towers.failure(request.media)
+        if failure is not None:
+            self.waiting.remove(request.uid)
+            place, fact = failure
+            finish = Finish(FinishKind.ABORT, message=f"{place} {fact}", status=400, place=place)
+            self._results.close_waiting(request, finish)
+            return False
+        cached = 0 if self.running.states is not None else self._policy.matched(request)
+        lacking = self._towers.lacks(request.media, cached)
+        if lacking:
+            self._why.note(request.uid, WaitReason(WaitKind.MEDIA, lacking))
+        return not lacking
+
+    def _compute_media(self) -> None:
+        """What waiting requests lack of features, between two steps."""
+        self._apply_in_flight()
+        self._towers.compute()
+
     def _settle(self, stuck: bool) -> None:
         """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness.
 
@@ -410,6 +449,7 @@ class Scheduler:
         """
         self._results.send()
         self.waits_for_kept = stuck and self.waiting.num_ready > 0 and bool(self.follow_ups.kept)
+        self.waits_for_kept = self.waits_for_kept and not self._towers.has_work
         self.waits_for_kept = self.waits_for_kept and not self._assembler.is_interrupted
         if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.kept, self.rows, self.penalty_slots)
@@ -440,6 +480,7 @@ class Scheduler:
         base = given if given is not None else int(self._seeds.integers(1 << 63))
         embeds = message.embeds
         values = None if embeds is None else np.frombuffer(embeds, dtype=np.float32).reshape(len(prompt), -1)
+        media = self._towers.of_request(message.media) if message.media else None
         groups = groups_of(message.contexts) if message.contexts else ()
         first = FirstGroup.of(prompt, groups, self.cache.page_size) if groups else None
         refusal, place = self._refusal(spec, bool(groups))
@@ -458,6 +499,7 @@ class Scheduler:
                 first_group=first,
                 boundary=self._boundary,
                 times=StageTimes(now_s, message.tokenized, message.traced),
+                media=media,
             )
             request.num_calls = num_calls
             if refusal:
@@ -520,6 +562,11 @@ class Scheduler:
 
 def _no_text(token: int) -> None:
     """What a token adds to a text where no text is known."""
+
+
+def _spelled(tokenizer: Tokenizer, token: int) -> bytes | None:
+    """Media have no text."""
+    return None if token < 0 else tokenizer.token_bytes(token)
 
 
 def _overlaps(args: Args, runner: LoadedRunner) -> bool:

@@ -28,6 +28,7 @@ from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
 from ramet.runtime.scheduler.contexts import Base, FirstGroup, Group, Part
+from ramet.runtime.scheduler.media import RequestMedia
 from ramet.runtime.scheduler.tail_search import Healing
 from ramet.runtime.text.healing import Tail
 
@@ -74,7 +75,7 @@ class StageTimes:
 
 class Request:
     """`tokens` is what was known when it last began to wait: the prompt, which the samples of one prompt share, or
-    after a retraction the output as well. It is never written.
+    after a retraction the output as well. It is never written. Those of media are numbers below zero (media.py).
     """
 
     __slots__ = (
@@ -96,6 +97,7 @@ class Request:
         "match_losses",
         "match_next",
         "match_version",
+        "media",
         "next_hidden",
         "next_logprob",
         "num_calls",
@@ -129,10 +131,12 @@ class Request:
         first_group: FirstGroup | None = None,
         boundary: int | None = None,
         times: StageTimes | None = None,
+        media: RequestMedia | None = None,
     ) -> None:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
         self.times = times or StageTimes()
-        self.tokens = prompt
+        self.tokens = prompt if media is None else media.mark(prompt)
+        self.media = media  # None: its prompt is text alone
         self.prompt_len = len(prompt)
         self.boundary = boundary  # tokens beyond which all of its keys are others; None: there is no such length
         self.is_long = boundary is not None and len(prompt) > boundary  # it is beyond that
@@ -250,7 +254,12 @@ class Request:
     @property
     def prompt(self) -> Ints:
         """Its token ids; none if it came as embeddings."""
-        return self.tokens[: self.prompt_len] if self.embeds is None else _NO_TOKENS
+        return self.ids(0, self.prompt_len) if self.embeds is None else _NO_TOKENS
+
+    def ids(self, start: int, stop: int) -> Ints:
+        """Known tokens as the vocabulary has them."""
+        tokens = self.tokens[start:stop]
+        return tokens if self.media is None else self.media.numbers.ids(tokens)
 
     @property
     def reusable(self) -> Ints:

@@ -274,7 +274,7 @@ class Results:
             request = self._running.at(step.batch.rows[span.index]).request
             request.next_logprob = span.stop if span.stop < request.prompt_len else None
             news = self._news.logprobs if request.part is None else request.part.logprobs
-            news.append(_packed(request.uid, True, request.tokens[span.start : span.stop], values))
+            news.append(_packed(request.uid, True, request.ids(span.start, span.stop), values))
 
     def _drawn_logprobs(self, step: Step, result: StepResult, going: Flags) -> Iterator[tuple[int, Logprobs]]:
         """By index of the row."""
@@ -387,7 +387,7 @@ class Results:
         self._news.opened.append(opened)
         start = request.first_logprob
         if start is not None and start < request.prompt_len:
-            first = request.tokens[start : start + 1]
+            first = request.ids(start, start + 1)
             self._news.logprobs.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
     def _close(self, request: Request, finish: Finish, routes: bytes = b"") -> None:

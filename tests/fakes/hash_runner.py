@@ -130,7 +130,7 @@ class HashRunner:
     takes_embeds = True
     asynchronous = windowed = False
     generates, pooler = True, None
-    adapters = weights = memory = None
+    adapters = weights = memory = media = None
     num_snapshots: int | None = None
     cost: StepCost | None = None
     boundary: int | None = None

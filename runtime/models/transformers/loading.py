@@ -22,6 +22,18 @@ def load_causal(
     model_class: Any, config: Any, attention: str, tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype
 ) -> Any:
     """Of `model_class`, on the CPU. Raises ConfigError."""
+    return load_part(model_class, config, attention, tensors, dtype)
+
+
+def load_part(
+    model_class: Any,
+    config: Any,
+    attention: str,
+    tensors: Iterable[tuple[str, Tensor]],
+    dtype: torch.dtype,
+    without: str | None = None,
+) -> Any:
+    """The same of a class of which the module `without` has no weights here. Raises ConfigError."""
     try:
         with _silent():
             model, found = model_class.from_pretrained(
@@ -30,6 +42,8 @@ def load_causal(
             )  # fmt: skip
     except (RuntimeError, ValueError, KeyError) as error:
         raise ConfigError(f"{model_class.__name__} cannot take the weights: {describe(error)}") from error
+    if without is not None:
+        found["missing_keys"] = [key for key in found["missing_keys"] if not key.startswith(f"{without}.")]
     _check_keys(model_class.__name__, found)
     _check_finite(model)
     return model.eval()

@@ -63,6 +63,7 @@ const KINDS = {
   prefix: "for a prefix that another request is computing",
   contexts: "for a look-up of their contexts",
   adapters: "for an adapter's slot (--max-loras-per-batch)",
+  media: "for features of pictures, films and sound",
   penalties: "for a place of --max-penalised-requests",
   pause: "because generation is paused",
   programs: "for memory that programs may need",

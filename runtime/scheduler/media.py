@@ -1,0 +1,143 @@
+"""Requests whose prompts have pictures, films or sound: what the tree knows these by, and when their towers run.
+
+Decides what a turn computes of towers: for the requests that are next, at most so many tokens, between two steps. A
+request runs when it has the features of all that is not cached. In all that the tree sees, the tokens of one piece are
+its number, below zero: the text before it is shared with everybody, the piece with those who sent the same one, and
+what follows with those who sent all of it. Numbers are given out by key, so two pieces never have the same one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ramet.ipc.media import MediaKind, PlacedMedia, Prepared
+from ramet.runtime.arrays import Ints
+from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
+
+KINDS = tuple(MediaKind)
+MOST_NUMBERS = ((1 << 31) - 1) // len(KINDS)
+
+
+class MediaNumbers:
+    """A number for each different piece, which also says its kind. Keys of `most` pieces are remembered."""
+
+    def __init__(self, token_ids: Mapping[MediaKind, int], most: int = 1 << 17) -> None:
+        self._most = most
+        self._numbers: dict[bytes, int] = {}  # the one that was met longest ago first
+        self._next = 1
+        self._ids = np.array([token_ids.get(kind, 0) for kind in KINDS], dtype=np.int32)
+
+    def of(self, key: bytes, kind: MediaKind) -> int:
+        """Below zero."""
+        number = self._numbers.pop(key, None)
+        if number is None:
+            assert self._next < MOST_NUMBERS, "more different pieces of media than there are numbers"
+            number, self._next = self._next * len(KINDS) + KINDS.index(kind), self._next + 1
+            if len(self._numbers) >= self._most:  # what is cached of it is found no more
+                del self._numbers[next(iter(self._numbers))]
+        self._numbers[key] = number
+        return -number
+
+    def ids(self, tokens: Ints) -> Ints:
+        """Tokens as the vocabulary has them: a copy."""
+        return np.where(tokens < 0, self._ids[-tokens % len(KINDS)], tokens)
+
+
+@dataclass(slots=True)
+class RequestMedia:
+    """Of one prompt, as long as its request lives. Its samples share it."""
+
+    placed: Sequence[PlacedMedia]
+    numbers: MediaNumbers
+    is_whole: bool  # tokens of one piece see each other
+    features: dict[bytes, Features] = field(default_factory=dict)  # by key; what is here stays, whoever is evicted
+
+    def mark(self, prompt: Ints) -> Ints:
+        """The prompt as the tree sees it: a copy."""
+        marked = prompt.copy()
+        for media in self.placed:
+            number = self.numbers.of(media.item.key, media.item.kind)
+            for first, num in media.spans:
+                marked[first : first + num] = number
+        return marked
+
+    def beyond(self, start: int) -> list[Prepared]:
+        """Pieces that have tokens from `start` on, each once."""
+        return list({m.item.key: m.item for m in self.placed if sum(m.spans[-1]) > start}.values())
+
+    def rows(self, start: int, stop: int, first: int) -> Iterable[FeatureRows]:
+        """Of tokens [start, stop), the first of which is `first` of a step's."""
+        for media in self.placed:
+            at = 0  # of its features
+            for begin, num in media.spans:
+                low, high = max(begin, start), min(begin + num, stop)
+                if low < high:
+                    features = self.features[media.item.key]
+                    yield FeatureRows(first + low - start, high - low, features, at + low - begin)
+                at += num
+
+    def whole(self, start: int, stop: int) -> tuple[int, int]:
+        """Where a step from `start` may end at `stop` at the latest, if no span is cut; and at the earliest."""
+        for media in self.placed:
+            for begin, num in media.spans:
+                if begin < stop < begin + num:
+                    return max(begin, start), begin + num
+        return stop, stop
+
+
+class Towers:
+    """What waiting requests lack, turn by turn. `source` None: no request has media."""
+
+    def __init__(self, source: MediaSource | None, most_tokens: int) -> None:
+        self._source, self._most = source, most_tokens
+        self.numbers = MediaNumbers(source.token_ids if source is not None else {})
+        self._wanted: dict[bytes, Prepared] = {}
+        self._num_wanted = 0  # tokens
+        self._made: dict[bytes, Features] = {}  # in the last turn that made some, however little room is kept for them
+        self._failed: dict[bytes, str] = {}  # in that turn: by key, why
+        self.num_tokens = 0  # that towers have made
+
+    def of_request(self, placed: Sequence[PlacedMedia]) -> RequestMedia:
+        assert self._source is not None, "media were sent to a model that takes none"
+        return RequestMedia(placed, self.numbers, self._source.is_whole)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._wanted)
+
+    def lacks(self, media: RequestMedia, cached: int) -> str:
+        """Why it cannot run yet, with so many tokens cached; empty: it can. A later turn computes what it lacks."""
+        assert self._source is not None
+        missing = 0
+        for item in media.beyond(cached):
+            if item.key in media.features:
+                continue
+            found = self._made.get(item.key) or self._source.find(item.key)
+            if found is not None:
+                media.features[item.key] = found
+                continue
+            missing += item.num_tokens
+            if item.key not in self._wanted and (not self._wanted or self._num_wanted + item.num_tokens <= self._most):
+                self._wanted[item.key] = item
+                self._num_wanted += item.num_tokens
+        return f"waits for {missing} tokens of its media to be computed" if missing else ""
+
+    def failure(self, media: RequestMedia) -> tuple[str, str] | None:
+        """The field of a piece that has no features, and why."""
+        if not self._failed:
+            return None
+        failed = (m.item for m in media.placed if m.item.key in self._failed)
+        return next(((item.place, self._failed[item.key]) for item in failed), None)
+
+    def compute(self) -> None:
+        """What the last turn asked for. No step runs."""
+        assert self._source is not None
+        wanted, self._wanted, self._num_wanted = list(self._wanted.values()), {}, 0
+        self._made, self._failed = {}, {}
+        for item, made in zip(wanted, self._source.compute(wanted), strict=True):
+            if isinstance(made, str):
+                self._failed[item.key] = made
+            else:
+                self._made[item.key] = made
+                self.num_tokens += item.num_tokens
