@@ -140,6 +140,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_chat(tmp_path: Path) -> None:
             time.sleep(0.02)
         terminal.press("\x03")
         terminal.until("Ctrl-D or /bye ends")
+        terminal.until(">>> ")  # between two prompts the terminal itself reads Ctrl-D
         assert terminal.end() == 0
 
 
