@@ -17,6 +17,17 @@ class MediaKind(Enum):
     AUDIO = "audio"
 
 
+class MediaToken(msgspec.Struct, frozen=True, array_like=True):
+    """What stands for one piece of a kind in a text, and the token that has features, `id` in the vocabulary."""
+
+    placeholder: str
+    text: str
+    id: int
+
+
+MediaTokens = dict[MediaKind, MediaToken]  # of the kinds that a model takes
+
+
 class ArrayAt(msgspec.Struct, frozen=True, array_like=True):
     """An array in a file, its numbers as this machine has them, row by row."""
 

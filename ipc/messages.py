@@ -23,7 +23,7 @@ import msgspec
 
 from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.errors import ErrorRecord
-from ramet.ipc.media import PlacedMedia, Prepared
+from ramet.ipc.media import MediaTokens, PlacedMedia, Prepared
 from ramet.ipc.message import Message, Uid
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import Stats
@@ -365,6 +365,7 @@ class Limits(Message, frozen=True):
     num_labels: int = 0  # numbers of a classifier or reward model; 0: the model is none
     dense_size: int = 0  # numbers of an embedding behind the folder's dense layers; 0: there are none
     generates: bool = True  # the model has a head that predicts tokens
+    media: MediaTokens = {}  # what stands for each kind of media that the model takes
 
 
 class Ready(Message, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ramet.ipc.control import MemoryTag
-from ramet.ipc.media import MediaKind, Prepared
+from ramet.ipc.media import MediaTokens, Prepared
 from ramet.ipc.messages import RouteLayout
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
@@ -202,8 +202,8 @@ class MediaSource(Protocol):
     """Makes features of media. No step is computed meanwhile."""
 
     @property
-    def token_ids(self) -> Mapping[MediaKind, int]:
-        """Of the kinds that the model takes: the token that has features."""
+    def tokens(self) -> MediaTokens:
+        """Of the kinds that the model takes: what stands for a piece."""
 
     @property
     def is_whole(self) -> bool:

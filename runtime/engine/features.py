@@ -8,14 +8,14 @@ import logging
 import mmap
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.ipc.media import MediaKind, Prepared
+from ramet.ipc.media import MediaTokens, Prepared
 from ramet.runtime.engine.batch import Features
 from ramet.runtime.errors import describe
 
@@ -56,13 +56,10 @@ class FeatureCache:
 
 
 class Media:
-    """`tower`: see runtime/models/towers/base.py. `token_ids`: of each kind, the token that has features."""
+    """`tower`: see runtime/models/towers/base.py."""
 
-    def __init__(
-        self, tower: Any, token_ids: Mapping[MediaKind, int], width: int, most_bytes: int, is_whole: bool = False
-    ) -> None:
-        """`width`: numbers of a token's features."""
-        self._tower, self.token_ids, self._width, self.is_whole = tower, token_ids, width, is_whole
+    def __init__(self, tower: Any, tokens: MediaTokens, most_bytes: int, is_whole: bool = False) -> None:
+        self._tower, self.tokens, self.is_whole = tower, tokens, is_whole
         self._cache = FeatureCache(most_bytes)
         self.num_computed = 0  # pieces that the tower has read
 
@@ -113,9 +110,9 @@ class Media:
             self.num_computed += len(group)
         out = []
         for item, values in zip(group, made, strict=True):
-            if values.shape != (item.num_tokens, self._width):
-                own = list(values.shape)
-                raise ValueError(f"{item.place} has features {own}, must have [{item.num_tokens}, {self._width}]")
+            if values.shape != (item.num_tokens, self._tower.width):
+                own, needed = list(values.shape), [item.num_tokens, self._tower.width]
+                raise ValueError(f"the features are {own}, must be {needed}")
             features = Features(values.to(device="cpu", dtype=self._tower.dtype, copy=True))
             self._cache.keep(item.key, features)
             out.append(features)

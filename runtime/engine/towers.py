@@ -32,5 +32,4 @@ def load_media(
     tower = load_tower(
         tower_of(shape.architecture), args.model_folder, overrides, dtype, device, given if seed is None else seed
     )
-    token_ids = {kind: token.id for kind, token in found.tokens.items()}
-    return Media(tower, token_ids, tower.width(shape.hidden), most_bytes, found.is_whole)
+    return Media(tower, found.tokens, most_bytes, found.is_whole)

@@ -6,12 +6,12 @@ its number, below zero: the text before it is shared with everybody, the piece w
 what follows with those who sent all of it. Numbers are given out by key, so two pieces never have the same one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ramet.ipc.media import MediaKind, PlacedMedia, Prepared
+from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
 
@@ -22,11 +22,11 @@ MOST_NUMBERS = ((1 << 31) - 1) // len(KINDS)
 class MediaNumbers:
     """A number for each different piece, which also says its kind. Keys of `most` pieces are remembered."""
 
-    def __init__(self, token_ids: Mapping[MediaKind, int], most: int = 1 << 17) -> None:
+    def __init__(self, of_kinds: MediaTokens, most: int = 1 << 17) -> None:
         self._most = most
         self._numbers: dict[bytes, int] = {}  # the one that was met longest ago first
         self._next = 1
-        self._ids = np.array([token_ids.get(kind, 0) for kind in KINDS], dtype=np.int32)
+        self._ids = np.array([of_kinds[kind].id if kind in of_kinds else 0 for kind in KINDS], dtype=np.int32)
 
     def of(self, key: bytes, kind: MediaKind) -> int:
         """Below zero."""
@@ -91,7 +91,7 @@ class Towers:
 
     def __init__(self, source: MediaSource | None, most_tokens: int) -> None:
         self._source, self._most = source, most_tokens
-        self.numbers = MediaNumbers(source.token_ids if source is not None else {})
+        self.numbers = MediaNumbers(source.tokens if source is not None else {})
         self._wanted: dict[bytes, Prepared] = {}
         self._num_wanted = 0  # tokens
         self._made: dict[bytes, Features] = {}  # in the last turn that made some, however little room is kept for them

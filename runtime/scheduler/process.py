@@ -135,6 +135,7 @@ def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
         sizes.get(PoolingTask.CLASSIFY, 0),
         sizes.get(PoolingTask.EMBED, 0),
         runner.generates,
+        {} if runner.media is None else dict(runner.media.tokens),
     )
 
 

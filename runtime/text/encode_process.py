@@ -8,14 +8,14 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Outbox, Receiver, Sender
-from ramet.ipc.media import MediaKind, PlacedMedia
+from ramet.ipc.media import PlacedMedia
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -45,9 +45,6 @@ from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.log import LOGGER
-from ramet.runtime.media.formats.base import MediaFormat, Token
-from ramet.runtime.media.formats.registry import format_of
-from ramet.runtime.media.placing import end_of_media, expand_ids, expand_text, spans_of
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import (
     check_asks_for_none,
@@ -60,6 +57,7 @@ from ramet.runtime.text.checks import (
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
+from ramet.runtime.text.placing import end_of_media, expand_ids, expand_text, spans_of
 from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
@@ -77,9 +75,7 @@ class Encoder:
         limits: Limits,
         chats: Chats | None = None,
         clock: Callable[[], float] = time.monotonic,
-        media: MediaFormat | None = None,
     ) -> None:
-        self._media = media
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
         self._clock, self._quiet_until = clock, -math.inf
         self._pid = os.getpid()
@@ -89,7 +85,7 @@ class Encoder:
         began_s = time.monotonic()
         try:
             ids, tail = self._prompt(request), b""
-            placed = spans_of(ids, request.media, self._media_tokens) if request.media else ()
+            placed = spans_of(ids, request.media, self._limits.media) if request.media else ()
             if request.contexts:
                 check_contexts(request, len(ids))
             if request.spec.token_healing:
@@ -171,7 +167,7 @@ class Encoder:
         elif request.text is not None:
             place, text = "text", request.text
             if request.media:
-                text = expand_text(text, request.media, self._media_tokens)
+                text = expand_text(text, request.media, self._limits.media)
             ids = self._encode(text, add_special_tokens=not request.is_rendered, may_exceed=cut is not None)
             if not ids:
                 raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
@@ -181,7 +177,7 @@ class Encoder:
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
             if request.media:
-                ids = expand_ids(ids, request.media, self._media_tokens, self._tokenizer)
+                ids = expand_ids(ids, request.media, self._limits.media, self._tokenizer)
         if request.spec.padding_id is not None:
             ids = without_padding(ids, request.spec.padding_id)
         if cut is not None:
@@ -190,11 +186,6 @@ class Encoder:
             raise self._longer_than_context(place, f"{len(ids)} tokens")
         check_ids(place, ids, self._limits.vocab_size)
         return ids
-
-    @property
-    def _media_tokens(self) -> Mapping[MediaKind, Token]:
-        assert self._media is not None, "media were sent to a model that takes none"
-        return self._media.tokens
 
     def _take_tail(self, ids: list[int], request: Generate, placed: tuple[PlacedMedia, ...]) -> tuple[list[int], bytes]:
         """What stays of a prompt, and the bytes that are chosen again. Raises ClientError."""
@@ -308,14 +299,14 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     ring = MessageRing(sockets.ring(paths.tokenizer(worker)), ToTokenizer, {Generate: "uids", GenerateAll: "items"})
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
     check_healing(args, tokenizer)
-    chats, media = Chats.of(args), format_of(args.model_folder)
+    chats = Chats.of(args)
     loaded = time.perf_counter()
     inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer)
     scheduler = Sender(sockets.address(paths.SCHEDULER))
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
-    encoder = Encoder(tokenizer, limits, chats, media=media)
+    encoder = Encoder(tokenizer, limits, chats)
     for message in early:
         answer(encoder, message, scheduler, server)
     ring.handle_all(inbox, lambda message: answer(encoder, message, scheduler, server))

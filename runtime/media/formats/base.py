@@ -6,11 +6,10 @@ which workers call, loads transformers' processor.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ramet.ipc.media import Grid, MediaKind
+from ramet.ipc.media import Grid, MediaKind, MediaTokens
 
 
 class Processed(NamedTuple):
@@ -38,18 +37,9 @@ class Sound(NamedTuple):
 Decoded = Any  # a picture of Pillow in RGB, Frames or Sound, by the kind
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """What stands for one piece of a kind in a text, and the token that has features, `id` in the vocabulary."""
-
-    placeholder: str
-    text: str
-    id: int
-
-
 class MediaFormat(ABC):
     folder: Path
-    tokens: Mapping[MediaKind, Token]  # of the kinds that the model takes
+    tokens: MediaTokens
     is_whole = False  # the tokens of one span see each other: no step ends inside it
 
     @abstractmethod

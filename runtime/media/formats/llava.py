@@ -6,9 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ramet.ipc.media import MediaKind
+from ramet.ipc.media import MediaKind, MediaToken
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.media.formats.base import Decoded, MediaFormat, Processed, Token
+from ramet.runtime.media.formats.base import Decoded, MediaFormat, Processed
 from ramet.runtime.text.files import read_json
 
 IMAGE_TEXT = "<image>"
@@ -21,7 +21,7 @@ class LlavaFormat(MediaFormat):
         token = self.config.get("image_token_id", self.config.get("image_token_index", 32000))
         if not isinstance(token, int) or isinstance(token, bool):
             raise ConfigError(f"{folder / 'config.json'}: image_token_id is {token!r}, must be a token id")
-        self.tokens = {MediaKind.IMAGE: Token(IMAGE_TEXT, IMAGE_TEXT, token)}
+        self.tokens = {MediaKind.IMAGE: MediaToken(IMAGE_TEXT, IMAGE_TEXT, token)}
 
     @property
     def settings(self) -> bytes:

@@ -47,9 +47,10 @@ class Tower(nn.Module):
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         """[n, N] of each piece, or [n, N * levels] where layers of the text model get more of it."""
 
-    def width(self, hidden: int) -> int:
-        """Numbers of a token's features, for a text model with so many of a hidden state."""
-        return hidden
+    @property
+    def width(self) -> int:
+        """Numbers of a token's features."""
+        return int(self.config.get_text_config().hidden_size)
 
     def moved(self, arrays: Arrays, name: str) -> Tensor:
         """To the tower's device, numbers to its dtype."""

@@ -7,15 +7,12 @@ joins with it as it did in training. Knows no queue and no array.
 import re
 from collections.abc import Mapping, Sequence
 
-from ramet.ipc.media import MediaKind, PlacedMedia, Prepared
+from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.runtime.errors import ClientError
-from ramet.runtime.media.formats.base import Token
 from ramet.runtime.text.tokenizer import Tokenizer
 
-Tokens = Mapping[MediaKind, Token]
 
-
-def expand_text(text: str, media: Sequence[Prepared], tokens: Tokens) -> str:
+def expand_text(text: str, media: Sequence[Prepared], tokens: MediaTokens) -> str:
     """With what each piece expands to in the place of its placeholder. Raises ClientError."""
     kinds = {token.placeholder: kind for kind, token in tokens.items()}
     pattern = re.compile("|".join(map(re.escape, sorted(kinds, key=len, reverse=True))))
@@ -25,7 +22,7 @@ def expand_text(text: str, media: Sequence[Prepared], tokens: Tokens) -> str:
     return pattern.sub(lambda _: _spelled(next(left), tokens), text)
 
 
-def expand_ids(ids: Sequence[int], media: Sequence[Prepared], tokens: Tokens, tokenizer: Tokenizer) -> list[int]:
+def expand_ids(ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens, tokenizer: Tokenizer) -> list[int]:
     """The same of ids, which may be expanded already. Raises ClientError."""
     features = {token.id for token in tokens.values()}
     if sum(token in features for token in ids) == sum(item.num_tokens for item in media) and not any(
@@ -50,7 +47,7 @@ def expand_ids(ids: Sequence[int], media: Sequence[Prepared], tokens: Tokens, to
     return out
 
 
-def spans_of(ids: Sequence[int], media: Sequence[Prepared], tokens: Tokens) -> tuple[PlacedMedia, ...]:
+def spans_of(ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens) -> tuple[PlacedMedia, ...]:
     """ids of an expanded prompt. Raises ClientError where they hold others of its tokens."""
     features = {token.id: kind for kind, token in tokens.items()}
     runs = _runs(ids, features)
@@ -90,12 +87,12 @@ def _runs(ids: Sequence[int], features: Mapping[int, MediaKind]) -> list[tuple[i
     return runs
 
 
-def _spelled(item: Prepared, tokens: Tokens) -> str:
+def _spelled(item: Prepared, tokens: MediaTokens) -> str:
     text = tokens[item.kind].text
     return "".join(part if isinstance(part, str) else text * part for part in item.expansion)
 
 
-def _check_order(found: Sequence[MediaKind], media: Sequence[Prepared], tokens: Tokens) -> None:
+def _check_order(found: Sequence[MediaKind], media: Sequence[Prepared], tokens: MediaTokens) -> None:
     given = [item.kind for item in media]
     for kind in dict.fromkeys((*given, *found)):
         placeholder, num, places = tokens[kind].placeholder, given.count(kind), found.count(kind)
