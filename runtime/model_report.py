@@ -47,7 +47,8 @@ def examine_model(args: Args, contexts: Sequence[int]) -> Iterator[Finding]:
         return
     shape = found.shape
     if found.name == "native":
-        yield Finding("ok", "model", f"{shape.architecture}, natively: models/{FAMILIES[shape.architecture]}.py")
+        file = f"models/{FAMILIES[shape.architecture]}.py"
+        yield Finding("ok", "model", f"{shape.composite or shape.architecture}, natively: {file}")
     else:
         yield Finding("note", "model", f"{shape.architecture}, through transformers, slower: {found.why}")
     if not shape.generates:
@@ -171,5 +172,5 @@ def _refusals(shape: ModelShape) -> Iterator[Finding]:
     if shape.experts is None:
         why = "those of transformers' modules are not kept" if shape.of_transformers else "there are none"
         yield Finding("note", "experts", f"{why}: --enable-return-routed-experts is refused")
-    if shape.architecture.endswith("ForConditionalGeneration"):
+    if shape.composite:
         yield Finding("note", "pictures", "are refused: the vision tower is not read")

@@ -31,6 +31,8 @@ from ramet.runtime.intake.specs import Constraints
 from ramet.runtime.metrics.compat import TABLES as COMPAT
 from ramet.runtime.metrics.names import Served
 from ramet.runtime.metrics.table import Metrics
+from ramet.runtime.models.composite import COMPOSITES, TEXTS
+from ramet.runtime.models.composite import HARMLESS as COMPOSITE_KEYS
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
@@ -250,12 +252,20 @@ def families_table() -> str:
         config = ConfigObject({}, architecture)
         family_of(architecture).read_shape(config)
         read[architecture] = config.understood
-    plain = {name: keys for name, keys in read.items() if "text_config" not in keys}
-    common = frozenset.intersection(*plain.values())
+    common = frozenset.intersection(*read.values())
     lines = [f"All of them understand {ticked(common)}. Beside these:", "", "| architecture | keys |", "|---|---|"]
-    lines += [f"| `{name}` | {ticked(keys - common)} |" for name, keys in plain.items()]
-    lines += [f"| `{name}` | {ticked(keys)} |" for name, keys in read.items() if name not in plain]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"| `{name}` | {ticked(keys - common)} |" for name, keys in read.items())])
+
+
+def composites_table() -> str:
+    """With the class of the text decoder, where the file names none, and how tied heads are said."""
+    lines = ["| architecture | `text_config` without a `model_type` | tied |", "|---|---|---|"]
+    for name, composite in COMPOSITES.items():
+        tied = "unless it says no" if composite.tied else "if it says so"
+        also = ", or `text_config` does" if composite.tied_as_text else ""
+        lines.append(f"| `{name}` | `{composite.text}` | {tied}{also} |")
+    others = f"`model_type` may be {ticked(TEXTS)}. Harmless to all of them: {ticked(COMPOSITE_KEYS)}."
+    return "\n".join([*lines, "", others])
 
 
 def others_table() -> str:
@@ -363,6 +373,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "logit processors": processors_table,
     "families and their tests": compared_table,
     "model families": families_table,
+    "composite models": composites_table,
     "harmless keys": harmless_keys,
     "models of transformers' modules": others_table,
     "fields of /generate": generate_table,

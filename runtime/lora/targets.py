@@ -8,7 +8,7 @@ import torch
 from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Embedding, Linear
-from ramet.runtime.models.registry import family_of
+from ramet.runtime.models.registry import family_of, weights_of
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.weight_map import Pairs, Parts, WeightMap
 from ramet.runtime.weights.names import checkpoint_parts
@@ -57,7 +57,7 @@ def targets_of(shape: ModelShape) -> Targets:
     family = family_of(shape.architecture)
     with torch.device("meta"):
         model = family.decoder(shape, torch.float32, reference)
-    weights = family.weights(shape)
+    weights = weights_of(shape)
     found = {
         f"{name}.weight": module.weight.shape
         for name, module in model.named_modules()

@@ -1,8 +1,5 @@
 """Gemma 3's text decoder (Gemma Team 2025): Gemma 2's block with norms on queries and keys, a rope of its own for the
 layers with a window (five of six), and no cap on scores.
-
-The larger ones are published beside a vision tower (Gemma3ForConditionalGeneration): the decoder is then in text_config
-and behind a prefix of the weights, and the tower is left out.
 """
 
 from dataclasses import replace
@@ -11,23 +8,13 @@ from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models import gemma2
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import FULL, SLIDING, Sizes, check_window, read_dtype, read_layer_types
+from ramet.runtime.models.decoder_config import FULL, SLIDING, Sizes, check_window, read_layer_types
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import rope_of
 from ramet.runtime.models.sandwich import SandwichDecoder
 from ramet.runtime.models.shape import LayerShape, ModelShape
-from ramet.runtime.models.weight_map import WeightMap
 
 DEFAULTS = replace(gemma2.DEFAULTS, vocab_size=262208, max_position_embeddings=131072, rope_extends=False)
-COMPOSITE = "Gemma3ForConditionalGeneration"
-IMAGES = (  # keys of a composite config that are about images
-    "vision_config", "mm_tokens_per_image", "image_token_index", "image_token_id", "boi_token_index", "boi_token_id",
-    "eoi_token_index", "eoi_token_id",
-)  # fmt: skip
-RENAMED = (
-    ("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."), ("model.language_model.", "model."),
-)  # fmt: skip
-TOWER = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
@@ -60,19 +47,7 @@ def read_ropes(config: ConfigObject, sizes: Sizes) -> dict[str, RopeShape]:
 
 
 def read_shape(config: ConfigObject) -> ModelShape:
-    if config.architecture != COMPOSITE:
-        return gemma2.read_gemma(config, DEFAULTS, read_layers, usual_cap=None)
-    inner = config.object("text_config")
-    shape = gemma2.read_gemma(inner, DEFAULTS, read_layers, usual_cap=None)
-    return replace(
-        shape,
-        tied_head=config.flag("tie_word_embeddings", True),
-        dtype=read_dtype(inner, read_dtype(config, "float32")),
-    )
+    return gemma2.read_gemma(config, DEFAULTS, read_layers, usual_cap=None)
 
 
-def weights(shape: ModelShape) -> WeightMap:
-    return replace(gemma2.weights(shape), renamed=RENAMED, ignored=TOWER)
-
-
-FAMILY = Family(read_shape, SandwichDecoder, weights, ("hidden_act", *IMAGES))
+FAMILY = Family(read_shape, SandwichDecoder, gemma2.weights, ("hidden_act",))

@@ -2,8 +2,7 @@
 
 Layers without a window have heads of their own size and number, of which a part turns, and may take keys as values.
 The last layers may read keys and values of earlier ones. Smaller models have embeddings for each layer, larger ones
-experts beside the MLP. All but bare text models are published beside towers (Gemma4ForConditionalGeneration): the
-decoder is then in text_config and behind a prefix of the weights, and the towers are left out.
+experts beside the MLP.
 """
 
 from dataclasses import replace
@@ -14,7 +13,7 @@ from ramet.runtime.cache.pool import KVShape
 from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models import gemma2
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import FULL, SLIDING, Sizes, read_decoder, read_dtype, read_layer_types
+from ramet.runtime.models.decoder_config import FULL, SLIDING, Sizes, read_decoder, read_layer_types
 from ramet.runtime.models.experts_config import TRAINING
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.gemma4_layers import Gemma4Decoder
@@ -25,20 +24,13 @@ from ramet.runtime.models.weight_map import TOP, Rows, Sources, Stack, WeightMap
 DEFAULTS = replace(
     gemma2.DEFAULTS, vocab_size=262144, num_hidden_layers=30, max_position_embeddings=131072, rope_extends=False
 )
-COMPOSITE = "Gemma4ForConditionalGeneration"
 ROPES = {
     SLIDING: {"rope_type": "default", "rope_theta": 1e4},
     FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
 }
 KINDS = ("default", "linear", "proportional")
-BESIDE = (  # keys of a composite config that are about other things than text
-    "vision_config", "audio_config", "boi_token_id", "eoi_token_id", "image_token_id", "video_token_id", "boa_token_id",
-    "eoa_token_id", "eoa_token_index", "audio_token_id", "vision_soft_tokens_per_image",
-)  # fmt: skip
 BLOCK = ("num_experts", "top_k_experts", "moe_intermediate_size")  # keys of experts
 IMAGES_ALONE = "vision"  # tokens of images see each other, those of text what is before them
-RENAMED = (("model.language_model.", "model."),)
-TOWERS = ("model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.")
 PROJECTIONS = ("k_proj", "v_proj", "k_norm", "v_norm")  # that layers without keys of their own may have in a file
 
 
@@ -121,7 +113,7 @@ def read_experts(config: ConfigObject) -> ExpertsShape | None:
     return ExpertsShape(num, config.count("moe_intermediate_size"), rule, beside=True)
 
 
-def read_text(config: ConfigObject) -> ModelShape:
+def read_shape(config: ConfigObject) -> ModelShape:
     shape = read_decoder(config, DEFAULTS, read_layers)
     bias, size = config.flag("attention_bias", False), config.count("hidden_size_per_layer_input", 256, least=0)
     vocabulary = config.count("vocab_size_per_layer_input", 262144)
@@ -135,18 +127,6 @@ def read_text(config: ConfigObject) -> ModelShape:
         embed_scale=shape.hidden**0.5,
         logit_softcap=config.optional_positive("final_logit_softcapping", None),
         layer_embeds=LayerEmbeds(vocabulary, size) if size else None,
-    )
-
-
-def read_shape(config: ConfigObject) -> ModelShape:
-    if config.architecture != COMPOSITE:
-        return read_text(config)
-    inner = config.object("text_config")
-    shape = read_text(inner)
-    return replace(
-        shape,
-        tied_head=config.flag("tie_word_embeddings", True),
-        dtype=read_dtype(inner, read_dtype(config, "float32")),
     )
 
 
@@ -183,7 +163,7 @@ def layer_weights(shape: ModelShape, number: int) -> dict[str, Sources]:
 def weights(shape: ModelShape) -> WeightMap:
     special: dict[int, dict[str, Sources]] = {}
     aliases: dict[str, tuple[str, ...]] = {}
-    ignored = list(TOWERS)
+    ignored: list[str] = []
     for number, layer in enumerate(shape.layers):
         at = f"model.layers.{number}"
         special[number] = layer_weights(shape, number)
@@ -204,7 +184,7 @@ def weights(shape: ModelShape) -> WeightMap:
         "experts.gate_up_proj": Stack(("experts.*.gate.weight", "experts.*.up.weight")),
         "experts.down_proj": Stack(("experts.*.down.weight",)),
     }
-    return WeightMap({}, top, special, RENAMED, tuple(ignored), stacks, aliases)
+    return WeightMap({}, top, special, (), tuple(ignored), stacks, aliases)
 
 
-FAMILY = Family(read_shape, Gemma4Decoder, weights, (*TRAINING, *BESIDE, "hidden_act"))
+FAMILY = Family(read_shape, Gemma4Decoder, weights, (*TRAINING, "hidden_act"))

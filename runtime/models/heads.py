@@ -79,6 +79,10 @@ def is_bare(folder: Path) -> bool:
     return bool(names) and not any(name.startswith(("model.", "lm_head.", "language_model.")) for name in names)
 
 
+def has_head(folder: Path) -> bool:
+    return any(name.endswith("lm_head.weight") for name in _names(folder))
+
+
 def _names(folder: Path) -> Collection[str]:
     """Of its tensors; none where there is no file that can be read, which is an error of loading it."""
     try:

@@ -1,15 +1,13 @@
 """The text decoder of Qwen3.5 and those after it (Qwen Team 2026): Qwen3-Next's layers, dense, with other projections.
 
-They are published beside a vision tower (Qwen3_5ForConditionalGeneration): the decoder is then in text_config and
-behind a prefix of the weights, and the tower is left out. Positions of text are the same in every section of a rope's.
+Positions of text are the same in every section of a rope's. Checkpoints of the text alone have the prefixes of
+composites, too.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ramet.runtime.models import qwen3_next
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import read_dtype
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.qwen3_next import delta_of, hybrid_layer, read_hybrid
 from ramet.runtime.models.shape import ModelShape
@@ -23,31 +21,15 @@ DEFAULTS = replace(
     num_hidden_layers=32,
     num_key_value_heads=4,
 )
-COMPOSITE = "ForConditionalGeneration"
 HARMLESS = (
     *qwen3_next.HARMLESS, "mrope_section", "mrope_interleaved", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
-    # of images and videos
-    "vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id",
 )  # fmt: skip
 RENAMED = (("model.language_model.", "model."),)
 TOWER = ("model.visual.",)
 
 
-def read_composite(config: ConfigObject, read: Callable[[ConfigObject], ModelShape]) -> ModelShape:
-    """The text decoder, which `read` reads, of a config that may hold a tower's as well."""
-    if not config.architecture.endswith(COMPOSITE):
-        return read(config)
-    inner = config.object("text_config")
-    shape = read(inner)
-    return replace(
-        shape,
-        tied_head=config.flag("tie_word_embeddings", shape.tied_head),
-        dtype=read_dtype(inner, read_dtype(config, "float32")),
-    )
-
-
 def read_shape(config: ConfigObject) -> ModelShape:
-    return read_composite(config, lambda inner: read_hybrid(inner, DEFAULTS, lambda _: None))
+    return read_hybrid(config, DEFAULTS, lambda _: None)
 
 
 def weights(shape: ModelShape) -> WeightMap:

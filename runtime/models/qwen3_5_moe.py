@@ -11,13 +11,9 @@ from ramet.runtime.models.shape import ModelShape
 DEFAULTS = replace(qwen3_5.DEFAULTS, hidden_size=2048, num_hidden_layers=40, num_key_value_heads=2)
 
 
-def read_text(config: ConfigObject) -> ModelShape:
+def read_shape(config: ConfigObject) -> ModelShape:
     of = read_shared_experts(config, num=256, per_token=8, normalise=True)
     return read_hybrid(config, DEFAULTS, lambda _: of)
-
-
-def read_shape(config: ConfigObject) -> ModelShape:
-    return qwen3_5.read_composite(config, read_text)
 
 
 FAMILY = Family(read_shape, weights=qwen3_5.weights, harmless=qwen3_5.HARMLESS)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.models.composite import COMPOSITES, HARMLESS, beside_towers, text_of
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.heads import head_of, headed_weights, is_bare, with_head, without_head
+from ramet.runtime.models.heads import has_head, head_of, headed_weights, is_bare, with_head, without_head
 from ramet.runtime.models.quantization_config import read_quantization
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.weight_map import WeightMap
@@ -21,9 +22,7 @@ FAMILIES = {  # architecture as Hugging Face names it -> the module of this fold
     "DeepseekV3ForCausalLM": "deepseek_v3",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "gemma3",
     "Gemma4ForCausalLM": "gemma4",
-    "Gemma4ForConditionalGeneration": "gemma4",
     "Glm4ForCausalLM": "glm4",
     "Glm4MoeForCausalLM": "glm4_moe",
     "GlmForCausalLM": "glm",
@@ -38,16 +37,15 @@ FAMILIES = {  # architecture as Hugging Face names it -> the module of this fold
     "Qwen3MoeForCausalLM": "qwen3_moe",
     "Qwen3NextForCausalLM": "qwen3_next",
     "Qwen3_5ForCausalLM": "qwen3_5",
-    "Qwen3_5ForConditionalGeneration": "qwen3_5",
     "Qwen3_5MoeForCausalLM": "qwen3_5_moe",
-    "Qwen3_5MoeForConditionalGeneration": "qwen3_5_moe",
 }
+SUPPORTED = (*FAMILIES, *COMPOSITES)
 
 
 def family_of(architecture: str) -> Family:
     if architecture not in FAMILIES:
         raise ConfigError(
-            f"config.json: architecture {architecture} is not supported; supported: {', '.join(FAMILIES)}"
+            f"config.json: architecture {architecture} is not supported; supported: {', '.join(SUPPORTED)}"
         )
     family: Family = import_module(f"ramet.runtime.models.{FAMILIES[architecture]}").FAMILY
     return family
@@ -55,7 +53,8 @@ def family_of(architecture: str) -> Family:
 
 def weights_of(shape: ModelShape) -> WeightMap:
     """Which tensors of its checkpoint make up the model's parameters."""
-    return headed_weights(family_of(shape.architecture).weights(shape), shape)
+    weights = family_of(shape.architecture).weights(shape)
+    return headed_weights(COMPOSITES[shape.composite].around(weights) if shape.composite else weights, shape)
 
 
 def read_shape(folder: Path, overrides: str = "") -> ModelShape:
@@ -65,7 +64,11 @@ def read_shape(folder: Path, overrides: str = "") -> ModelShape:
 
 def as_named(shape: ModelShape, folder: Path) -> ModelShape:
     """With the head that the names of the checkpoint's tensors leave it."""
-    return without_head(shape) if shape.generates and not shape.tied_head and is_bare(folder) else shape
+    if not shape.generates:
+        return shape
+    if shape.composite and shape.tied_head and has_head(folder):  # some say that it is tied though it is another
+        return replace(shape, tied_head=False)
+    return without_head(shape) if not shape.tied_head and is_bare(folder) else shape
 
 
 def read_config(folder: Path, overrides: str = "") -> dict[str, Any]:
@@ -119,11 +122,22 @@ def architecture_of(values: dict[str, Any], place: str) -> str:
 
 
 def parse_shape(values: dict[str, Any], place: str = "config.json") -> ModelShape:
-    architecture, head = head_of(architecture_of(values, place), FAMILIES)
-    family = family_of(architecture)
+    architecture, head = head_of(architecture_of(values, place), SUPPORTED)
     config = ConfigObject(values, architecture, place)
-    shape = replace(family.read_shape(config), quantization=read_quantization(config))
+    shape, harmless = _read_decoder(config)
+    shape = replace(shape, quantization=read_quantization(config))
     config.flag("is_causal", True)
     shape = with_head(shape, head, config)
-    config.refuse_unread(family.harmless)
+    config.refuse_unread(harmless)
     return shape
+
+
+def _read_decoder(config: ConfigObject) -> tuple[ModelShape, tuple[str, ...]]:
+    """With the keys that change nothing."""
+    if config.architecture not in COMPOSITES:
+        family = family_of(config.architecture)
+        return family.read_shape(config), (*family.harmless,)
+    text, inner = text_of(config)
+    family = family_of(text)
+    shape = replace(family.read_shape(inner), architecture=text)
+    return beside_towers(shape, config, inner), (*family.harmless, *HARMLESS)

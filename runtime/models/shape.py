@@ -100,6 +100,7 @@ class ModelShape:
     logit_softcap: float | None = None  # logits x become softcap * tanh(x / softcap)
     latent: LatentSizes | None = None  # None: attention with keys and values of heads
     quantization: CheckpointQuantization | None = None
+    composite: str = ""  # the class that it is published in beside towers; empty: it is on its own
     of_transformers: str = ""  # config.json, of a model whose modules are transformers'; empty: they are our own
     layer_embeds: LayerEmbeds | None = None
     generates: bool = True  # it has a head for tokens; without one `tied_head` is True, and its logits mean nothing

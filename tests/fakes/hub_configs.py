@@ -27,6 +27,11 @@ QWEN3_5_MOE: dict[str, Any] = {
     "shared_expert_intermediate_size": 512,
 }  # fmt: skip
 
+CLIP = {
+    "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096, "model_type": "clip_vision_model",
+    "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768, "vocab_size": 32000,
+}  # fmt: skip
+
 HUB: dict[str, dict[str, Any]] = {
     "Llama-2-7b": {
         "_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"], "bos_token_id": 1,
@@ -330,6 +335,107 @@ HUB: dict[str, dict[str, Any]] = {
             "vocab_size_per_layer_input": 262144,
         },
         "tie_word_embeddings": True, "vision_config": {"hidden_size": 768, "model_type": "gemma4_vision"},
+    },
+    "llava-1.5-7b": {
+        "architectures": ["LlavaForConditionalGeneration"], "ignore_index": -100, "image_token_index": 32000,
+        "model_type": "llava", "pad_token_id": 32001, "projector_hidden_act": "gelu", "tie_word_embeddings": False,
+        "text_config": {
+            "_name_or_path": "lmsys/vicuna-7b-v1.5", "architectures": ["LlamaForCausalLM"],
+            "max_position_embeddings": 4096, "model_type": "llama", "rms_norm_eps": 1e-05, "torch_dtype": "float16",
+            "vocab_size": 32064,
+        },
+        "torch_dtype": "float16", "transformers_version": "4.36.0.dev0", "vision_feature_layer": -2,
+        "vision_config": CLIP, "vision_feature_select_strategy": "default", "vocab_size": 32064,
+    },
+    "llava-v1.6-mistral-7b": {
+        "architectures": ["LlavaNextForConditionalGeneration"], "ignore_index": -100,
+        "image_grid_pinpoints": [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]],
+        "image_token_index": 32000, "model_type": "llava_next", "projector_hidden_act": "gelu",
+        "text_config": {
+            "_name_or_path": "mistralai/Mistral-7B-Instruct-v0.2", "architectures": ["MistralForCausalLM"],
+            "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
+            "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": None,
+            "torch_dtype": "bfloat16", "vocab_size": 32064,
+        },
+        "torch_dtype": "float16", "transformers_version": "4.39.0.dev0", "use_image_newline_parameter": True,
+        "vision_config": CLIP, "vision_feature_layer": -2, "vision_feature_select_strategy": "default",
+        "vocab_size": 32064,
+    },
+    "llava-onevision-qwen2-0.5b": {
+        "architectures": ["LlavaOnevisionForConditionalGeneration"], "ignore_index": -100,
+        "image_grid_pinpoints": [[384, 384], [384, 768], [768, 384], [768, 768]], "image_token_index": 151646,
+        "model_type": "llava_onevision", "projector_hidden_act": "gelu", "tie_word_embeddings": False,
+        "text_config": {
+            "_name_or_path": "Qwen/Qwen2-0.5B-Instruct", "architectures": ["Qwen2ForCausalLM"],
+            "bos_token_id": 151643, "eos_token_id": 151645, "hidden_size": 896, "intermediate_size": 4864,
+            "max_window_layers": 24, "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
+            "num_key_value_heads": 2, "rope_theta": 1000000.0, "tie_word_embeddings": True,
+            "torch_dtype": "bfloat16", "vocab_size": 152000,
+        },
+        "torch_dtype": "float16", "transformers_version": "4.45.0.dev0", "use_image_newline_parameter": True,
+        "video_token_index": 151647, "vision_aspect_ratio": "anyres_max_9", "vision_feature_layer": -1,
+        "vision_config": {"hidden_size": 1152, "model_type": "siglip_vision_model", "vision_use_head": False},
+        "vision_feature_select_strategy": "full",
+    },
+    "Idefics3-8B-Llama3": {
+        "architectures": ["Idefics3ForConditionalGeneration"], "image_token_id": 128257, "model_type": "idefics3",
+        "scale_factor": 2, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "use_cache": True,
+        "text_config": {
+            "_name_or_path": "meta-llama/Meta-Llama-3.1-8B-Instruct", "architectures": ["VLlama3ForCausalLM"],
+            "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "hidden_size": 4096,
+            "intermediate_size": 14336, "max_position_embeddings": 131072, "mlp_bias": False, "model_type": "llama",
+            "neftune_noise_alpha": 0.0, "num_key_value_heads": 8, "pad_token_id": 128002, "pixel_shuffle_factor": 2,
+            "qk_layer_norms": False, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "torch_dtype": "bfloat16",
+            "perceiver_config": {"_attn_implementation_autoset": False, "model_type": "vllama3"},
+            "rope_scaling": {
+                "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                "original_max_position_embeddings": 8192, "rope_type": "llama3",
+            },
+            "use_cache": True, "use_resampler": False, "vocab_size": 128259,
+        },
+        "vision_config": {"hidden_size": 1152, "image_size": 364, "model_type": "idefics3", "patch_size": 14},
+    },
+    "SmolVLM2-500M-Video": {
+        "architectures": ["SmolVLMForConditionalGeneration"], "image_token_id": 49190, "model_type": "smolvlm",
+        "pad_token_id": 128002, "scale_factor": 4, "tie_word_embeddings": False, "torch_dtype": "float32",
+        "text_config": {
+            "_flash_attn_2_enabled": True, "_name_or_path": "None", "architectures": ["VLlama3ForCausalLM"],
+            "head_dim": 64, "hidden_size": 960, "intermediate_size": 2560, "is_llama_config": True,
+            "max_position_embeddings": 8192, "model_type": "llama", "neftune_noise_alpha": 0.0,
+            "num_attention_heads": 15, "num_hidden_layers": 32, "num_key_value_heads": 5, "pad_token_id": 2,
+            "perceiver_config": {"attention_dropout": 0.0, "hidden_act": "silu", "model_type": "vllama3"},
+            "pixel_shuffle_factor": 4, "qk_layer_norms": False, "rms_norm_eps": 1e-05, "rope_interleaved": False,
+            "rope_theta": 100000, "torch_dtype": "bfloat16", "transformers.js_config": {"kv_cache_dtype": "float16"},
+            "use_resampler": False, "vocab_size": 49280,
+        },
+        "transformers.js_config": {"kv_cache_dtype": "float16"}, "use_cache": False,
+        "use_reentrant_checkpointing": False, "vocab_size": 49280,
+        "vision_config": {"hidden_size": 768, "image_size": 512, "model_type": "smolvlm_vision", "patch_size": 16},
+    },
+    "InternVL3-1B": {
+        "architectures": ["InternVLForConditionalGeneration"], "downsample_ratio": 0.5, "image_seq_length": 256,
+        "image_token_id": 151667, "model_type": "internvl", "projector_hidden_act": "gelu",
+        "text_config": {
+            "_attn_implementation_autoset": True, "architectures": ["Qwen2ForCausalLM"], "bos_token_id": 151643,
+            "eos_token_id": 151645, "hidden_size": 896, "initializer_range": 0.02, "intermediate_size": 4864,
+            "max_window_layers": 21, "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
+            "num_key_value_heads": 2, "rope_scaling": {"factor": 2.0, "rope_type": "dynamic", "type": "dynamic"},
+            "rope_theta": 1000000.0, "torch_dtype": "bfloat16", "use_bfloat16": True, "vocab_size": 151674,
+        },
+        "torch_dtype": "bfloat16", "transformers_version": "4.52.0.dev0", "vision_feature_layer": -1,
+        "vision_config": {"hidden_size": 1024, "image_size": [448, 448], "model_type": "internvl_vision"},
+        "vision_feature_select_strategy": "default",
+    },
+    "Qwen2-Audio-7B": {
+        "architectures": ["Qwen2AudioForConditionalGeneration"], "audio_token_index": 151646, "ignore_index": -100,
+        "audio_config": {"d_model": 1280, "encoder_layers": 32, "model_type": "qwen2_audio_encoder"},
+        "model_type": "qwen2_audio", "torch_dtype": "bfloat16", "transformers_version": "4.44.0.dev0",
+        "text_config": {
+            "bos_token_id": 151643, "eos_token_id": 151645, "intermediate_size": 11008,
+            "max_position_embeddings": 8192, "model_type": "qwen2", "rms_norm_eps": 1e-05, "rope_theta": 10000,
+            "sliding_window": 32768, "torch_dtype": "bfloat16", "use_mrope": False, "vocab_size": 156032,
+        },
+        "vocab_size": 156032,
     },
     "gemma-4-text": {
         "architectures": ["Gemma4ForCausalLM"], "dtype": "bfloat16", "model_type": "gemma4_text",

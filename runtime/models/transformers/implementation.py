@@ -13,7 +13,7 @@ import torch
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.causal import CausalModel
-from ramet.runtime.models.registry import FAMILIES, architecture_of, as_named, family_of, parse_shape, read_config
+from ramet.runtime.models.registry import SUPPORTED, architecture_of, as_named, family_of, parse_shape, read_config
 from ramet.runtime.models.shape import ModelShape
 
 log = logging.getLogger("ramet")
@@ -45,7 +45,7 @@ def implementation_of(values: dict[str, Any], place: str = "config.json", asked:
             refusals.append(str(error))
         else:
             why = refusals[0] if refusals else "--model-impl is transformers"
-            if shape.architecture not in FAMILIES:
+            if shape.architecture not in SUPPORTED:
                 why = "it has no family of our own"
             return Implementation("transformers", why, shape)
     return Implementation("refused", "; through transformers: ".join(refusals), None)
@@ -58,7 +58,7 @@ def read_model(folder: Path, overrides: str, asked: Asked) -> ModelShape:
     if found.shape is None:
         raise ConfigError(found.why)
     if found.name == "transformers":
-        level = logging.WARNING if asked == "auto" and found.shape.architecture in FAMILIES else logging.INFO
+        level = logging.WARNING if asked == "auto" and found.shape.architecture in SUPPORTED else logging.INFO
         log.log(level, "%s is served through transformers: %s", found.shape.architecture, found.why)
         return found.shape
     return as_named(found.shape, folder)

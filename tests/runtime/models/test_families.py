@@ -14,8 +14,9 @@ from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVShape, bytes_per_token
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.rope import inverse_frequencies
+from ramet.runtime.models.composite import TEXTS
 from ramet.runtime.models.experts_config import COUNTS
-from ramet.runtime.models.registry import FAMILIES, parse_shape
+from ramet.runtime.models.registry import FAMILIES, SUPPORTED, parse_shape
 from ramet.runtime.models.shape import LayerEmbeds, ModelShape
 
 TYPES = {  # architecture -> model_type
@@ -43,6 +44,13 @@ TYPES = {  # architecture -> model_type
 COMPOSITES = {
     "Gemma3ForConditionalGeneration": "gemma3",
     "Gemma4ForConditionalGeneration": "gemma4",
+    "Idefics3ForConditionalGeneration": "idefics3",
+    "InternVLForConditionalGeneration": "internvl",
+    "LlavaForConditionalGeneration": "llava",
+    "LlavaNextForConditionalGeneration": "llava_next",
+    "LlavaOnevisionForConditionalGeneration": "llava_onevision",
+    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
+    "SmolVLMForConditionalGeneration": "smolvlm",
     "Qwen3_5ForConditionalGeneration": "qwen3_5",
     "Qwen3_5MoeForConditionalGeneration": "qwen3_5_moe",
 }
@@ -67,8 +75,9 @@ def theirs_of(config: Config) -> Any:
     from transformers import AutoConfig
 
     values = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
-    theirs = AutoConfig.for_model({**TYPES, **COMPOSITES}[config["architectures"][0]], **values)
-    theirs = getattr(theirs, "text_config", theirs)
+    whole = AutoConfig.for_model({**TYPES, **COMPOSITES}[config["architectures"][0]], **values)
+    theirs = getattr(whole, "text_config", whole)
+    theirs.tie_word_embeddings = getattr(whole, "tie_word_embeddings", False)  # a Qwen2-Audio has no such key
     theirs.allow_global_per_layer_attribute_access = True  # what a Gemma 4 says of its layers with windows
     return theirs
 
@@ -210,7 +219,7 @@ def test_published_files_are_understood(name: str) -> None:
 
 
 def test_published_files_cover_every_architecture() -> None:
-    assert {config["architectures"][0] for config in HUB.values()} == set(FAMILIES)
+    assert {config["architectures"][0] for config in HUB.values()} == set(SUPPORTED)
 
 
 @pytest.mark.parametrize("architecture", TYPES)
@@ -225,9 +234,10 @@ def test_what_the_published_files_say() -> None:
     shapes = {name: parse_shape(config) for name, config in HUB.items()}
     assert shapes["vicuna-7b-v1.5-16k"].context_length == 16384
     assert shapes["gemma-3-4b"].context_length == 131072  # stretched already
-    assert {name: shape.qkv_bias for name, shape in shapes.items()} == {
-        name: name in ("Qwen2.5-7B", "Qwen1.5-MoE-A2.7B", "glm-4-9b-hf", "GLM-4.5-Air", "gpt-oss-20b") for name in HUB
-    }
+    assert {name for name, shape in shapes.items() if shape.qkv_bias} == {
+        "Qwen2.5-7B", "Qwen1.5-MoE-A2.7B", "glm-4-9b-hf", "GLM-4.5-Air", "gpt-oss-20b", "llava-onevision-qwen2-0.5b",
+        "InternVL3-1B", "Qwen2-Audio-7B",
+    }  # fmt: skip
     assert [name for name, shape in shapes.items() if shape.o_bias or shape.mlp_bias] == ["gpt-oss-20b"]
     assert shapes["gpt-oss-20b"].context_length == 131072
     assert {layer.attention.sinks for layer in shapes["gpt-oss-20b"].layers} == {True}
@@ -475,6 +485,18 @@ def test_what_is_inside_a_text_config_is_refused_too() -> None:
     config = {**HUB["gemma-3-4b"], "text_config": {**HUB["gemma-3-4b"]["text_config"], "chunk_attention": 5}}
     with pytest.raises(ConfigError, match=r"text_config\.chunk_attention is 5"):
         parse_shape(config)
+
+
+@pytest.mark.parametrize("composite", COMPOSITES)
+def test_the_decoder_of_a_composite_is_of_the_family_that_it_names(composite: str) -> None:
+    assert set(TEXTS.values()) == set(FAMILIES)
+    for model_type, architecture in TEXTS.items():
+        own = parse_shape({**least(architecture), "tie_word_embeddings": False})
+        text = {**least(architecture), "model_type": model_type, "tie_word_embeddings": False}
+        inside = parse_shape({"architectures": [composite], "text_config": text, "tie_word_embeddings": False})
+        assert inside == replace(own, composite=composite)
+    with pytest.raises(ConfigError, match=r"text_config\.model_type is 'bert', must be one of"):
+        parse_shape({"architectures": [composite], "text_config": {"model_type": "bert"}})
 
 
 STRANGE: list[Any] = [

@@ -194,6 +194,17 @@ def test_a_family_says_what_its_tensors_are_called(tmp_path: Path) -> None:
     assert torch.equal(one.get_parameter("layers.0.mlp_out_norm.weight"), whole[name])
 
 
+def test_a_head_in_the_file_of_a_composite_is_used(tmp_path: Path) -> None:
+    """An InternVL's class ties where its file says nothing, also where it has a head that is another."""
+    folder = make_composite(tmp_path)
+    assert read_shape(folder).tied_head
+    head = load_file(folder / "model.safetensors")["language_model.model.embed_tokens.weight"] * 2
+    rewrite(folder, {"language_model.lm_head.weight": head})
+    model = build(folder)
+    load_weights(model, folder)
+    assert torch.equal(model.get_parameter("head.weight"), head)
+
+
 @pytest.mark.parametrize("family", ["qwen2", "gemma2"])
 def test_shards_of_a_family_with_a_tied_head(tmp_path: Path, family: str) -> None:
     folder = make_family(tmp_path, family)
