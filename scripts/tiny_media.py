@@ -59,6 +59,76 @@ def make_llava(folder: str | Path, seed: int = 0) -> Path:
     return folder
 
 
+QWEN_TOKENS = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
+QWEN_PLACEHOLDERS = {kind: f"<|vision_start|><|{kind}_pad|><|vision_end|>" for kind in ("image", "video")}
+QWEN_IDS = {
+    f"{name}_token_id": FIRST_TOKEN + i for i, name in enumerate(("vision_start", "vision_end", "image", "video"))
+}
+
+
+def make_qwen2_vl(folder: str | Path, seed: int = 0) -> Path:
+    """A token for each 16 x 16 pixels of a picture, and of two frames of a film."""
+    from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration
+
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+    vision = dict(depth=2, embed_dim=32, hidden_size=64, num_heads=2, patch_size=PATCH)
+    config = Qwen2VLConfig(text_config=text_sizes(rope_parameters=rope), vision_config=vision, **QWEN_IDS)
+    model = Qwen2VLForConditionalGeneration(config)
+    return _write_qwen(write_checkpoint(Path(folder), model, seed, rewrite=published_qwen2_vl), seed, "Qwen2VL")
+
+
+def published_qwen2_vl(config: dict[str, Any]) -> None:
+    """As on the hub: what is said of the text model is on top. WRITES config."""
+    text = config.pop("text_config")
+    for name in ("model_type", "layer_types"):
+        del text[name]
+    rope = text.pop("rope_parameters")
+    text["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    text["rope_theta"] = rope["rope_theta"]
+    config |= {**text, "torch_dtype": config.pop("dtype")}
+
+
+def make_qwen2_5_vl(folder: str | Path, seed: int = 0) -> Path:
+    """The same, with windows of 2 x 2 tokens in the tower's first layer."""
+    from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+    vision = dict(
+        depth=2, hidden_size=32, out_hidden_size=64, intermediate_size=48, num_heads=2, patch_size=PATCH,
+        window_size=4 * PATCH, fullatt_block_indexes=[1], tokens_per_second=2,
+    )  # fmt: skip
+    config = Qwen2_5_VLConfig(text_config=text_sizes(rope_parameters=rope), vision_config=vision, **QWEN_IDS)
+    model = Qwen2_5_VLForConditionalGeneration(config)
+    return _write_qwen(write_checkpoint(Path(folder), model, seed), seed, "Qwen2VL")
+
+
+def make_qwen3_vl(folder: str | Path, seed: int = 0) -> Path:
+    """The same without windows, with more features for two of the three layers."""
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [6, 5, 5], "mrope_interleaved": True}
+    vision = dict(
+        depth=3, hidden_size=32, out_hidden_size=64, intermediate_size=48, num_heads=2, patch_size=PATCH,
+        num_position_embeddings=16, deepstack_visual_indexes=[0, 2],
+    )  # fmt: skip
+    text = text_sizes(rope_parameters=rope, head_dim=32, num_hidden_layers=3)
+    config = Qwen3VLConfig(text_config=text, vision_config=vision, **QWEN_IDS)
+    model = Qwen3VLForConditionalGeneration(config)
+    return _write_qwen(write_checkpoint(Path(folder), model, seed), seed, "Qwen3VL")
+
+
+def _write_qwen(folder: Path, seed: int, video: str) -> Path:
+    from transformers import Qwen2VLImageProcessorPil
+
+    write_media_tokenizer(folder, QWEN_TOKENS, QWEN_PLACEHOLDERS, seed)
+    size = {"shortest_edge": 512, "longest_edge": 8192}  # pixels
+    write_processor(folder, Qwen2VLImageProcessorPil(patch_size=PATCH, size=size))
+    films = dict(size={"shortest_edge": 512, "longest_edge": 4096}, patch_size=PATCH, temporal_patch_size=2)
+    settings = {**films, "merge_size": 2, "fps": 2, "video_processor_type": f"{video}VideoProcessor"}
+    write_json(folder / "video_preprocessor_config.json", settings)
+    return folder
+
+
 def write_media_tokenizer(folder: Path, tokens: Sequence[str], placeholders: dict[str, str], seed: int) -> None:
     """`tokens` get the ids from FIRST_TOKEN on; `placeholders`: what the template writes for a part, by its type."""
     assert len(tokens) <= MEDIA_TOKENS, f"{len(tokens)} tokens of media do not fit"
@@ -84,7 +154,12 @@ def write_processor(folder: Path, processor: Any) -> None:
     write_json(file, settings)
 
 
-FAMILIES: dict[str, Callable[..., Path]] = {"llava": make_llava}
+FAMILIES: dict[str, Callable[..., Path]] = {
+    "llava": make_llava,
+    "qwen2-vl": make_qwen2_vl,
+    "qwen2.5-vl": make_qwen2_5_vl,
+    "qwen3-vl": make_qwen3_vl,
+}
 
 
 def main() -> None:

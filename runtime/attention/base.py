@@ -37,9 +37,12 @@ class ForwardInputs:
     num_new: Ints  # [R] host, >= 1
     seq_lens: Ints  # [R] host, new tokens included
     num_decode: int  # rows [0, num_decode) have one new token
-    embeds: tuple[tuple[int, Tensor], ...] = ()  # (first of the T, [n, N]): embeddings in the place of ids
+    embeds: tuple[tuple[int, Tensor], ...] = ()  # (first of the T, [n, N or N * levels]): in the place of ids
     shifts: Ints | None = None  # [R] host; above 0: the row has parallel contexts; None: no row has
     shifted: Tensor | None = None  # [T] int64, the positions to the model: less the shift of each row; None: the same
+    # [3, T] int64: where each token is in time, height and width to the model, where some token is a picture's; then
+    # `shifted` is the token's index into the T; None: all three are its position
+    turns: Tensor | None = None
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
     save_at: Ints | None = None  # [R, n] host; after so many new tokens of a row its state is copied; 0: it is not
     save_to: Ints | None = None  # [R, n] host, to these places of the state pool

@@ -121,6 +121,8 @@ class Batch:
     features: tuple[FeatureRows, ...] = ()
     forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
     shifts: Ints | None = None  # [R] a token's index less its position to the model; None: these are equal
+    # [3, T] where each token is in time, height and width; None: all three are its position
+    turns: Ints | None = None
     adapters: Ints | None = None  # [R] slot of each row's adapter, 0 for none; None: no row has one
     adapter_placements: tuple[AdapterPlacement, ...] = ()  # come before the step
     only_decodes: bool = False  # every row decodes and draws, and nothing else is asked of the forward pass

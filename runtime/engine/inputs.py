@@ -176,7 +176,8 @@ def place(
         save_to=of_states.save_to,
         state_rows=PlacedRows.of(of_states, device) if states and device.type != "cpu" else None,
         shifts=batch.shifts,
-        shifted=None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), device),
+        shifted=_shifted(batch, positions),
+        turns=None if batch.turns is None else on_device(batch.turns.astype(np.int64), device),
         adapters=None if batch.adapters is None else on_device(_of_tokens(batch, batch.adapters), device).int(),
     )
 
@@ -196,12 +197,20 @@ def drawing(inputs: ForwardInputs, draws: Ints) -> ForwardInputs:
         num_decode=len(rows),
         shifts=None if inputs.shifts is None else inputs.shifts[draws],
         shifted=None if inputs.shifted is None else inputs.shifted.index_select(0, at),
+        turns=inputs.turns,
         adapters=None if inputs.adapters is None else inputs.adapters.index_select(0, at),
     )
 
 
 def _rows(each: FeatureRows, device: torch.device) -> tuple[int, Tensor]:
     return each.first, each.features.values[each.start : each.start + each.num].to(device)
+
+
+def _shifted(batch: Batch, positions: Tensor) -> Tensor | None:
+    """As ForwardInputs has it, of positions [T]."""
+    if batch.turns is not None:
+        return torch.arange(len(positions), device=positions.device)
+    return None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), positions.device)
 
 
 def _of_tokens(batch: Batch, column: Ints) -> npt.NDArray[np.int64]:

@@ -136,7 +136,7 @@ class PromptGraphs:
 
     def run(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor] | None:
         """x and residual [T, N], good until another graph runs; None: it is no step for a graph."""
-        if inputs.embeds or len(inputs.rows) > MAX_ROWS or inputs.placed is not None:
+        if inputs.embeds or inputs.turns is not None or len(inputs.rows) > MAX_ROWS or inputs.placed is not None:
             return None
         if inputs.num_decode and inputs.seq_lens[: inputs.num_decode].max() > LONGEST:
             return None

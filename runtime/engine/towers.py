@@ -13,7 +13,12 @@ from ramet.runtime.weights.containers import opened
 
 
 def has_tower(shape: ModelShape) -> bool:
-    return not shape.of_transformers and shape.architecture in TOWERS
+    return not shape.of_transformers and _class_of(shape) in TOWERS
+
+
+def _class_of(shape: ModelShape) -> str:
+    """That of the whole model."""
+    return shape.composite or shape.architecture
 
 
 def load_media(
@@ -30,6 +35,6 @@ def load_media(
     given = ((name, tensor) for name, tensor in tensors if name.startswith(own))
     overrides = args.model.json_model_override_args
     tower = load_tower(
-        tower_of(shape.architecture), args.model_folder, overrides, dtype, device, given if seed is None else seed
+        tower_of(_class_of(shape)), args.model_folder, overrides, dtype, device, given if seed is None else seed
     )
     return Media(tower, found.tokens, most_bytes, found.is_whole)

@@ -5,6 +5,8 @@ Su et al. 2021 (RoFormer); linear: Chen et al. 2023 (position interpolation); ya
 cut of Llama 3.1; longrope: Ding et al. 2024.
 longrope has frequencies for sequences up to the trained context and others for longer ones, whose keys are others from
 the first token on. One table has both: the positions of a longer sequence begin behind the trained context.
+A model that sees pictures may turn some numbers of a head by when a token is shown, some by its row and some by its
+column (multimodal rope: Wang et al. 2024, Qwen2-VL); all three are the position of a text's token.
 `dynamic` stretches frequencies once a sequence outgrows the trained context, which keys that are cached cannot follow:
 it is served up to that context, where it equals the default.
 """
@@ -37,6 +39,8 @@ class RopeShape:
     score_factor: float = 1.0  # yarn: of scores as a whole, in the families that have it
     short_factors: tuple[float, ...] = ()  # longrope: waves are so much longer, each by its own [rotary_dim / 2]
     long_factors: tuple[float, ...] = ()  # the same, of sequences beyond the trained context
+    sections: tuple[int, ...] = ()  # how many of the rotary_dim / 2 turn by time, height and width; (): all by one
+    interleaved: bool = False  # these come in turns, and are not one after the other
 
     def boundary(self, num_positions: int) -> int | None:
         """Tokens of the longest sequence that has other keys than longer ones; None: none of `num_positions` has."""
@@ -64,6 +68,29 @@ def inverse_frequencies(rope: RopeShape, is_long: bool = False) -> Tensor:
         case _:
             kinds = "default, linear, dynamic, llama3, yarn, longrope or proportional"
             raise ConfigError(f"rope_type is {rope.kind!r}, must be {kinds}")
+
+
+def axes(rope: RopeShape) -> Tensor:
+    """[rotary_dim / 2] int64: 0 of what turns by time, 1 by height, 2 by width."""
+    if not rope.interleaved:
+        return torch.arange(3).repeat_interleave(torch.tensor(rope.sections))
+    found = torch.zeros(rope.rotary_dim // 2, dtype=torch.int64)
+    for axis in (1, 2):
+        found[axis : 3 * rope.sections[axis] : 3] = axis
+    return found
+
+
+class AxesRope:
+    """Of a rope with sections: tables of the tokens of one step."""
+
+    def __init__(self, rope: RopeShape, device: torch.device) -> None:
+        self._frequencies, self._axes = inverse_frequencies(rope).to(device), axes(rope).to(device)
+        self._factor = rope.attention_factor
+
+    def tables(self, turns: Tensor) -> tuple[Tensor, Tensor]:
+        """turns [3, T] int64 -> (cos, sin), each [T, rotary_dim / 2] float32."""
+        angles = turns.float()[self._axes].T * self._frequencies
+        return angles.cos() * self._factor, angles.sin() * self._factor
 
 
 def _llama3(plain: Tensor, rope: RopeShape) -> Tensor:

@@ -20,7 +20,7 @@ from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.latent_attention import LatentSelfAttention
 from ramet.runtime.layers.modules import Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
-from ramet.runtime.layers.rope import RopeShape, rope_tables
+from ramet.runtime.layers.rope import AxesRope, RopeShape, rope_tables
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ExpertsShape, ModelShape
 
@@ -139,6 +139,7 @@ class Decoder(CausalModel):
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
         self._ops = ops
         self._ropes: list[Rope] = []  # of each layer
+        self._axes: dict[RopeShape, AxesRope] = {}  # of those with sections
 
     @property
     def output(self) -> nn.Module:
@@ -157,6 +158,14 @@ class Decoder(CausalModel):
             if layer.rope not in tables:
                 tables[layer.rope] = rope_tables(layer.rope, num_positions, device)
         self._ropes = [tables[layer.rope] for layer in self.shape.layers]
+        self._axes = {rope: AxesRope(rope, device) for rope in tables if rope.sections}
+
+    def ropes(self, turns: Tensor | None) -> list[Rope]:
+        """Of each layer. turns [3, T] int64: each token's own, in the order of the tokens."""
+        if turns is None:
+            return self._ropes
+        tables = {rope: axes.tables(turns) for rope, axes in self._axes.items()}
+        return [tables[layer.rope] for layer in self.shape.layers]
 
     def place_states(self, pool: StatePool) -> None:
         """Before the first step, where some layer has a state."""
@@ -174,11 +183,11 @@ class Decoder(CausalModel):
         """
         residual = self.embed(inputs.token_ids)
         for first, values in inputs.embeds:
-            residual[first : first + len(values)] = values
+            residual[first : first + len(values)] = values[:, : self.shape.hidden]
         beside = self.layer_embeds(inputs, residual)
         x: Tensor | None = None
         layers = cast(Sequence[DecoderLayer], self.layers)
-        for i, (layer, rope) in enumerate(zip(layers, self._ropes, strict=True), 1):
+        for i, (layer, rope) in enumerate(zip(layers, self.ropes(inputs.turns), strict=True), 1):
             last = wanted if i == len(layers) else None
             x = layer.attend(x, residual, rope, attention, inputs, last)
             if last is not None:
@@ -186,8 +195,17 @@ class Decoder(CausalModel):
                 beside = None if beside is None else self._ops.gather(beside, inputs.last_tokens, 1.0)
             if len(x):
                 x = layer.feed(x, residual, None if beside is None else self.part(beside, i - 1))
+            if i <= self.shape.deepstack:
+                self._add_features(residual, inputs, i)
         assert x is not None, "a model has at least one layer"
         return x, residual
+
+    def _add_features(self, residual: Tensor, inputs: ForwardInputs, level: int) -> None:
+        """WRITES residual [T, N], behind the layer number `level`, of which 1 is the first and none is the last."""
+        start = level * self.shape.hidden
+        for first, values in inputs.embeds:
+            if values.shape[1] > start:
+                residual[first : first + len(values)] += values[:, start : start + self.shape.hidden]
 
     def layer_embeds(self, inputs: ForwardInputs, embedded: Tensor) -> Tensor | None:
         """[T, layers * size] beside the embedded tokens [T, N], where layers have embeddings of their own."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import (
     FULL,
@@ -28,19 +29,21 @@ DEFAULTS = Defaults(
 )
 
 
-def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
+def read_layers(
+    config: ConfigObject, sizes: Sizes, rope: RopeShape | None = None, usual_full: int = 28
+) -> tuple[LayerShape, ...]:
     """A window only with `use_sliding_window`, and then on the layers from `max_window_layers` on."""
     window = config.optional_count("sliding_window", 4096)
     if not config.flag("use_sliding_window", False):
         window = None
-    num_full = config.count("max_window_layers", 28, least=0)
+    num_full = config.count("max_window_layers", usual_full, least=0)
     types = read_layer_types(
         config, sizes.num_layers, lambda i: SLIDING if window is not None and i >= num_full else FULL
     )
     if not config.flag("use_sliding_window", False) and SLIDING in types:
         raise config.error("layer_types", f"which needs use_sliding_window for {SLIDING}")
     check_window(config, window, types)
-    rope = read_rope(config, sizes.head_dim, sizes.context)
+    rope = rope or read_rope(config, sizes.head_dim, sizes.context)
     scale = sizes.head_dim**-0.5
     return tuple(LayerShape(LayerAttention(scale, window if kind == SLIDING else None), rope) for kind in types)
 

@@ -26,12 +26,14 @@ def read_rope(
     kinds: tuple[str, ...] = KINDS,
     longropes: tuple[str, ...] = (),
     usual: dict[str, Any] | None = None,
+    sections: tuple[int, ...] = (),
 ) -> RopeShape:
     """The one rope of a model. `rope_scaling` wins over `rope_parameters`, and what they hold over the top level.
 
     `partial`: of a family that may turn a part of each head, which part by default. `original`: the trained length that
     its class has. `longropes`: names that it has for longrope; a family has some where a sequence that grows beyond the
     trained length is computed anew. `usual`: what its class has where neither object is in the file.
+    `sections`: those that its class has by default, of one that turns by time, height and width.
     """
     inner = config.object("rope_scaling")
     if inner.is_empty:
@@ -42,7 +44,19 @@ def read_rope(
     rope = rope_of(inner, head_dim, context, theta, original, kinds, longropes)
     if partial is not None:
         rope = replace(rope, rotary_dim=_turned(config, inner, head_dim, partial))
+    if sections:
+        rope = replace(rope, sections=_sections(inner, sections, rope.rotary_dim // 2))
     return _longrope(inner, rope, context) if rope.kind == "longrope" else rope
+
+
+def _sections(inner: ConfigObject, usual: tuple[int, ...], num: int) -> tuple[int, ...]:
+    """Of the `num` that turn."""
+    given = inner.get("mrope_section")
+    found = list(usual) if given is None else given
+    fit = isinstance(found, list) and len(found) == 3 and all(type(each) is int and each > 0 for each in found)
+    if not fit or sum(found) != num:
+        raise inner.error("mrope_section", f"must be 3 integers >= 1 with a sum of {num}, half of what turns of a head")
+    return tuple(found)
 
 
 def _turned(config: ConfigObject, inner: ConfigObject, head_dim: int, usual: float) -> int:

@@ -103,6 +103,7 @@ class ModelShape:
     composite: str = ""  # the class that it is published in beside towers; empty: it is on its own
     of_transformers: str = ""  # config.json, of a model whose modules are transformers'; empty: they are our own
     layer_embeds: LayerEmbeds | None = None
+    deepstack: int = 0  # first layers that more features of media are added behind, `hidden` numbers each
     generates: bool = True  # it has a head for tokens; without one `tied_head` is True, and its logits mean nothing
     num_labels: int = 0  # of a classifier, or rewards
 

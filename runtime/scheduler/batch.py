@@ -178,6 +178,7 @@ def plan_step(
         features=features,
         forgotten=running.take_forgotten(),
         shifts=_nonzero(table.shifts, rows),
+        turns=_turns(prefills, firsts[len(decoding) :], positions, np.repeat(table.shifts[rows], num_new)),
         adapters=_nonzero(table.adapters, rows),
         adapter_placements=running.adapters.take_placements() if running.adapters.placements else (),
         only_decodes=len(draws) == num_decode == len(rows) and not (prefills or hidden_spans),
@@ -362,6 +363,18 @@ def _features(prefills: Sequence[Prefill], firsts: Ints) -> Iterator[FeatureRows
         media = prefill.running.request.media
         if media is not None:
             yield from media.rows(prefill.running.scheduled, prefill.end, first)
+
+
+def _turns(prefills: Sequence[Prefill], firsts: Ints, positions: Ints, shifts: Ints) -> Ints | None:
+    """positions and shifts [T] -> [3, T]: None where no prompt has tokens that are elsewhere."""
+    places = None
+    for first, prefill in zip(firsts.tolist(), prefills, strict=True):
+        request, start = prefill.running.request, prefill.running.scheduled
+        if request.turns is not None and start < request.prompt_len:
+            places = np.tile(positions - shifts, (3, 1)) if places is None else places
+            own = request.turns.places[:, start : prefill.end]
+            places[:, first : first + own.shape[1]] = own
+    return places
 
 
 # -- how the rows sample ---------------------------------------------------------------------------------------------

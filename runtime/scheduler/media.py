@@ -14,6 +14,7 @@ import numpy as np
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
+from ramet.runtime.scheduler.turns import Turns, turns_of
 
 KINDS = tuple(MediaKind)
 MOST_NUMBERS = ((1 << 31) - 1) // len(KINDS)
@@ -51,6 +52,7 @@ class RequestMedia:
     placed: Sequence[PlacedMedia]
     numbers: MediaNumbers
     is_whole: bool  # tokens of one piece see each other
+    turns: Turns | None  # None: its tokens are at their indices to the model
     features: dict[bytes, Features] = field(default_factory=dict)  # by key; what is here stays, whoever is evicted
 
     def mark(self, prompt: Ints) -> Ints:
@@ -98,9 +100,9 @@ class Towers:
         self._failed: dict[bytes, str] = {}  # in that turn: by key, why
         self.num_tokens = 0  # that towers have made
 
-    def of_request(self, placed: Sequence[PlacedMedia]) -> RequestMedia:
+    def of_request(self, placed: Sequence[PlacedMedia], prompt_len: int) -> RequestMedia:
         assert self._source is not None, "media were sent to a model that takes none"
-        return RequestMedia(placed, self.numbers, self._source.is_whole)
+        return RequestMedia(placed, self.numbers, self._source.is_whole, turns_of(prompt_len, placed))
 
     @property
     def has_work(self) -> bool:

@@ -5,6 +5,9 @@ from typing import Any
 
 TOWERS = {  # architecture as Hugging Face names it -> the module of this folder with its TOWER
     "LlavaForConditionalGeneration": "llava",
+    "Qwen2VLForConditionalGeneration": "qwen2_vl",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
 }
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from ramet.kernels import reference
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.rope import RopeShape, inverse_frequencies, rope_tables
+from ramet.runtime.layers.rope import AxesRope, RopeShape, inverse_frequencies, rope_tables
 
 CPU = torch.device("cpu")
 PLAIN = RopeShape(kind="default", theta=10000.0, rotary_dim=64, original_context=256)
@@ -70,6 +71,32 @@ LONGROPE = replace(
     PLAIN, kind="longrope", original_context=64, factor=4.0, attention_factor=math.sqrt(1 + math.log(4) / math.log(64)),
     short_factors=tuple(1 + i / 32 for i in range(32)), long_factors=tuple(1 + i / 2 for i in range(32)),
 )  # fmt: skip
+
+
+AXES = {
+    "qwen2_vl": ("Qwen2VL", (4, 16, 12), False),
+    "qwen2_5_vl": ("Qwen2_5_VL", (16, 8, 8), False),
+    "qwen3_vl": ("Qwen3VLText", (12, 11, 9), True),
+}
+
+
+@pytest.mark.parametrize("module", AXES)
+def test_tables_of_tokens_in_three_axes_equal_transformers(module: str) -> None:
+    models = import_module(f"transformers.models.{module}")
+    name, sections, interleaved = AXES[module]
+    parameters = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": list(sections)}
+    config = getattr(models, f"{name.removesuffix('Text')}TextConfig")(
+        hidden_size=256, num_attention_heads=4, head_dim=64, rope_parameters=parameters
+    )
+    turns = torch.randint(0, 100_000, (3, 50), generator=torch.Generator().manual_seed(0))
+    made = getattr(import_module(f"transformers.models.{module}.modeling_{module}"), f"{name}RotaryEmbedding")(config)
+    cos, sin = made(torch.zeros(1, 50, 1), turns[:, None])
+    rope = replace(PLAIN, theta=1e6, sections=sections, interleaved=interleaved)
+    ours = AxesRope(rope, CPU).tables(turns)
+    assert torch.equal(ours[0], cos[0, :, :32]) and torch.equal(ours[1], sin[0, :, :32])
+    text = turns[:1].expand(3, -1) % 256
+    plain = rope_tables(rope, 256, CPU)
+    assert all(torch.equal(one, other[text[0]]) for one, other in zip(AxesRope(rope, CPU).tables(text), plain))
 
 
 def test_a_longrope_has_two_tables_one_behind_the_other() -> None:

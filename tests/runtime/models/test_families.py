@@ -54,9 +54,14 @@ COMPOSITES = {
     "Qwen3_5ForConditionalGeneration": "qwen3_5",
     "Qwen3_5MoeForConditionalGeneration": "qwen3_5_moe",
 }
+BESIDE_TOWERS = {  # always: these decoders have no class of their own
+    "Qwen2VLForConditionalGeneration": "qwen2_vl",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
+}
 SLIDING, FULL = "sliding_attention", "full_attention"
 HYBRID = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
-NORMED = ("qwen3", "qwen3_moe", "gemma3_text", "gemma4_text", *HYBRID)
+NORMED = ("qwen3", "qwen3_vl_text", "qwen3_moe", "gemma3_text", "gemma4_text", *HYBRID)
 WINDOWED = {"sliding_attention", "mistral", "mixtral", "phi3"}
 GEMMA3_ROPES = {
     "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
@@ -75,7 +80,7 @@ def theirs_of(config: Config) -> Any:
     from transformers import AutoConfig
 
     values = {k: v for k, v in config.items() if k not in ("architectures", "model_type")}
-    whole = AutoConfig.for_model({**TYPES, **COMPOSITES}[config["architectures"][0]], **values)
+    whole = AutoConfig.for_model({**TYPES, **COMPOSITES, **BESIDE_TOWERS}[config["architectures"][0]], **values)
     theirs = getattr(whole, "text_config", whole)
     theirs.tie_word_embeddings = getattr(whole, "tie_word_embeddings", False)  # a Qwen2-Audio has no such key
     theirs.allow_global_per_layer_attribute_access = True  # what a Gemma 4 says of its layers with windows
@@ -236,7 +241,7 @@ def test_what_the_published_files_say() -> None:
     assert shapes["gemma-3-4b"].context_length == 131072  # stretched already
     assert {name for name, shape in shapes.items() if shape.qkv_bias} == {
         "Qwen2.5-7B", "Qwen1.5-MoE-A2.7B", "glm-4-9b-hf", "GLM-4.5-Air", "gpt-oss-20b", "llava-onevision-qwen2-0.5b",
-        "InternVL3-1B", "Qwen2-Audio-7B",
+        "InternVL3-1B", "Qwen2-Audio-7B", "Qwen2-VL-7B", "Qwen2.5-VL-7B",
     }  # fmt: skip
     assert [name for name, shape in shapes.items() if shape.o_bias or shape.mlp_bias] == ["gpt-oss-20b"]
     assert shapes["gpt-oss-20b"].context_length == 131072
@@ -249,6 +254,13 @@ def test_what_the_published_files_say() -> None:
     assert {name for name, shape in shapes.items() if shape.has_states} == {
         "Qwen3-Next-80B-A3B", "Qwen3.5-text", "Qwen3.5-27B", "Qwen3.5-35B-A3B-text", "Qwen3.5-35B-A3B",
     }  # fmt: skip
+    turning = {name: shape.layers[0].rope for name, shape in shapes.items() if shape.layers[0].rope.sections}
+    assert {name: (rope.sections, rope.interleaved) for name, rope in turning.items()} == {
+        "Qwen2-VL-7B": ((16, 24, 24), False),
+        "Qwen2.5-VL-7B": ((16, 24, 24), False),
+        "Qwen3-VL-8B": ((24, 20, 20), True),
+    }
+    assert {name: shape.deepstack for name, shape in shapes.items() if shape.deepstack} == {"Qwen3-VL-8B": 3}
     assert shapes["gemma-3-4b"].dtype == "bfloat16" and shapes["gemma-3-4b"].tied_head
 
 
@@ -489,7 +501,7 @@ def test_what_is_inside_a_text_config_is_refused_too() -> None:
 
 @pytest.mark.parametrize("composite", COMPOSITES)
 def test_the_decoder_of_a_composite_is_of_the_family_that_it_names(composite: str) -> None:
-    assert set(TEXTS.values()) == set(FAMILIES)
+    assert {*TEXTS.values(), *BESIDE_TOWERS} == set(FAMILIES)
     for model_type, architecture in TEXTS.items():
         own = parse_shape({**least(architecture), "tie_word_embeddings": False})
         text = {**least(architecture), "model_type": model_type, "tie_word_embeddings": False}

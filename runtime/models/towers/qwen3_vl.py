@@ -1,0 +1,27 @@
+"""Qwen3-VL's tower: the outputs of some of its layers are features, too, for the first layers of the text model, behind
+those that take the place of embeddings (DeepStack: Meng et al. 2024)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ramet.ipc.media import MediaKind
+from ramet.runtime.models.towers.base import Arrays
+from ramet.runtime.models.towers.qwen2_vl import Qwen2VLTower
+
+
+class Qwen3VLTower(Qwen2VLTower):
+    class_name = "Qwen3VLModel"
+
+    @property
+    def width(self) -> int:
+        return super().width * (1 + len(self.config.vision_config.deepstack_visual_indexes))
+
+    def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
+        made = self.read(kind, pieces)
+        levels = zip(made.pooler_output, *made.deepstack_features, strict=True)
+        return [torch.cat(each, dim=1) for each in levels]
+
+
+TOWER = Qwen3VLTower
