@@ -10,6 +10,7 @@ from manual_clock import ManualClock
 
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.control import Control, ControlReply
+from ramet.ipc.media import PlacedMedia
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -95,6 +96,7 @@ class BenchTop:
         n: int = 1,
         contexts: Contexts = (),
         traced: bool = False,
+        media: tuple[PlacedMedia, ...] = (),
         **more: Any,
     ) -> None:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
@@ -104,7 +106,7 @@ class BenchTop:
             assert self._tokenizer is not None
             prompt, tail = take_tail(self._tokenizer, prompt, self.runner.vocab_size, num_new)
             self.runner.heals = True
-        given = {"arrival_s": self.clock(), "tail": tail, "contexts": contexts, "traced": traced}
+        given = {"arrival_s": self.clock(), "tail": tail, "contexts": contexts, "traced": traced, "media": media}
         self.inbox.send(Admit(uids, spec, pack_ids(prompt), **given))
 
     @property

@@ -130,7 +130,8 @@ class HashRunner:
     takes_embeds = True
     asynchronous = windowed = False
     generates, pooler = True, None
-    adapters = weights = memory = media = None
+    adapters = weights = memory = None
+    media: Any = None
     num_snapshots: int | None = None
     cost: StepCost | None = None
     boundary: int | None = None
@@ -174,7 +175,13 @@ class HashRunner:
         self.table[rows, batch.positions] = batch.slots
         token_ids = batch.token_ids.copy()
         token_ids[batch.relayed] = self.drawn[batch.rows[batch.relayed]]
+        assert not len(token_ids) or token_ids.min() >= 0, "a number of media is given to the model as a token"
         self.pool[batch.slots] = token_ids
+        for each in batch.features:
+            assert self.media is not None
+            self.media.check(each)
+            own = each.features.values[each.start : each.start + each.num]
+            self.pool[batch.slots[each.first : each.first + each.num]] = own
         self.draws += zip(batch.sampling.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
         for recount in batch.penalty_resets:
             self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
