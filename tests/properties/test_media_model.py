@@ -1,6 +1,6 @@
 """Prompts with pictures and films, at random: every output is what texts and features imply, and nothing is lost.
 
-The model is `expected_output` of what a model reads, features in the place of placeholders; see tests/fakes/seen_media.py.
+The model is `expected_output` of what is read, features in the place of placeholders; see tests/fakes/seen_media.py.
 """
 
 from typing import Any
