@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from ramet.ipc.params import shown
 from ramet.runtime.adapter_paths import NamedAdapter, read_paths
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.options import SECRET, options_of
+from ramet.runtime.media_options import MediaArgs, check_media
+from ramet.runtime.options import SECRET, about, options_of
 from ramet.runtime.origins import read_hosts, read_origins
 from ramet.runtime.otlp_endpoint import read_endpoint
 from ramet.runtime.placement import placement_of
@@ -28,28 +29,24 @@ MAX_POOL_TOKENS = 1 << 26  # of which the scheduler keeps 5 bytes each beside th
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
 
 
-def _about(text: str, **bounds: Any) -> Meta:
-    return Meta(description=text, **bounds)
-
-
 class ModelArgs(Struct, frozen=True, kw_only=True):
     """Which model, and how it is read."""
 
     model_path: Annotated[
-        str, _about("folder with config.json and safetensors, or a .gguf file; empty: the bundled model")
+        str, about("folder with config.json and safetensors, or a .gguf file; empty: the bundled model")
     ] = ""
-    tokenizer_path: Annotated[str, _about("folder with tokenizer.json; empty: the model's")] = ""
-    served_model_name: Annotated[str, _about("name in /v1/models; empty: the path as given, or ramet-bundled")] = ""
+    tokenizer_path: Annotated[str, about("folder with tokenizer.json; empty: the model's")] = ""
+    served_model_name: Annotated[str, about("name in /v1/models; empty: the path as given, or ramet-bundled")] = ""
     load_format: Annotated[
-        Literal["auto", "safetensors", "dummy"], _about("dummy gives seeded random weights from config.json alone")
+        Literal["auto", "safetensors", "dummy"], about("dummy gives seeded random weights from config.json alone")
     ] = "auto"
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        _about("of weights and KV cache in memory; auto: what config.json says"),
+        about("of weights and KV cache in memory; auto: what config.json says"),
     ] = "auto"
     quantization: Annotated[
         Literal["int8", "int8wo", "int4", "fp8", "awq", "gptq"] | None,
-        _about(
+        about(
             "of linear layers and head; int8: weights and inputs in 8 bits; int8wo: weights alone; int4: weights in 4 "
             "bits and on a CPU inputs in 8, the head as int8; fp8: float8 e4m3 but for the head, on a GPU of compute "
             "capability 8.9 or more; awq, gptq: config.json must say so; unset: as the checkpoint is"
@@ -57,40 +54,40 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     ] = None
     weights_cache_gb: Annotated[
         float,
-        _about(
+        about(
             "files of packed weights, which the next start on a CPU maps; those used longest ago go first; 0: none",
             ge=0,
             le=65536,
         ),
     ] = 32.0
     weights_cache_dir: Annotated[
-        str, _about("folder of these files, of this user alone; empty: ramet/weights in XDG_CACHE_HOME or ~/.cache")
+        str, about("folder of these files, of this user alone; empty: ramet/weights in XDG_CACHE_HOME or ~/.cache")
     ] = ""
     context_length: Annotated[
         Annotated[int, Meta(ge=2, le=MAX_CONTEXT)] | None,
-        _about("tokens of prompt and output together; unset: the model's"),
+        about("tokens of prompt and output together; unset: the model's"),
     ] = None
     model_impl: Annotated[
         Literal["auto", "native", "transformers"],
-        _about(
+        about(
             "whose modules compute; native: a family of our own; transformers: those of its class, with our cache and "
             "attention; auto: native where there is a family that reads config.json, else transformers"
         ),
     ] = "auto"
     json_model_override_args: Annotated[
-        str, _about("JSON object of keys that stand in config.json instead of its own; null where the model has none")
+        str, about("JSON object of keys that stand in config.json instead of its own; null where the model has none")
     ] = ""
     chat_template: Annotated[
-        str, _about("file with a Jinja template, or the name of one of the model's or of ours; empty: the model's")
+        str, about("file with a Jinja template, or the name of one of the model's or of ours; empty: the model's")
     ] = ""
     tool_call_parser: Annotated[
-        str, _about("how the model writes tool calls; auto: as its chat template shows, none: not at all")
+        str, about("how the model writes tool calls; auto: as its chat template shows, none: not at all")
     ] = "auto"
     reasoning_parser: Annotated[
-        str, _about("how the model marks its reasoning; auto: as its chat template shows, none: not at all")
+        str, about("how the model marks its reasoning; auto: as its chat template shows, none: not at all")
     ] = "auto"
     sampling_defaults: Annotated[
-        Literal["model", "openai"], _about("model: generation_config.json completes the table of defaults")
+        Literal["model", "openai"], about("model: generation_config.json completes the table of defaults")
     ] = "model"
 
 
@@ -99,39 +96,39 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
 
     kv_cache_dtype: Annotated[
         Literal["auto", "int8", "fp8"],
-        _about(
+        about(
             "of cached keys and values; auto: that of --dtype, int8: 8 bits, with a scale for each token and head, "
             "fp8: float8 e4m3 without scales, on a GPU of compute capability 8.9 or more"
         ),
     ] = "auto"
-    page_size: Annotated[Literal[1, 16, 64], _about("tokens of a page: the unit of allocation and of sharing")] = 1
+    page_size: Annotated[Literal[1, 16, 64], about("tokens of a page: the unit of allocation and of sharing")] = 1
     max_total_tokens: Annotated[
         Annotated[int, Meta(ge=16, le=MAX_POOL_TOKENS)] | None,
-        _about(
+        about(
             "tokens in the KV pool; unset: what --mem-fraction-static allows, but no more than 256 requests of full "
             "length need, or as many as may run if that is more or --max-itl-ms is set"
         ),
     ] = None
     mem_fraction_static: Annotated[
         Annotated[float, Meta(gt=0, lt=1)] | None,
-        _about(
+        about(
             "share of memory for weights and KV pool; unset: 0.85 on cuda, on cpu 0.4 of what weights leave is the pool"
         ),
     ] = None
-    disable_radix_cache: Annotated[bool, _about("forget every prefix when its request ends")] = False
+    disable_radix_cache: Annotated[bool, about("forget every prefix when its request ends")] = False
     prefix_cache: Annotated[
         Literal["tree", "list"],
-        _about("of cached prefixes; list: whole sequences, of which each request copies one, to see what a tree saves"),
+        about("of cached prefixes; list: whole sequences, of which each request copies one, to see what a tree saves"),
     ] = "tree"
     max_state_snapshots: Annotated[
         Annotated[int, Meta(ge=0, le=65536)] | None,
-        _about(
+        about(
             "states of cached prefixes that are kept, where layers have states: a prefix is found up to one; unset: 2 "
             "for each running request, as far as a quarter of the memory goes"
         ),
     ] = None
     max_prefix_lease_s: Annotated[
-        float, _about("longest time for which a request may hold its prompt's prefix; 0: not at all", ge=0, le=86400)
+        float, about("longest time for which a request may hold its prompt's prefix; 0: not at all", ge=0, le=86400)
     ] = 600.0
 
 
@@ -140,13 +137,13 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
 
     schedule_policy: Annotated[
         Literal["lpm", "dfs-weight", "fcfs", "lof", "random"],
-        _about(
+        about(
             "order of the waiting queue: longest prefix match, depth first by weight, arrival, longest output, random"
         ),
     ] = "lpm"
     max_wait_s: Annotated[
         float,
-        _about(
+        about(
             "the oldest request that waited longer goes before priority and policy, once in 64 admissions",
             gt=0,
             le=DAY_S,
@@ -154,43 +151,43 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
     ] = 10.0
     chunked_prefill_size: Annotated[
         Annotated[int, Meta(ge=-1, le=MAX_CONTEXT)] | None,
-        _about("prompt tokens of a step at most; -1: no limit; unset: 256 to 2048, what half a second allows here"),
+        about("prompt tokens of a step at most; -1: no limit; unset: 256 to 2048, what half a second allows here"),
     ] = None
     max_itl_ms: Annotated[
         Annotated[float, Meta(gt=0, le=DAY_MS)] | None,
-        _about(
+        about(
             "bound on the time between two tokens of a request: steps compute fewer prompt tokens, though 16 at least, "
             "and fewer requests run at once; the whole KV pool takes its memory at the start, some 4 s for each GiB; "
             "unset: none"
         ),
     ] = None
     max_running_requests: Annotated[
-        Annotated[int, Meta(ge=1, le=4096)] | None, _about("sequences in the running batch; unset: 256")
+        Annotated[int, Meta(ge=1, le=4096)] | None, about("sequences in the running batch; unset: 256")
     ] = None
     max_penalised_requests: Annotated[
         Annotated[int, Meta(ge=1, le=4096)] | None,
-        _about("sequences in the running batch that use penalties; unset: as many as run, 256 at most"),
+        about("sequences in the running batch that use penalties; unset: as many as run, 256 at most"),
     ] = None
     max_queued_requests: Annotated[
         Annotated[int, Meta(ge=1, le=10**9)] | None,
-        _about(
+        about(
             "sequences (prompts times n) that may wait before 503; while none waits, one request may exceed it by as "
             "many as can run at once; unset: no limit"
         ),
     ] = None
     schedule_conservativeness: Annotated[
-        float, _about("above 1 reserves more memory for outputs and retracts less often", gt=0, le=10)
+        float, about("above 1 reserves more memory for outputs and retracts less often", gt=0, le=10)
     ] = 1.0
     repetition_penalty_scope: Annotated[
-        Literal["generated", "all"], _about("tokens that repetition_penalty scales; all: the prompt's as well")
+        Literal["generated", "all"], about("tokens that repetition_penalty scales; all: the prompt's as well")
     ] = "generated"
     token_healing: Annotated[
         Literal["off", "on"],
-        _about("whether text prompts of /generate and LLM.generate that do not say are healed: their end chosen again"),
+        about("whether text prompts of /generate and LLM.generate that do not say are healed: their end chosen again"),
     ] = "off"
     random_seed: Annotated[
         Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None,
-        _about("seed of sampling and of dummy weights; unset: from the clock"),
+        about("seed of sampling and of dummy weights; unset: from the clock"),
     ] = None
 
 
@@ -198,85 +195,85 @@ class ExecArgs(Struct, frozen=True, kw_only=True):
     """How a step runs."""
 
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], _about("auto: cuda where torch finds a device of compute capability 8 or more")
+        Literal["auto", "cpu", "cuda"], about("auto: cuda where torch finds a device of compute capability 8 or more")
     ] = "auto"
     attention_backend: Annotated[
         Literal["auto", "reference", "cpu", "gather", "triton", "flashinfer"],
-        _about(
+        about(
             "auto: the fastest for the device (triton on cuda); gather: cpu, but cached prefixes are copied, to see "
             "what that costs; flashinfer: triton, but prompts by that package where it is installed"
         ),
     ] = "auto"
     overlap: Annotated[
         Literal["auto", "on", "off"],
-        _about("plan a step while the one before runs; auto: on for cuda, and on a CPU that prepares its steps"),
+        about("plan a step while the one before runs; auto: on for cuda, and on a CPU that prepares its steps"),
     ] = "auto"
     runner: Annotated[
         Literal["model", "scripted"],
-        _about("scripted: no model, tokens by a formula; measures everything but the model"),
+        about("scripted: no model, tokens by a formula; measures everything but the model"),
     ] = "model"
     scripted_step_ms: Annotated[
         float,
-        _about(
+        about(
             "of --runner scripted: how long a step takes, so that clients meet the pace of a device", ge=0, le=DAY_MS
         ),
     ] = 0.0
     scripted_token_us: Annotated[
         float,
-        _about("of --runner scripted: how much longer for each token of a prompt that it computes", ge=0, le=DAY_MS),
+        about("of --runner scripted: how much longer for each token of a prompt that it computes", ge=0, le=DAY_MS),
     ] = 0.0
     logprobs_mode: Annotated[
         Literal["sampled", "raw"],
-        _about(
+        about(
             "of output tokens: as they were drawn (penalties, bias, mask, temperature), or of the model's own logits"
         ),
     ] = "sampled"
     enable_custom_logit_processor: Annotated[
-        bool, _about("let requests name logit processors: built-in, of installed packages, or of the module below")
+        bool, about("let requests name logit processors: built-in, of installed packages, or of the module below")
     ] = False
     logit_processor_module: Annotated[
-        str, _about("Python module that registers more of them when it is imported; empty: none")
+        str, about("Python module that registers more of them when it is imported; empty: none")
     ] = ""
     enable_return_routed_experts: Annotated[
         bool,
-        _about(
+        about(
             "keep which experts every cached token went through, so that requests may ask for it "
             "(`return_routed_experts`)"
         ),
     ] = False
     num_threads: Annotated[
         Annotated[int, Meta(ge=1, le=256)] | None,
-        _about("threads of a CPU step; unset: one per core of the model, one in all for a model under 16 MiB"),
+        about("threads of a CPU step; unset: one per core of the model, one in all for a model under 16 MiB"),
     ] = None
     cpu_affinity: Annotated[
         str,
-        _about(
+        about(
             "cores of the model's threads, as 0-3,8; other processes get the rest; none: any core for all processes; "
             "auto: any core, memory spread over the nodes that these are on"
         ),
     ] = "auto"
     disable_cuda_graph: Annotated[
         bool,
-        _about(
+        about(
             "compute every step anew, call by call; else decode steps are prepared and replayed, on a GPU as CUDA "
             "graphs, and the calls of other steps on a CPU run as a list"
         ),
     ] = False
     cuda_graph_max_bs: Annotated[
-        Annotated[int, Meta(ge=1, le=4096)], _about("rows of the largest decode step that is prepared")
+        Annotated[int, Meta(ge=1, le=4096)], about("rows of the largest decode step that is prepared")
     ] = 256
     cuda_graph_max_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=4096)] | None,
-        _about(
+        about(
             "on a GPU with --attention-backend triton: tokens of the largest step with prompts that is a CUDA graph, "
             "0 for none; unset: of the largest that takes longer to launch than to compute, measured at the start"
         ),
     ] = None
-    check_invariants: Annotated[
-        bool, _about("check after every step that no slot is lost (idle is always checked)")
-    ] = False
+    check_invariants: Annotated[bool, about("check after every step that no slot is lost (idle is always checked)")] = (
+        False
+    )
     watchdog_timeout: Annotated[
-        float, _about("seconds a step may take before stacks are dumped and the server ends", gt=0, le=YEAR_S)
+        float, about("seconds a step may take before stacks are dumped and the server ends", gt=0, le=YEAR_S)
     ] = 300.0
 
 
@@ -285,24 +282,24 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
 
     grammar_backend: Annotated[
         Literal["llguidance", "xgrammar", "outlines", "none"],
-        _about("library that compiles constraints, unless a request names another; none: no constraints"),
+        about("library that compiles constraints, unless a request names another; none: no constraints"),
     ] = "llguidance"
     jump_forward: Annotated[
         Literal["ff", "retokenize", "off"] | None,
-        _about(
+        about(
             "text that a constraint leaves no choice about takes no steps: ff appends its canonical tokens, retokenize "
             "its text, tokenised anew with what comes before; unset: ff where the backend can, else off"
         ),
     ] = None
     json_whitespace: Annotated[
         Literal["single-space", "compact", "flexible"],
-        _about("between the tokens of JSON: one space after , and :, none, or as the model likes"),
+        about("between the tokens of JSON: one space after , and :, none, or as the model likes"),
     ] = "single-space"
     grammar_timeout_s: Annotated[
-        float, _about("seconds that compiling one constraint may take before its requests end with 504", gt=0, le=DAY_S)
+        float, about("seconds that compiling one constraint may take before its requests end with 504", gt=0, le=DAY_S)
     ] = 10.0
     grammar_cache_mb: Annotated[
-        float, _about("memory for compiled constraints, the least recently used go first", ge=0, le=65536)
+        float, about("memory for compiled constraints, the least recently used go first", ge=0, le=65536)
     ] = 64.0
 
 
@@ -311,64 +308,64 @@ class AdapterArgs(Struct, frozen=True, kw_only=True):
 
     lora_paths: Annotated[
         tuple[str, ...],
-        _about(
+        about(
             "folders of adapters in PEFT's format that are there from the start: NAME=PATH, PATH, or JSON with "
             "lora_name, lora_path and pinned"
         ),
     ] = ()
     max_loras_per_batch: Annotated[
-        int, _about("different adapters among the sequences that run; others wait", ge=1, le=256)
+        int, about("different adapters among the sequences that run; others wait", ge=1, le=256)
     ] = 8
-    max_loaded_loras: Annotated[int, _about("adapters that are loaded, in memory of the host", ge=1, le=4096)] = 128
-    max_lora_rank: Annotated[int, _about("rank of an adapter's layer; a larger one is refused", ge=1, le=4096)] = 256
-    lora_dir: Annotated[str, _about("folder that adapters must lie in; empty: any that this user can read")] = ""
+    max_loaded_loras: Annotated[int, about("adapters that are loaded, in memory of the host", ge=1, le=4096)] = 128
+    max_lora_rank: Annotated[int, about("rank of an adapter's layer; a larger one is refused", ge=1, le=4096)] = 256
+    lora_dir: Annotated[str, about("folder that adapters must lie in; empty: any that this user can read")] = ""
 
 
 class ServeArgs(Struct, frozen=True, kw_only=True):
     """The HTTP side."""
 
-    host: Annotated[str, _about("address to listen on")] = "127.0.0.1"
-    port: Annotated[int, _about("port to listen on; 0 picks a free one", ge=0, le=65535)] = 30000
-    api_key: Annotated[str, _about("asked of all but /health, /ready, /ping, /version and /metrics; empty: none")] = ""
+    host: Annotated[str, about("address to listen on")] = "127.0.0.1"
+    port: Annotated[int, about("port to listen on; 0 picks a free one", ge=0, le=65535)] = 30000
+    api_key: Annotated[str, about("asked of all but /health, /ready, /ping, /version and /metrics; empty: none")] = ""
     admin_api_key: Annotated[
-        str, _about("key for what changes the server, and opens everything else as well; empty: the API key opens all")
+        str, about("key for what changes the server, and opens everything else as well; empty: the API key opens all")
     ] = ""
     allowed_origins: Annotated[
         tuple[str, ...],
-        _about("origins of web pages that may use this server, as https://chat.example; this machine's own always may"),
+        about("origins of web pages that may use this server, as https://chat.example; this machine's own always may"),
     ] = ()
     allowed_hosts: Annotated[
         tuple[str, ...],
-        _about("further names of this server in the header Host, for one without API key; .example.com: all below it"),
+        about("further names of this server in the header Host, for one without API key; .example.com: all below it"),
     ] = ()
     trace_dir: Annotated[
         str,
-        _about(
+        about(
             "folder of timelines that SIGUSR2 or the death of a process writes, and of profiles, which it keeps to "
             "this folder; empty: ramet/traces in XDG_CACHE_HOME or ~/.cache, and profiles may name another"
         ),
     ] = ""
-    ssl_certfile: Annotated[str, _about("file with the server's certificates in PEM: HTTPS; empty: plain HTTP")] = ""
-    ssl_keyfile: Annotated[str, _about("file with its private key in PEM; empty: it is in --ssl-certfile")] = ""
-    ssl_keyfile_password: Annotated[str, _about("password of the key's file; empty: it has none")] = ""
+    ssl_certfile: Annotated[str, about("file with the server's certificates in PEM: HTTPS; empty: plain HTTP")] = ""
+    ssl_keyfile: Annotated[str, about("file with its private key in PEM; empty: it is in --ssl-certfile")] = ""
+    ssl_keyfile_password: Annotated[str, about("password of the key's file; empty: it has none")] = ""
     ssl_ca_certs: Annotated[
-        str, _about("file with authorities in PEM: only clients with a certificate of these are served; empty: all are")
+        str, about("file with authorities in PEM: only clients with a certificate of these are served; empty: all are")
     ] = ""
     enable_ssl_refresh: Annotated[
-        bool, _about("look for changes of these files every second; new connections get what they are then")
+        bool, about("look for changes of these files every second; new connections get what they are then")
     ] = False
-    tokenizer_worker_num: Annotated[int, _about("tokenizer processes", ge=1, le=16)] = 1
-    incremental_streaming_output: Annotated[bool, _about("/generate streams deltas instead of cumulative text")] = False
-    max_body_mb: Annotated[float, _about("largest request body", gt=0, le=4096)] = 32.0
+    tokenizer_worker_num: Annotated[int, about("tokenizer processes", ge=1, le=16)] = 1
+    incremental_streaming_output: Annotated[bool, about("/generate streams deltas instead of cumulative text")] = False
+    max_body_mb: Annotated[float, about("largest request body", gt=0, le=4096)] = 32.0
     stored_responses_mb: Annotated[
-        float, _about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
+        float, about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
     ] = 64.0
     enable_streaming_session: Annotated[
-        bool, _about("let clients open sessions that are streaming: their requests only append, and stay cached")
+        bool, about("let clients open sessions that are streaming: their requests only append, and stay cached")
     ] = False
     sessions_mb: Annotated[
         float,
-        _about(
+        about(
             "memory for sessions: of each request 400 bytes, its id, and 4 bytes for each token of its own, or 8 of a "
             "streaming session; if it is full, their requests get a 503",
             ge=0,
@@ -376,54 +373,54 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = 64.0
     session_timeout_s: Annotated[
-        float, _about("a session that names no timeout and is idle for so long is closed", gt=0, le=YEAR_S)
+        float, about("a session that names no timeout and is idle for so long is closed", gt=0, le=YEAR_S)
     ] = 3600.0
     request_timeout_s: Annotated[
         Annotated[float, Meta(gt=0, le=YEAR_S)] | None,
-        _about("a request that takes longer ends with 504; unset: never"),
+        about("a request that takes longer ends with 504; unset: never"),
     ] = None
     header_timeout_s: Annotated[
         float,
-        _about("how long a request's header may take, from its first byte or the connection's start", gt=0, le=DAY_S),
+        about("how long a request's header may take, from its first byte or the connection's start", gt=0, le=DAY_S),
     ] = 20.0
     transfer_timeout_s: Annotated[
         float,
-        _about(
+        about(
             "how long a body, or what a client does not read, may take: that and a second for each 16 KiB",
             gt=0,
             le=DAY_S,
         ),
     ] = 60.0
     keep_alive_timeout_s: Annotated[
-        float, _about("how long a connection waits for its next request", gt=0, le=DAY_S)
+        float, about("how long a connection waits for its next request", gt=0, le=DAY_S)
     ] = 60.0
     max_connections: Annotated[
         Annotated[int, Meta(ge=1, le=1 << 20)] | None,
-        _about("open connections before new ones get a 503; unset: 16384, or what the limit of open files leaves"),
+        about("open connections before new ones get a 503; unset: 16384, or what the limit of open files leaves"),
     ] = None
-    drain_timeout_s: Annotated[float, _about("how long SIGTERM waits for running requests", ge=0, le=DAY_S)] = 60.0
-    ui: Annotated[bool, _about("serve the page at /ui; --no-ui: there is none")] = True
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], _about("least severe line that is printed")] = (
+    drain_timeout_s: Annotated[float, about("how long SIGTERM waits for running requests", ge=0, le=DAY_S)] = 60.0
+    ui: Annotated[bool, about("serve the page at /ui; --no-ui: there is none")] = True
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], about("least severe line that is printed")] = (
         "info"
     )
     otlp_traces_endpoint: Annotated[
         str,
-        _about(
+        about(
             "address that traces are sent to by OTLP, as http://localhost:4318/v1/traces, with ramet[otel]; empty: none"
         ),
     ] = ""
     trace_sample_ratio: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
-        _about("share of the traces that begin here which are kept; unset: as OTEL_TRACES_SAMPLER says, or all"),
+        about("share of the traces that begin here which are kept; unset: as OTEL_TRACES_SAMPLER says, or all"),
     ] = None
     metrics_compat: Annotated[
         tuple[Literal["sglang", "vllm"], ...],
-        _about("servers whose names /metrics has beside its own, for dashboards and gateways that read these"),
+        about("servers whose names /metrics has beside its own, for dashboards and gateways that read these"),
     ] = ()
-    log_requests: Annotated[bool, _about("log every request when it ends: what of it, the level says")] = False
+    log_requests: Annotated[bool, about("log every request when it ends: what of it, the level says")] = False
     log_requests_level: Annotated[
         int,
-        _about(
+        about(
             "0: usage and latency; 1: its parameters too; 2: prompt and output too, cut to 2048 characters or ids; "
             "3: all of these",
             ge=0,
@@ -431,20 +428,20 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = 1
     log_requests_format: Annotated[
-        Literal["text", "json"], _about("json: an object for each line, and a line for a request's arrival too")
+        Literal["text", "json"], about("json: an object for each line, and a line for a request's arrival too")
     ] = "text"
     log_requests_target: Annotated[
         tuple[str, ...],
-        _about("where these lines go, one or more: log (this log), stdout, or a folder of this server alone"),
+        about("where these lines go, one or more: log (this log), stdout, or a folder of this server alone"),
     ] = ("log",)
     log_requests_file_mb: Annotated[
-        float, _about("of a folder: a larger file is put aside (requests.log.1), and another one begun", ge=1, le=65536)
+        float, about("of a folder: a larger file is put aside (requests.log.1), and another one begun", ge=1, le=65536)
     ] = 64.0
     log_requests_num_files: Annotated[
-        int, _about("of a folder: so many files are kept, the oldest is deleted", ge=1, le=1000)
+        int, about("of a folder: so many files are kept, the oldest is deleted", ge=1, le=1000)
     ] = 8
     log_requests_min_ms: Annotated[
-        Annotated[float, Meta(ge=0, le=DAY_MS)] | None, _about("log only requests that took longer; unset: all of them")
+        Annotated[float, Meta(ge=0, le=DAY_MS)] | None, about("log only requests that took longer; unset: all of them")
     ] = None
 
 
@@ -457,6 +454,7 @@ class Args(Struct, frozen=True, kw_only=True):
     execute: ExecArgs = ExecArgs()
     grammar: GrammarArgs = GrammarArgs()
     adapters: AdapterArgs = AdapterArgs()
+    media: MediaArgs = MediaArgs()
     serve: ServeArgs = ServeArgs()
 
     @property
@@ -602,6 +600,7 @@ def resolve(args: Args) -> Args:
     if args.serve.otlp_traces_endpoint:
         read_endpoint(args.serve.otlp_traces_endpoint)
     _check_tls(args.serve)
+    check_media(args.media)
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
     if args.schedule.random_seed is not None:

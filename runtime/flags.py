@@ -31,6 +31,7 @@ ALIASES = {
     "disable_radix": "disable_radix_cache",
     "max_num_seqs": "max_running_requests",
     "seed": "random_seed",
+    "media_url_max_file_size_mb": "max_media_mb",
 }
 REPEATED = frozenset({"lora_paths"})  # options whose words may be arguments of their own, as other servers have them
 

@@ -10,13 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgspec import inspect
+from msgspec import Meta, inspect
 
 from ramet.runtime.errors import ConfigError
 
 PREFIX = "RAMET_"
 SECRET = frozenset({"api_key", "admin_api_key", "ssl_keyfile_password"})  # options that are never printed
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def about(text: str, **bounds: Any) -> Meta:
+    """What an option does, with its unit and its bounds."""
+    return Meta(description=text, **bounds)
 
 
 @dataclass(frozen=True)

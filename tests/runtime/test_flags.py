@@ -14,6 +14,7 @@ from ramet.runtime import run
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import ALIASES, BY_NAME, OPTIONS, parse, serve_parser, warn_misspelt
+from ramet.runtime.media_options import read_media_hosts
 from ramet.runtime.options import Option, options_of
 
 
@@ -151,6 +152,32 @@ def test_one_place_for_the_lines_of_requests_is_named_once(tmp_path: Path, monke
     assert resolve(make_args(log_requests_target=["log", "stdout", "logs", "./log"])) is not None
 
 
+@pytest.mark.parametrize(
+    "word",
+    ["*", "*.example", "https://a.example", "a.example/x", "a.example:0", "a.example:99999", "2130706433", "127.1",
+     "0177.0.0.1", "[::1", "[::1%25lo]", "::1", "a b", "user@a.example"],
+)  # fmt: skip
+def test_a_media_domain_is_a_host_in_its_usual_spelling(word: str) -> None:
+    with pytest.raises(ConfigError, match=r"--allowed-media-domains has .*, must be a host with or without a port"):
+        resolve(make_args(allowed_media_domains=["a.example", word]))
+
+
+def test_media_domains_are_read_as_names_and_addresses() -> None:
+    words = ["A.Example.", "a.example:8080", "127.0.0.1:90", "[FD00:0::7]:91"]
+    expected = {("a.example", None), ("a.example", 8080), ("127.0.0.1", 90), ("fd00::7", 91)}
+    assert read_media_hosts(words) == expected
+
+
+def test_the_folder_of_media_is_a_folder_and_not_all_of_them(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--allowed-local-media-path /nowhere is no folder here"):
+        resolve(make_args(allowed_local_media_path="/nowhere"))
+    (tmp_path / "root").symlink_to("/")
+    for every in ("/", str(tmp_path / "root")):
+        with pytest.raises(ConfigError, match=r"must be a folder of media: every file would be open"):
+            resolve(make_args(allowed_local_media_path=every))
+    assert resolve(make_args(allowed_local_media_path=str(tmp_path))) is not None
+
+
 def test_a_missing_file_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"--config /nowhere/c\.yaml cannot be read"):
         parse(["--config", "/nowhere/c.yaml"], {})
@@ -170,7 +197,7 @@ def test_a_misspelt_variable_is_pointed_out_and_a_foreign_one_left_alone(capsys:
 @pytest.mark.parametrize(("alias", "name"), ALIASES.items())
 def test_old_spellings_set_the_same_option(alias: str, name: str) -> None:
     option = BY_NAME[name]
-    values = [] if option.default is False else ["64"]
+    values = [] if option.default is False else ["63"]
     assert parse(["--" + alias.replace("_", "-"), *values], {}) == parse([option.flag, *values], {}) != Args()
 
 
