@@ -35,13 +35,13 @@ class MediaArgs(Struct, frozen=True, kw_only=True):
     max_media_mb: Annotated[  # a photograph has 10 at most, a film of some minutes fits
         float, about("largest file of one piece, before it is decoded", gt=0, le=65536)
     ] = 64.0
-    max_image_pixels: Annotated[  # phones take pictures of 48 million
+    max_image_pixels: Annotated[  # phones take pictures of 50 million
         int, about("largest picture, by its header, before it is decoded; of a film: each frame", ge=1, le=MAX_PIXELS)
-    ] = 50_000_000
+    ] = 1 << 26
     max_video_seconds: Annotated[float, about("longest film", gt=0, le=MAX_S)] = 600.0
-    max_video_frames: Annotated[  # at 256 tokens each, 32768
+    max_video_frames: Annotated[  # as many as processors of Qwen-VL take of a long film
         int, about("most frames that are taken of one film, whatever a request asks for", ge=1, le=1 << 16)
-    ] = 128
+    ] = 768
     max_audio_seconds: Annotated[float, about("longest sound", gt=0, le=MAX_S)] = 600.0
     max_media_per_request: Annotated[int, about("pieces in one request", ge=0, le=1 << 16)] = 64
     media_workers: Annotated[  # two, so that one that decodes a long film does not hold up all pictures
@@ -53,9 +53,9 @@ class MediaArgs(Struct, frozen=True, kw_only=True):
     media_fetch_timeout_s: Annotated[
         float, about("how long fetching one piece may take, redirects included", gt=0, le=MAX_S)
     ] = 10.0
-    media_memory_mb: Annotated[  # the largest picture in RGBA and RGB, turned, takes half of it
+    media_memory_mb: Annotated[  # the largest picture in RGBA and RGB, turned, takes 700
         float, about("memory that a worker may take to decode one piece, beside its libraries", ge=64, le=1 << 20)
-    ] = 1024.0
+    ] = 2048.0
     max_vision_tokens_per_step: Annotated[  # seven pictures of LLaVA-1.5
         int, about("tokens of media that towers compute between two steps; a larger piece goes alone", ge=1, le=1 << 20)
     ] = 4096
