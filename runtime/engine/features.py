@@ -66,9 +66,14 @@ class Media:
     def find(self, key: bytes) -> Features | None:
         return self._cache.find(key)
 
-    def forget(self) -> None:
-        """All features: the tower's weights are others."""
+    def take(self, tower: Any) -> None:
+        """Of other weights: what was computed is kept no longer."""
+        self._tower = tower
         self._cache.clear()
+
+    def let_go(self) -> None:
+        """Of the tower's weights, until `take`."""
+        self._tower = self._tower.to("meta")
 
     @property
     def num_bytes(self) -> int:

@@ -32,9 +32,10 @@ from ramet.runtime.engine.startup import (
     plan_of,
     route_layout,
 )
-from ramet.runtime.engine.towers import has_tower, load_media
+from ramet.runtime.engine.towers import load_media
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import read_model
 from ramet.runtime.placement import bind_model, placement_of
 from ramet.runtime.sampling.epilogue import RowBuffer

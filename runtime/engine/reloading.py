@@ -10,6 +10,8 @@ import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -17,13 +19,18 @@ from msgspec.structs import replace
 from ramet.kernels import reference
 from ramet.runtime.config import Args
 from ramet.runtime.engine.startup import dummy_seed, load_model
+from ramet.runtime.engine.towers import tower_for
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.machine import available_memory, trim_heap
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import read_model, skeleton_of
+from ramet.runtime.text.files import read_json
 from ramet.runtime.weights.heads import Heads, load_heads
+
+TOWER_CONFIGS = "vision_config", "audio_config"
 
 log = logging.getLogger("ramet")
 ROOM = 1.05  # of the weights that must be free: the largest one is there twice while it is packed
@@ -34,14 +41,15 @@ class ReadWeights:
     args: Args  # which name them
     model: CausalModel
     heads: Heads
+    tower: Any  # see runtime/models/towers/base.py; None: there is none
 
 
 class WeightReader:
-    """Fits WeightSource. `swap` gives the runner a model and its heads; no step runs then."""
+    """Fits WeightSource. `swap` gives the runner a model, its heads and its tower; no step runs then."""
 
     def __init__(
         self, args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops, num_bytes: int,
-        swap: Callable[[CausalModel, Heads], None],
+        swap: Callable[[CausalModel, Heads, Any], None],
     ) -> None:  # fmt: skip
         self._args, self._shape, self._dtype, self._device, self._ops = args, shape, dtype, device, ops
         self._num_bytes, self._swap = num_bytes, swap
@@ -61,6 +69,8 @@ class WeightReader:
         if not (folder / "config.json").is_file():
             raise ConfigError(f"{path} has no config.json: it must be a Hugging Face model folder on this machine")
         self._check_shape(read_model(folder, args.model.json_model_override_args, args.model.model_impl), path)
+        if has_tower(self._shape):
+            self._check_media(folder)
         if (needed := int(self._needed() * ROOM)) > (free := available_memory()):
             raise ConfigError(
                 f"{path} needs {needed} bytes beside what is in use, {free} are free: start with "
@@ -69,11 +79,12 @@ class WeightReader:
         on_gpu = self._device.type != "cpu"
         device, ops = (torch.device("cpu"), reference) if on_gpu else (self._device, self._ops)
         model, _ = load_model(args, self._shape, self._dtype, device, ops, mapped=False)
-        return ReadWeights(args, model, load_heads(folder, self._shape, dummy_seed(args)))
+        tower = tower_for(args, self._shape, self._dtype, self._device) if has_tower(self._shape) else None
+        return ReadWeights(args, model, load_heads(folder, self._shape, dummy_seed(args)), tower)
 
     def place(self, read: ReadWeights) -> None:
         """No step runs. Raises ConfigError; then nothing has changed."""
-        self._swap(read.model, read.heads)
+        self._swap(read.model, read.heads, read.tower)
         self._args = read.args
         gc.collect()  # parts of the old model refer to one another
         trim_heap()  # where the plain weights were that have been packed
@@ -102,6 +113,14 @@ class WeightReader:
                     f"{path} is another model than the one that is served: {field.name.replace('_', ' ')} of its "
                     "config.json is different"
                 )
+
+    def _check_media(self, folder: Path) -> None:
+        """What is prepared for the tower stays as it is."""
+        ours, theirs = (read_json(each / "config.json") for each in (self._args.model_folder, folder))
+        for key in TOWER_CONFIGS:
+            if ours.get(key) != theirs.get(key):
+                fact = f"{key} of its config.json is different"
+                raise ConfigError(f"{folder} is another model than the one that is served: {fact}")
 
 
 @torch.inference_mode()

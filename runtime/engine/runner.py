@@ -282,7 +282,7 @@ class ModelRunner(LoadedModel):
             self._graphs.join()
         self._keeping.join()
 
-    def _swap(self, model: CausalModel, heads: Heads) -> None:
+    def _swap(self, model: CausalModel, heads: Heads, tower: Any) -> None:
         """Another model of the same shape, whose weights are in."""
         self._wait()
         if self._graphs is not None:
@@ -296,6 +296,8 @@ class ModelRunner(LoadedModel):
             if self._graphs is not None:
                 self._graphs.forget()
         self._pooler.take(heads)
+        if self.media is not None:
+            self.media.take(tower)
 
     def _let_weights_go(self) -> None:
         """Until `_swap` no step is computed. Heads stay, as they are small."""
@@ -304,6 +306,8 @@ class ModelRunner(LoadedModel):
         self.adapters.let_go()
         self._launched = None
         self._model = skeleton_of(self.shape, self.dtype, reference)
+        if self.media is not None:
+            self.media.let_go()
 
     def _give_pools_back(self) -> None:
         self._wait()

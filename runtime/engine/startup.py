@@ -1,6 +1,7 @@
 """What a runner does once: choose the dtype, plan the memory, load the weights, time each phase. Knows no step."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,8 +35,9 @@ from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.decoder import Decoder
-from ramet.runtime.models.registry import family_of
+from ramet.runtime.models.registry import family_of, weights_of
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import skeleton_of
 from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.containers import opened
@@ -151,9 +153,21 @@ def _in_few_bits(args: Args, shape: ModelShape, dtype: torch.dtype) -> set[str] 
     return None
 
 
+def _tower_bytes(args: Args, shape: ModelShape, dtype: torch.dtype) -> int:
+    """Of what reads media; 0: there is nothing, or it is random."""
+    if not has_tower(shape) or dummy_seed(args) is not None:
+        return 0
+    own = weights_of(shape).ignored
+    with suppress(ConfigError):  # which loading says
+        facts = opened(args.model_folder).facts()
+        return sum(math.prod(each.shape) * dtype.itemsize for name, each in facts if name.startswith(own))
+    return 0
+
+
 def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Needs:
     form = form_of(args.model.quantization, shape.quantization)
     weights = weight_bytes(skeleton_of(shape, dtype, reference), dtype, form, _in_few_bits(args, shape, dtype))
+    weights += _tower_bytes(args, shape, dtype)
     chunk = args.schedule.chunked_prefill_size or MAX_CHUNK
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:

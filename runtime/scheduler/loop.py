@@ -302,6 +302,7 @@ class Scheduler:
         self.leases.end_all()
         self.follow_ups.end_all()
         self.cache.evict_all()
+        self._towers.forget()
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""

@@ -132,6 +132,10 @@ class Towers:
         failed = (m.item for m in media.placed if m.item.key in self._failed)
         return next(((item.place, self._failed[item.key]) for item in failed), None)
 
+    def forget(self) -> None:
+        """What was made is of other weights."""
+        self._made.clear()
+
     def compute(self) -> None:
         """What the last turn asked for. No step runs."""
         assert self._source is not None

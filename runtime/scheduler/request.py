@@ -194,6 +194,8 @@ class Request:
     def take_weights(self, number: int) -> None:
         """It waits, and what it has computed so far was computed with others."""
         self.weights = number
+        if self.media is not None:
+            self.media.features.clear()
         if self.pooled is not None:
             self.pooled, self.next_hidden = None, 0
 

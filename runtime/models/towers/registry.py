@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+from ramet.runtime.models.shape import ModelShape
+
 TOWERS = {  # architecture as Hugging Face names it -> the module of this folder with its TOWER
     "LlavaForConditionalGeneration": "llava",
     "Qwen2VLForConditionalGeneration": "qwen2_vl",
@@ -11,6 +13,15 @@ TOWERS = {  # architecture as Hugging Face names it -> the module of this folder
 }
 
 
-def tower_of(architecture: str) -> Any:
-    """A subclass of Tower."""
-    return import_module(f"ramet.runtime.models.towers.{TOWERS[architecture]}").TOWER
+def has_tower(shape: ModelShape) -> bool:
+    return not shape.of_transformers and _class_of(shape) in TOWERS
+
+
+def tower_of(shape: ModelShape) -> Any:
+    """A subclass of Tower, of a model that has one."""
+    return import_module(f"ramet.runtime.models.towers.{TOWERS[_class_of(shape)]}").TOWER
+
+
+def _class_of(shape: ModelShape) -> str:
+    """That of the whole model."""
+    return shape.composite or shape.architecture
