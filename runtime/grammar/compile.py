@@ -19,9 +19,10 @@ from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import ByteFsm
-from ramet.runtime.grammar.worker import NICENESS, STACK_BYTES, Job, Refused
+from ramet.runtime.grammar.worker import STACK_BYTES, Job, Refused
 from ramet.runtime.grammar.worker_process import TimedOut, WorkerEnded, WorkerProcess
 from ramet.runtime.log import LOGGER
+from ramet.runtime.subordinate import NICENESS
 
 WORKERS = 2  # of a backend
 SHORT = 1 << 12  # characters of a constraint that every worker takes

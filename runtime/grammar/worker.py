@@ -1,19 +1,14 @@
 """A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_IDS NICENESS`, ended by its parent.
 
 A process of its own, because no library can be told to stop compiling, and of low priority, because decoding goes
-first. Frames on stdin and stdout: four bytes of length, then msgpack. Loads a library when a job needs it.
+first (runtime/subordinate.py). Loads a library when a job needs it.
 """
 
-import ctypes
-import os
 import resource
-import signal
-import struct
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import msgspec
 
@@ -23,11 +18,9 @@ from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.regex import normal_form
+from ramet.runtime.subordinate import be_subordinate, limit, private_stdout, read_frame, write_frame
 from ramet.runtime.text.tokenizer import Tokenizer
 
-LENGTH = struct.Struct("<I")
-NICENESS = 10  # of a server's workers: a tenth of a core where decoding wants all of them; at 19 it is 1.5 %, for ever
-PR_SET_PDEATHSIG = 1
 MEMORY_BYTES = 8 << 30  # of addresses; a library that imports torch maps gigabytes that it never touches
 STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
 
@@ -59,23 +52,10 @@ Outcome = Prepared | Refused
 Frame = Ready | Outcome
 
 
-def write_frame(stream: BinaryIO, data: bytes) -> None:
-    stream.write(LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
-def read_frame(stream: BinaryIO) -> bytes | None:
-    """None at the end."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    (size,) = LENGTH.unpack(head)
-    data = stream.read(size)
-    return data if len(data) == size else None
-
-
 def main(argv: list[str]) -> None:
     be_subordinate(int(argv[4]))
+    limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    limit(resource.RLIMIT_STACK, STACK_BYTES)
     stdin, stdout = sys.stdin.buffer, private_stdout()
     folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
     tokenizer = Tokenizer.from_folder(folder)
@@ -85,38 +65,6 @@ def main(argv: list[str]) -> None:
     while (data := read_frame(stdin)) is not None:
         for frame in compiler.run(msgspec.msgpack.decode(data, type=Job)):
             write_frame(stdout, msgspec.msgpack.encode(frame))
-
-
-def be_subordinate(niceness: int) -> None:
-    """Below decoding in priority, bounded in memory, and the first to go where memory runs out."""
-    end_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of the whole group: who started it decides
-        signal.signal(number, signal.SIG_IGN)
-    os.nice(niceness)
-    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
-    _limit(resource.RLIMIT_STACK, STACK_BYTES)
-    _limit(resource.RLIMIT_CORE, 0)
-    with suppress(OSError):  # no such file outside of Linux
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _limit(kind: int, num_bytes: int) -> None:
-    _, most = resource.getrlimit(kind)
-    resource.setrlimit(kind, (num_bytes if most == resource.RLIM_INFINITY else min(num_bytes, most), most))
-
-
-def private_stdout() -> BinaryIO:
-    """For frames. What a library prints to stdout, in whatever language, goes to stderr and not between them."""
-    stdout = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return stdout
-
-
-def end_with_parent() -> None:
-    """Also while a library compiles: the end of stdin is noticed between two jobs only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Compiler:

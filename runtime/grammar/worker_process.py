@@ -15,7 +15,8 @@ from contextlib import suppress
 import msgspec
 
 from ramet.runtime.grammar.base import Vocabulary
-from ramet.runtime.grammar.worker import LENGTH, Frame, Job, Outcome, Ready
+from ramet.runtime.grammar.worker import Frame, Job, Outcome, Ready
+from ramet.runtime.subordinate import LENGTH, ending
 
 START_TIMEOUT_S = 120.0  # of a process that loads its tokenizer, and of one that loads a library
 EXIT_TIMEOUT_S = 5.0  # of one whose output has ended
@@ -31,7 +32,7 @@ class WorkerEnded(Exception):
 
     def __init__(self, returncode: int, started: bool) -> None:
         self.returncode, self.started = returncode, started
-        super().__init__(_ending(returncode))
+        super().__init__(ending(returncode))
 
     @property
     def from_outside(self) -> bool:
@@ -120,12 +121,3 @@ class WorkerProcess:
                     raise WorkerEnded(process.returncode, started)
                 received += read
         return data
-
-
-def _ending(returncode: int) -> str:
-    if returncode >= 0:
-        return f"exit code {returncode}"
-    try:
-        return f"signal {signal.Signals(-returncode).name}"
-    except ValueError:
-        return f"signal {-returncode}"

@@ -27,7 +27,7 @@ from ramet.runtime.grammar.compile import (
     GrammarCache,
     Loaded,
 )
-from ramet.runtime.grammar.worker import NICENESS
+from ramet.runtime.subordinate import NICENESS
 
 WAIT_S = 120.0
 
@@ -332,7 +332,7 @@ def test_a_worker_does_not_outlive_its_killed_parent():
 
 PRINTING = """
 import os
-from ramet.runtime.grammar.worker import private_stdout, write_frame
+from ramet.runtime.subordinate import private_stdout, write_frame
 stdout = private_stdout()
 print("noise of Python", flush=True)
 os.write(1, b"noise of a library")

@@ -1,0 +1,73 @@
+"""A worker process that its parent may kill at any time: what it does with itself first, and how both talk.
+
+Frames on stdin and stdout: four bytes of length, then msgpack. Knows no job.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import struct
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+LENGTH = struct.Struct("<I")
+NICENESS = 10  # of a server's workers: a tenth of a core where decoding wants all of them; at 19 it is 1.5 %, for ever
+PR_SET_PDEATHSIG = 1
+
+
+def write_frame(stream: BinaryIO, data: bytes) -> None:
+    stream.write(LENGTH.pack(len(data)) + data)
+    stream.flush()
+
+
+def read_frame(stream: BinaryIO) -> bytes | None:
+    """None at the end."""
+    head = stream.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        return None
+    (size,) = LENGTH.unpack(head)
+    data = stream.read(size)
+    return data if len(data) == size else None
+
+
+def be_subordinate(niceness: int) -> None:
+    """Below decoding in priority, and the first to go where memory runs out."""
+    end_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of the whole group: who started it decides
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(niceness)
+    limit(resource.RLIMIT_CORE, 0)
+    with suppress(OSError):  # no such file outside of Linux
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def limit(kind: int, num_bytes: int) -> None:
+    _, most = resource.getrlimit(kind)
+    resource.setrlimit(kind, (num_bytes if most == resource.RLIM_INFINITY else min(num_bytes, most), most))
+
+
+def private_stdout() -> BinaryIO:
+    """For frames. What a library prints to stdout, in whatever language, goes to stderr and not between them."""
+    stdout = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return stdout
+
+
+def end_with_parent() -> None:
+    """Also while a library works: the end of stdin is noticed between two jobs only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def ending(returncode: int) -> str:
+    """How a process ended, in words."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"signal {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"signal {-returncode}"
