@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ramet.ipc.media import Grid, MediaKind, MediaTokens
+from ramet.runtime.errors import ClientError
 
 
 class Processed(NamedTuple):
@@ -41,10 +42,20 @@ class MediaFormat(ABC):
     folder: Path
     tokens: MediaTokens
     is_whole = False  # the tokens of one span see each other: no step ends inside it
+    fps: float | None = 2.0  # frames that are taken of each second of a film, where none are asked for; None: as below
+    max_frames = 768  # that are taken of a film, where nothing else is asked for: spread over it
+    sample_rate = 16_000  # of sound, per second
 
     @abstractmethod
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         """In a worker. Raises ClientError without a place for what the model's processor cannot take."""
+
+    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
+        """In a worker: of numbers that a client computed, what this model's processor makes or, `are_features`, what
+        its tower would make: float32 [tokens, size] as `feature`. Raises ClientError without a place.
+        """
+        form = "precomputed_embedding" if are_features else "processor_output"
+        raise ClientError("", f"has format {form!r}, which is not built for this model", "send the media themselves")
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ from typing import Any
 from ramet.ipc.media import MediaKind, MediaToken
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.media.formats.base import Decoded, MediaFormat, Processed
+from ramet.runtime.media.formats.received import received_features, shaped
 from ramet.runtime.text.files import read_json
 
 IMAGE_TEXT = "<image>"
@@ -44,6 +45,14 @@ class LlavaFormat(MediaFormat):
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         made = self._processor(images=[decoded], return_tensors="np")
         return Processed({"pixel_values": made["pixel_values"]}, (self._tokens_of_picture,))
+
+    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
+        if are_features:
+            return received_features(arrays, self.config.get("text_config", {}).get("hidden_size", 4096))
+        size: int = self.config.get("vision_config", {}).get("image_size", 336)
+        return Processed(
+            {"pixel_values": shaped(arrays, "pixel_values", (1, 3, size, size))}, (self._tokens_of_picture,)
+        )
 
 
 FORMAT = LlavaFormat

@@ -1,0 +1,116 @@
+"""The bytes of a recording to samples of one channel: in a worker process alone.
+
+Channels are averaged, and the mean is resampled by soxr in its quality HQ, as librosa loads a file. WAV, FLAC, Ogg and
+MP3 are read by libsndfile, other files by FFmpeg.
+"""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import soundfile
+import soxr
+
+from ramet.runtime.errors import ClientError, describe
+from ramet.runtime.media.containers import check_seconds, container_of, opened, seconds_of, stream_of
+from ramet.runtime.media.formats.base import Sound
+from ramet.runtime.media.limits import MediaLimits
+
+BLOCK = 1 << 16  # samples of each channel that are decoded at once
+MIN_RATE, MAX_RATE = 1000, 384_000
+MAX_CHANNELS = 64
+UNKNOWN_SIZE = 0x7FFF0000  # of a WAV file that was written as a stream, or more
+OPTION = "--max-audio-seconds"
+
+
+def decode_sound(data: bytes | memoryview, rate: int, limits: MediaLimits) -> Sound:
+    """Raises ClientError without a place."""
+    try:
+        if _is_sndfile(data):
+            own, blocks = _of_sndfile(data, limits)
+        else:
+            name = container_of(data)
+            if name is None:
+                raise ClientError("", "is no sound, or broken; WAV, FLAC, Ogg, MP3, M4A and WebM are read")
+            own, blocks = _of_container(data, name, limits)
+    except (ClientError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a decoder raises anything; its words go to the client
+        raise ClientError("", f"is broken sound: {describe(error)}") from None
+    samples = np.concatenate(blocks) if blocks else np.zeros(0, np.float32)
+    if not samples.size:
+        raise ClientError("", "has no sample")
+    if not np.isfinite(samples).all():
+        raise ClientError("", "has samples that are no finite numbers")
+    return Sound(samples if own == rate else soxr.resample(samples, own, rate), rate)
+
+
+def _is_sndfile(data: bytes | memoryview) -> bool:
+    head = bytes(data[:12])
+    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
+        return True
+    is_mp3 = head[:3] == b"ID3" or (head[:1] == b"\xff" and head[1:2] != b"" and head[1] & 0xE6 == 0xE2)
+    return head[:4] in (b"fLaC", b"OggS") or is_mp3
+
+
+def _of_sndfile(data: bytes | memoryview, limits: MediaLimits) -> tuple[int, list[Any]]:
+    """(rate, means of the channels)."""
+    if bytes(data[:4]) == b"RIFF":
+        size = int.from_bytes(data[4:8], "little")
+        if len(data) - 8 < size < UNKNOWN_SIZE:
+            raise ClientError("", f"is cut off: it has {len(data)} of {size + 8} bytes")
+    with soundfile.SoundFile(io.BytesIO(data)) as file:
+        _check_form(file.samplerate, file.channels)
+        check_seconds(file.frames / file.samplerate, limits.audio_seconds, OPTION)
+
+        def blocks() -> Iterator[Any]:
+            while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
+                yield block.mean(axis=1)
+
+        read = _bounded(blocks(), file.samplerate, limits)
+        num = sum(map(len, read))
+        if num < file.frames:
+            raise ClientError("", f"is cut off: it has {num} of {file.frames} samples")
+        return file.samplerate, read
+
+
+def _of_container(data: bytes | memoryview, name: str, limits: MediaLimits) -> tuple[int, list[Any]]:
+    import av
+
+    with opened(data, name) as container:
+        stream = stream_of(container, "audio")
+        rate = stream.codec_context.sample_rate
+        _check_form(rate, stream.codec_context.channels)
+        says = seconds_of(container, stream)
+        check_seconds(says or 0.0, limits.audio_seconds, OPTION)
+        to_float = av.AudioResampler(format="fltp", rate=rate)
+
+        def blocks() -> Iterator[Any]:
+            for frame in container.decode(stream):
+                _check_form(frame.sample_rate, frame.layout.nb_channels)
+                for each in to_float.resample(frame):
+                    yield each.to_ndarray().mean(axis=0)
+
+        read = _bounded(blocks(), rate, limits)
+    has = sum(map(len, read)) / rate
+    if says is not None and has + max(1.0, says / 20) < says:
+        raise ClientError("", f"is cut off: it ends after {has:.3g} of {says:.3g} s")
+    return rate, read
+
+
+def _bounded(blocks: Iterator[Any], rate: int, limits: MediaLimits) -> list[Any]:
+    """Headers lie: counted while it is decoded."""
+    read, num = [], 0
+    for block in blocks:
+        num += len(block)
+        check_seconds(num / rate, limits.audio_seconds, OPTION)
+        read.append(block)
+    return read
+
+
+def _check_form(rate: int, channels: int) -> None:
+    if not MIN_RATE <= rate <= MAX_RATE:
+        raise ClientError("", f"has {rate} samples per second, must be in [{MIN_RATE}, {MAX_RATE}]")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise ClientError("", f"has {channels} channels, must be in [1, {MAX_CHANNELS}]")

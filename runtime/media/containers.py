@@ -1,0 +1,76 @@
+"""Files of films and sound that FFmpeg reads: which ones, by their first bytes, and with what it may do.
+
+FFmpeg is never left to guess: some of its formats are lists of addresses that it would open. Nothing but the bytes at
+hand is read. For worker processes alone.
+"""
+
+import io
+from typing import Any
+
+import av
+
+from ramet.runtime.errors import ClientError
+
+MPEG_TS_PACKET = 188  # bytes
+CODECS = (  # that are decoded
+    "h264", "hevc", "vp8", "libvpx", "vp9", "libvpx-vp9", "av1", "libdav1d", "mpeg4", "mpeg2video", "mpeg1video",
+    "mjpeg", "theora", "prores", "gif", "apng", "png", "h263", "flv", "aac", "aac_fixed", "mp3", "mp3float", "opus",
+    "libopus", "vorbis", "flac", "alac", "ac3", "eac3", "pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be",
+    "pcm_s32le", "pcm_s32be", "pcm_f32le", "pcm_f32be", "pcm_u8", "pcm_mulaw", "pcm_alaw", "amrnb", "amrwb",
+)  # fmt: skip
+
+
+def container_of(data: bytes | memoryview) -> str | None:
+    """FFmpeg's name of the format. None: it is not one that is read."""
+    head = bytes(data[:12])
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
+        return "mp4"
+    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        return "avi"
+    starts = {
+        b"\x1aE\xdf\xa3": "matroska",
+        b"OggS": "ogg",
+        b"GIF8": "gif",
+        b"\x89PNG": "apng",
+        b"\x00\x00\x01\xba": "mpeg",
+        b"FLV\x01": "flv",
+        b"#!AM": "amr",
+    }
+    if head[:4] in starts:
+        return starts[head[:4]]
+    if head[:1] == b"G" and bytes(data[MPEG_TS_PACKET : MPEG_TS_PACKET + 1]) == b"G":
+        return "mpegts"
+    if head[:1] == b"\xff" and head[1:2] and head[1] & 0xF6 == 0xF0:
+        return "aac"
+    return None
+
+
+def opened(data: bytes | memoryview, name: str) -> Any:
+    """A container of PyAV. Raises what FFmpeg raises."""
+    options = {"protocol_whitelist": "none", "codec_whitelist": ",".join(CODECS)}
+    return av.open(io.BytesIO(data), format=name, container_options=options, metadata_errors="ignore")
+
+
+def stream_of(container: Any, kind: str) -> Any:
+    """The first one that is `video` or `audio`, decoded by one thread. Raises ClientError."""
+    found = getattr(container.streams, kind)
+    if not found:
+        raise ClientError("", f"has no {kind} in it")
+    stream = found[0]
+    if stream.codec_context is None or stream.codec_context.name not in CODECS:
+        name = "an unknown codec" if stream.codec_context is None else stream.codec_context.name
+        raise ClientError("", f"has {kind} in {name}, which is not decoded")
+    stream.codec_context.thread_count, stream.codec_context.thread_type = 1, "NONE"
+    return stream
+
+
+def seconds_of(container: Any, stream: Any) -> float | None:
+    """As the header has it."""
+    if stream.duration is not None:
+        return float(stream.duration * stream.time_base)
+    return None if container.duration is None else container.duration / av.time_base
+
+
+def check_seconds(seconds: float, most: float, option: str) -> None:
+    if seconds > most:
+        raise ClientError("", f"takes {seconds:g} s, must take at most {most:g} s ({option})", status=413)

@@ -1,0 +1,259 @@
+"""Media to what a model's tower reads, in worker processes: what waits, for how long, and what becomes of failures.
+
+A few workers, started with the first piece or ahead of it (`warm`). Requests take turns: one with many pieces does not
+keep those behind it waiting. A piece has a deadline from when a worker begins with it; a worker that passes it is
+killed and begun again, and so is one whose client went away and that does not end soon by itself. Runs on one event
+loop; a thread waits for each worker that is busy.
+"""
+
+import asyncio
+import os
+import signal
+from collections import OrderedDict, deque
+from collections.abc import Coroutine, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ramet.ipc.media import Prepared
+from ramet.runtime.errors import ClientError, RametError, ServerError
+from ramet.runtime.log import LOGGER
+from ramet.runtime.media.limits import MediaLimits
+from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.worker import Done, Job, Outcome, Refused
+from ramet.runtime.media.worker_process import TimedOut, WorkerEnded, WorkerProcess
+
+GRACE_S = 1.0  # of a worker whose client went away: most pieces end sooner, and another process takes seconds to begin
+TRIES = 2  # of a piece whose worker was killed from outside
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """One that a worker has."""
+
+    source: MediaSource
+    job: Job
+    is_wanted: bool = True  # False: its client went away
+
+
+class MediaPool:
+    """`folder`: for the files, of this user alone; whoever gave it removes it."""
+
+    def __init__(self, model_folder: Path, folder: Path, limits: MediaLimits) -> None:
+        self._folder, self._limits = folder, limits
+        names = [f"media-{i + 1}" for i in range(limits.workers)]
+        self._workers = [WorkerProcess(model_folder, limits, name) for name in names]
+        self._turns = Turns(self._workers, limits.queued)
+        self._threads = ThreadPoolExecutor(limits.workers, "ramet-media")
+        self._numbers = count(1)
+        self._sizes: dict[str, int] = {}  # bytes of each file
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def num_waiting(self) -> int:
+        """Pieces that no worker has begun with."""
+        return self._turns.num_waiting
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the files that are there."""
+        return sum(self._sizes.values())
+
+    def warm(self) -> None:
+        """Start a worker, so that the first piece need not wait for that."""
+        self._begin(self._warm())
+
+    async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable) -> Prepared:
+        """`data`: the encoded bytes; of a film that is a list of pictures those of each; b"" beside `source.arrays`.
+
+        Pieces of the same `request` wait for one another. Raises ClientError and ServerError.
+        """
+        worker = await self._turns.take(request, source.place)
+        piece = Piece(source, self._job(source, data))
+        working = asyncio.get_running_loop().run_in_executor(self._threads, self._run, worker, piece)
+        try:
+            done = await asyncio.shield(working)
+        except asyncio.CancelledError:
+            self._begin(self._abandon(worker, piece, working))
+            raise
+        except BaseException:
+            self._give_back(worker, piece)
+            raise
+        self._turns.give(worker)
+        file = piece.job.file
+        self._sizes[file] = done.num_bytes
+        made = done.expansion, done.arrays, file, source.place, done.grids, piece.job.are_features
+        return Prepared(source.kind, done.key, *made)
+
+    def _job(self, source: MediaSource, data: bytes | list[bytes]) -> Job:
+        file = str(self._folder / f"{next(self._numbers)}.media")
+        left = max(int(self._limits.files_mb * (1 << 20)) - self.num_bytes, 0)
+        given = () if source.arrays is None else (source.arrays.of, source.arrays.are_features)
+        return Job(source.kind, file, left, data, source.options, *given)
+
+    def release(self, prepared: Prepared) -> None:
+        """Nobody needs its arrays any more."""
+        if self._sizes.pop(prepared.file, None) is not None:
+            _remove(prepared.file)
+
+    async def close(self) -> None:
+        """The processes have ended and the files are gone when this returns; what runs ends with ServerError."""
+        self._closed = True
+        self._turns.close()
+        for worker in self._workers:
+            worker.close()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._threads.shutdown()
+        for file in self._sizes:
+            _remove(file)
+        self._sizes.clear()
+
+    def _begin(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _warm(self) -> None:
+        worker = await self._turns.take(None, "")
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._threads, worker.start)
+        except (RametError, TimedOut, WorkerEnded) as error:  # the first piece tries again, and its client is told
+            if not self._closed:
+                LOGGER.warning("%s could not be begun ahead of time: %s", worker.name, error or "it takes too long")
+        finally:
+            self._turns.give(worker)
+
+    async def _abandon(self, worker: WorkerProcess, piece: Piece, working: "asyncio.Future[Done]") -> None:
+        """Nobody waits for it any more."""
+        piece.is_wanted = False
+        done, _ = await asyncio.wait({working}, timeout=GRACE_S)
+        if not done:
+            worker.interrupt()
+            await asyncio.wait({working})
+        working.exception()
+        self._give_back(worker, piece)
+
+    def _give_back(self, worker: WorkerProcess, piece: Piece) -> None:
+        _remove(piece.job.file)
+        self._turns.give(worker)
+
+    # -- on a thread of its own -------------------------------------------------------------------------------------
+
+    def _run(self, worker: WorkerProcess, piece: Piece) -> Done:
+        """Raises ClientError and ServerError."""
+        try:
+            outcome = self._outcome(worker, piece)
+        except TimedOut:
+            LOGGER.warning("%s was killed: a piece took longer than %g s", worker.name, self._limits.timeout_s)
+            fact = f"takes longer than the {self._limits.timeout_s:g} s of --media-timeout-s to prepare"
+            raise ClientError(piece.source.place, fact, "send a smaller one", 413) from None
+        except WorkerEnded as error:
+            raise self._ended(piece, error) from None
+        if isinstance(outcome, Refused) and outcome.status >= 500:
+            raise ServerError(f"{piece.source.place} cannot be prepared: {outcome.fact}", outcome.status)
+        if isinstance(outcome, Refused):
+            raise ClientError(piece.source.place, outcome.fact, outcome.hint, outcome.status)
+        return outcome
+
+    def _outcome(self, worker: WorkerProcess, piece: Piece) -> Outcome:
+        for _ in range(TRIES - 1):
+            try:
+                return self._tried(worker, piece)
+            except WorkerEnded as error:
+                if not error.from_outside or not piece.is_wanted or self._closed:
+                    raise
+                LOGGER.warning("%s ended with %s; its piece is tried again", worker.name, error)
+                _remove(piece.job.file)
+        return self._tried(worker, piece)
+
+    def _tried(self, worker: WorkerProcess, piece: Piece) -> Outcome:
+        try:
+            worker.start()
+        except TimedOut:
+            raise ServerError("No worker for media could be begun: it takes too long.", 503) from None
+        if not piece.is_wanted:
+            raise ServerError("The client went away.", 503)
+        return worker.run(piece.job)
+
+    def _ended(self, piece: Piece, error: WorkerEnded) -> RametError:
+        place = piece.source.place
+        if self._closed or not piece.is_wanted:
+            return ServerError(f"{place} was not prepared: the engine was closed, or the client went away.", 503)
+        LOGGER.warning("the worker that prepared %s ended with %s", place, error)
+        fact = f"cannot be prepared: the process that decoded it ended with {error}"
+        if error.returncode in (-signal.SIGKILL, -signal.SIGABRT):
+            return ClientError(place, f"{fact}, as it does where memory runs out", "send a smaller one", 413)
+        return ClientError(place, fact)
+
+
+class Turns:
+    """Workers for those who wait: the requests get one in turn. `most` may wait."""
+
+    def __init__(self, workers: Sequence[WorkerProcess], most: int) -> None:
+        self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is there
+        self._most = most
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[WorkerProcess]]] = OrderedDict()
+        self._closed = False
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    async def take(self, request: Hashable, place: str) -> WorkerProcess:
+        """Cancelled, it takes none. Raises ServerError."""
+        if self._closed:
+            raise ServerError("Media are not prepared any more: the engine was closed.", 503)
+        if self._free:
+            return self._free.pop()
+        if self.num_waiting >= self._most:
+            raise ServerError(f"{place} was not prepared: {self._most} pieces of media wait already.", 503)
+        turn: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(request, deque()).append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.give(turn.result())
+            else:
+                self._forget(request, turn)
+            raise
+
+    def give(self, worker: WorkerProcess) -> None:
+        """Back."""
+        if not self._waiting:
+            self._free.append(worker)
+            return
+        request, turns = next(iter(self._waiting.items()))
+        turn = turns.popleft()
+        self._waiting.move_to_end(request)
+        if not turns:
+            del self._waiting[request]
+        if turn.done():  # cancelled, and not told yet
+            self.give(worker)
+        else:
+            turn.set_result(worker)
+
+    def close(self) -> None:
+        self._closed = True
+        for turns in self._waiting.values():
+            for turn in turns:
+                if not turn.done():
+                    turn.set_exception(ServerError("Media are not prepared any more: the engine was closed.", 503))
+        self._waiting.clear()
+
+    def _forget(self, request: Hashable, turn: "asyncio.Future[WorkerProcess]") -> None:
+        turns = self._waiting.get(request, deque())
+        with suppress(ValueError):
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(request, None)
+
+
+def _remove(file: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(file)

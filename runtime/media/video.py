@@ -1,0 +1,233 @@
+"""A film's bytes to some of its frames: in a worker process alone. Decides which frames are taken.
+
+As many as `fps` asks for, `max_frames` at most, spread evenly from the first frame to the last. The packets of the
+whole file are read first, without decoding: they say how many frames there are and when each is shown, and headers
+lie. Only what leads to a frame that is taken is decoded. A film may be a list of pictures, all of which are taken.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import av
+from PIL import Image
+
+from ramet.runtime.errors import ClientError, describe
+from ramet.runtime.media.containers import check_seconds, container_of, opened, seconds_of, stream_of
+from ramet.runtime.media.formats.base import Frames, MediaFormat
+from ramet.runtime.media.image import check_pixels, decode_picture, flattened
+from ramet.runtime.media.image import opened as opened_picture
+from ramet.runtime.media.limits import MediaLimits
+
+MAX_FPS = 240.0  # of a file: more frames than this for each second of the limit are no film
+BYTES_OF_PIXEL = 3
+LOST_S = 1.0  # how much sooner than its header says a file may end
+
+
+class Choice(NamedTuple):
+    """How many frames are taken."""
+
+    fps: float | None  # None: max_frames, if there are as many
+    max_frames: int
+
+    def of(self, total: int, rate: float) -> list[int]:
+        """Indices of a film of `total` frames, `rate` each second."""
+        wanted = total if self.fps is None else math.floor(total / rate * min(self.fps, rate))
+        num = max(1, min(self.max_frames, wanted, total))
+        return [0] if num == 1 else [i * (total - 1) // (num - 1) for i in range(num)]
+
+
+def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaLimits) -> Choice:
+    """Raises ClientError."""
+    fps, most = options.get("fps"), options.get("max_frames")
+    if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= MAX_FPS):
+        raise ClientError("", f"has fps {fps!r}, must be a number in (0, {MAX_FPS:g}]")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise ClientError("", f"has max_frames {most!r}, must be a whole number from 1 on")
+    if most is not None and most > limits.video_frames:
+        fact = f"has max_frames {most}, must be at most {limits.video_frames}"
+        raise ClientError("", fact, "ask for fewer, or start the server with a larger --max-video-frames", 413)
+    return Choice(media.fps if fps is None else float(fps), most or min(media.max_frames, limits.video_frames))
+
+
+def decode_film(
+    data: bytes | memoryview | Sequence[bytes | memoryview],
+    options: Mapping[str, Any],
+    media: MediaFormat,
+    limits: MediaLimits,
+) -> Frames:
+    """Raises ClientError without a place."""
+    choice = choice_of(options, media, limits)
+    if not isinstance(data, bytes | memoryview):
+        return _of_pictures(data, choice, limits)
+    try:
+        if bytes(data[:4]) == b"RIFF" and bytes(data[8:12]) == b"WEBP":
+            return _of_animation(data, choice, limits)
+        name = container_of(data)
+        if name is None:
+            raise ClientError("", "is no film, or broken; MP4, WebM, AVI, MPEG, GIF and animated WebP are read")
+        return _of_container(data, name, choice, limits)
+    except (ClientError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a decoder raises anything; its words go to the client
+        raise ClientError("", f"is a broken film: {describe(error)}") from None
+
+
+def _of_pictures(pictures: Sequence[bytes | memoryview], choice: Choice, limits: MediaLimits) -> Frames:
+    if not pictures:
+        raise ClientError("", "is a list without a picture")
+    if len(pictures) > limits.video_frames:
+        fact = f"is a list of {len(pictures)} pictures, must be at most {limits.video_frames}"
+        raise ClientError("", fact, "send fewer, or start the server with a larger --max-video-frames", 413)
+    images: list[Image.Image] = []
+    for data in pictures:
+        images.append(decode_picture(data, limits.image_pixels))
+        _check_memory(len(pictures), *images[0].size, limits)
+        if images[-1].size != images[0].size:
+            raise ClientError("", f"has pictures of {_shown(images[0].size)} and of {_shown(images[-1].size)} pixels")
+    return Frames(images, [i / (choice.fps or 1.0) for i in range(len(images))])
+
+
+def _of_animation(data: bytes | memoryview, choice: Choice, limits: MediaLimits) -> Frames:
+    """WebP, which FFmpeg does not read. Each frame is shown for a while of its own."""
+    with opened_picture(data, limits.image_pixels) as image:
+        total = getattr(image, "n_frames", 1)
+        _check_total(total, limits)
+        times, shown = [0.0], list[Image.Image]()
+        indices = set(choice.of(total, _rate_of_animation(image, total, times, limits)))
+        _check_memory(len(indices), *image.size, limits)
+        for i in sorted(indices):
+            image.seek(i)
+            shown.append(flattened(image))
+        return Frames(shown, [times[i] for i in sorted(indices)])
+
+
+def _rate_of_animation(image: Image.Image, total: int, times: list[float], limits: MediaLimits) -> float:
+    """Frames per second. WRITES times: when each frame ends."""
+    for i in range(total):
+        image.seek(i)
+        image.load()
+        times.append(times[-1] + image.info.get("duration", 0) / 1000)
+        check_seconds(times[-1], limits.video_seconds, "--max-video-seconds")
+    image.seek(0)
+    return total / times[-1] if times[-1] else 1.0
+
+
+class _Packets(NamedTuple):
+    shown: list[int]  # when each frame is shown, in ticks of its stream, in order
+    keys: list[int]  # those of them that are decoded without others
+
+
+def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: MediaLimits) -> Frames:
+    with opened(data, name) as container:
+        stream = stream_of(container, "video")
+        check_pixels(stream.codec_context.width, stream.codec_context.height, limits.image_pixels)
+        seconds = seconds_of(container, stream)
+        check_seconds(seconds or 0.0, limits.video_seconds, "--max-video-seconds")
+        _check_total(stream.frames, limits)
+        packets = _packets(container, stream, limits)
+        total, tick = len(packets.shown), float(stream.time_base)
+        if not total:
+            raise ClientError("", "has no frame")
+        if total < stream.frames:
+            raise ClientError("", f"is cut off: it has {total} of {stream.frames} frames")
+        indices = choice.of(total, _rate(stream, packets, tick))
+        _check_memory(len(indices), stream.codec_context.width, stream.codec_context.height, limits)
+    wanted = [packets.shown[i] for i in indices]
+    images = _decoded(data, name, wanted, packets.keys, limits)
+    if images is None:
+        images = _decoded(data, name, wanted, [], limits)
+    assert images is not None, "a film was decoded from its first frame on and is imprecise"
+    return Frames(images, [(at - packets.shown[0]) * tick for at in wanted])
+
+
+def _packets(container: Any, stream: Any, limits: MediaLimits) -> _Packets:
+    """Reads to the end. Raises ClientError for a file that is longer than its header says, or shorter."""
+    shown, keys, ends_s = [], [], 0.0
+    start = 0.0 if container.start_time is None else container.start_time / av.time_base
+    for packet in container.demux():
+        if packet.pts is None:
+            continue
+        ends_s = max(ends_s, float((packet.pts + (packet.duration or 0)) * packet.time_base) - start)
+        check_seconds(ends_s, limits.video_seconds, "--max-video-seconds")
+        if packet.stream.index != stream.index or packet.is_discard:
+            continue
+        shown.append(packet.pts)
+        _check_total(len(shown), limits)
+        if packet.is_keyframe:
+            keys.append(packet.pts)
+    says = None if container.duration is None else container.duration / av.time_base
+    if says is not None and ends_s + max(LOST_S, says / 20) < says:
+        raise ClientError("", f"is cut off: it ends after {ends_s:.3g} of {says:.3g} s")
+    return _Packets(sorted(shown), sorted(keys))
+
+
+def _rate(stream: Any, packets: _Packets, tick: float) -> float:
+    if stream.average_rate:
+        return float(stream.average_rate)
+    lasts = (packets.shown[-1] - packets.shown[0]) * tick
+    return (len(packets.shown) - 1) / lasts if lasts > 0 else 1.0
+
+
+def _decoded(
+    data: bytes | memoryview, name: str, wanted: Sequence[int], keys: Sequence[int], limits: MediaLimits
+) -> list[Image.Image] | None:
+    """The frames that are shown at these ticks. None: the file led elsewhere than to a frame of `keys`."""
+    images: list[Image.Image] = []
+    with opened(data, name) as container:
+        stream = stream_of(container, "video")
+        stream.codec_context.options = {"max_pixels": str(max(limits.image_pixels, 1))}
+        frames, last, sought = container.decode(stream), None, False
+        frame: Any = None
+        for ticks in wanted:
+            found = bisect_right(keys, ticks)
+            if found and last is not None and keys[found - 1] > last:
+                container.seek(keys[found - 1], stream=stream, backward=True)
+                frames, sought = container.decode(stream), True
+                frame = None
+            while frame is None or frame.pts is None or frame.pts < ticks:
+                frame = next(frames, None)
+                if frame is None and sought:
+                    return None
+                if frame is None:
+                    raise ClientError("", f"is broken: {len(images)} of {len(wanted)} frames could be decoded")
+            if sought and frame.pts > ticks:
+                return None
+            last, sought = frame.pts, False
+            images.append(_image(frame, limits))
+    return images
+
+
+def _image(frame: Any, limits: MediaLimits) -> Image.Image:
+    """As it is meant to be seen."""
+    check_pixels(frame.width, frame.height, limits.image_pixels)
+    seen = frame.to_image() if not _is_clear(frame) else flattened(Image.fromarray(frame.to_ndarray(format="rgba")))
+    turns = round(frame.rotation / 90) % 4  # counterclockwise
+    names = (None, Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270)
+    turn = names[turns]
+    image: Image.Image = seen if turn is None else seen.transpose(turn)
+    return image
+
+
+def _is_clear(frame: Any) -> bool:
+    return any(component.is_alpha for component in frame.format.components) or frame.format.name == "pal8"
+
+
+def _check_total(total: int, limits: MediaLimits) -> None:
+    most = math.ceil(limits.video_seconds * MAX_FPS)
+    if total > most:
+        fact = f"has {total} frames or more, must have at most {most}: {MAX_FPS:g} for each second"
+        raise ClientError("", fact, "send a shorter one, or start the server with a larger --max-video-seconds", 413)
+
+
+def _check_memory(num: int, width: int, height: int, limits: MediaLimits) -> None:
+    """Of all frames together: half of a worker's is for what a model's processor makes of them."""
+    takes, most = num * width * height * BYTES_OF_PIXEL / (1 << 20), limits.memory_mb / 2
+    if takes > most:
+        fact = f"has {num} frames of {width} x {height} pixels, which take {takes:.0f} MiB, must be at most {most:.0f}"
+        raise ClientError("", fact, "ask for fewer (max_frames, fps), or send smaller ones", 413)
+
+
+def _shown(size: tuple[int, int]) -> str:
+    return f"{size[0]} x {size[1]}"
