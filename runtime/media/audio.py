@@ -15,7 +15,7 @@ import soxr
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.media.containers import check_seconds, container_of, opened, seconds_of, stream_of
 from ramet.runtime.media.formats.base import Sound
-from ramet.runtime.media.limits import MediaLimits
+from ramet.runtime.media_options import MediaArgs
 
 BLOCK = 1 << 16  # samples of each channel that are decoded at once
 MIN_RATE, MAX_RATE = 1000, 384_000
@@ -24,7 +24,7 @@ UNKNOWN_SIZE = 0x7FFF0000  # of a WAV file that was written as a stream, or more
 OPTION = "--max-audio-seconds"
 
 
-def decode_sound(data: bytes | memoryview, rate: int, limits: MediaLimits) -> Sound:
+def decode_sound(data: bytes | memoryview, rate: int, limits: MediaArgs) -> Sound:
     """Raises ClientError without a place."""
     try:
         if _is_sndfile(data):
@@ -54,7 +54,7 @@ def _is_sndfile(data: bytes | memoryview) -> bool:
     return head[:4] in (b"fLaC", b"OggS") or is_mp3
 
 
-def _of_sndfile(data: bytes | memoryview, limits: MediaLimits) -> tuple[int, list[Any]]:
+def _of_sndfile(data: bytes | memoryview, limits: MediaArgs) -> tuple[int, list[Any]]:
     """(rate, means of the channels)."""
     if bytes(data[:4]) == b"RIFF":
         size = int.from_bytes(data[4:8], "little")
@@ -62,7 +62,7 @@ def _of_sndfile(data: bytes | memoryview, limits: MediaLimits) -> tuple[int, lis
             raise ClientError("", f"is cut off: it has {len(data)} of {size + 8} bytes")
     with soundfile.SoundFile(io.BytesIO(data)) as file:
         _check_form(file.samplerate, file.channels)
-        check_seconds(file.frames / file.samplerate, limits.audio_seconds, OPTION)
+        check_seconds(file.frames / file.samplerate, limits.max_audio_seconds, OPTION)
 
         def blocks() -> Iterator[Any]:
             while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
@@ -75,7 +75,7 @@ def _of_sndfile(data: bytes | memoryview, limits: MediaLimits) -> tuple[int, lis
         return file.samplerate, read
 
 
-def _of_container(data: bytes | memoryview, name: str, limits: MediaLimits) -> tuple[int, list[Any]]:
+def _of_container(data: bytes | memoryview, name: str, limits: MediaArgs) -> tuple[int, list[Any]]:
     import av
 
     with opened(data, name) as container:
@@ -83,7 +83,7 @@ def _of_container(data: bytes | memoryview, name: str, limits: MediaLimits) -> t
         rate = stream.codec_context.sample_rate
         _check_form(rate, stream.codec_context.channels)
         says = seconds_of(container, stream)
-        check_seconds(says or 0.0, limits.audio_seconds, OPTION)
+        check_seconds(says or 0.0, limits.max_audio_seconds, OPTION)
         to_float = av.AudioResampler(format="fltp", rate=rate)
 
         def blocks() -> Iterator[Any]:
@@ -99,12 +99,12 @@ def _of_container(data: bytes | memoryview, name: str, limits: MediaLimits) -> t
     return rate, read
 
 
-def _bounded(blocks: Iterator[Any], rate: int, limits: MediaLimits) -> list[Any]:
+def _bounded(blocks: Iterator[Any], rate: int, limits: MediaArgs) -> list[Any]:
     """Headers lie: counted while it is decoded."""
     read, num = [], 0
     for block in blocks:
         num += len(block)
-        check_seconds(num / rate, limits.audio_seconds, OPTION)
+        check_seconds(num / rate, limits.max_audio_seconds, OPTION)
         read.append(block)
     return read
 

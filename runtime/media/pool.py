@@ -21,12 +21,13 @@ from typing import Any
 from ramet.ipc.media import Prepared
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.media.limits import MediaLimits
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media.worker import Done, Job, Outcome, Refused
 from ramet.runtime.media.worker_process import TimedOut, WorkerEnded, WorkerProcess
+from ramet.runtime.media_options import MediaArgs
 
 GRACE_S = 1.0  # of a worker whose client went away: most pieces end sooner, and another process takes seconds to begin
+MAX_WAITING = 1024  # pieces
 TRIES = 2  # of a piece whose worker was killed from outside
 
 
@@ -42,12 +43,12 @@ class Piece:
 class MediaPool:
     """`folder`: for the files, of this user alone; whoever gave it removes it."""
 
-    def __init__(self, model_folder: Path, folder: Path, limits: MediaLimits) -> None:
+    def __init__(self, model_folder: Path, folder: Path, limits: MediaArgs) -> None:
         self._folder, self._limits = folder, limits
-        names = [f"media-{i + 1}" for i in range(limits.workers)]
+        names = [f"media-{i + 1}" for i in range(limits.media_workers)]
         self._workers = [WorkerProcess(model_folder, limits, name) for name in names]
-        self._turns = Turns(self._workers, limits.queued)
-        self._threads = ThreadPoolExecutor(limits.workers, "ramet-media")
+        self._turns = Turns(self._workers, MAX_WAITING)
+        self._threads = ThreadPoolExecutor(limits.media_workers, "ramet-media")
         self._numbers = count(1)
         self._sizes: dict[str, int] = {}  # bytes of each file
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,7 +92,7 @@ class MediaPool:
 
     def _job(self, source: MediaSource, data: bytes | list[bytes]) -> Job:
         file = str(self._folder / f"{next(self._numbers)}.media")
-        left = max(int(self._limits.files_mb * (1 << 20)) - self.num_bytes, 0)
+        left = max(int(self._limits.media_files_mb * (1 << 20)) - self.num_bytes, 0)
         given = () if source.arrays is None else (source.arrays.of, source.arrays.are_features)
         return Job(source.kind, file, left, data, source.options, *given)
 
@@ -149,8 +150,8 @@ class MediaPool:
         try:
             outcome = self._outcome(worker, piece)
         except TimedOut:
-            LOGGER.warning("%s was killed: a piece took longer than %g s", worker.name, self._limits.timeout_s)
-            fact = f"takes longer than the {self._limits.timeout_s:g} s of --media-timeout-s to prepare"
+            LOGGER.warning("%s was killed: a piece took longer than %g s", worker.name, self._limits.media_timeout_s)
+            fact = f"takes longer than the {self._limits.media_timeout_s:g} s of --media-timeout-s to prepare"
             raise ClientError(piece.source.place, fact, "send a smaller one", 413) from None
         except WorkerEnded as error:
             raise self._ended(piece, error) from None

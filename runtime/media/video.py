@@ -18,7 +18,7 @@ from ramet.runtime.media.containers import check_seconds, container_of, opened, 
 from ramet.runtime.media.formats.base import Frames, MediaFormat
 from ramet.runtime.media.image import check_pixels, decode_picture, flattened
 from ramet.runtime.media.image import opened as opened_picture
-from ramet.runtime.media.limits import MediaLimits
+from ramet.runtime.media_options import MediaArgs
 
 MAX_FPS = 240.0  # of a file: more frames than this for each second of the limit are no film
 BYTES_OF_PIXEL = 3
@@ -38,24 +38,24 @@ class Choice(NamedTuple):
         return [0] if num == 1 else [i * (total - 1) // (num - 1) for i in range(num)]
 
 
-def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaLimits) -> Choice:
+def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs) -> Choice:
     """Raises ClientError."""
     fps, most = options.get("fps"), options.get("max_frames")
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= MAX_FPS):
         raise ClientError("", f"has fps {fps!r}, must be a number in (0, {MAX_FPS:g}]")
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
         raise ClientError("", f"has max_frames {most!r}, must be a whole number from 1 on")
-    if most is not None and most > limits.video_frames:
-        fact = f"has max_frames {most}, must be at most {limits.video_frames}"
+    if most is not None and most > limits.max_video_frames:
+        fact = f"has max_frames {most}, must be at most {limits.max_video_frames}"
         raise ClientError("", fact, "ask for fewer, or start the server with a larger --max-video-frames", 413)
-    return Choice(media.fps if fps is None else float(fps), most or min(media.max_frames, limits.video_frames))
+    return Choice(media.fps if fps is None else float(fps), most or min(media.max_frames, limits.max_video_frames))
 
 
 def decode_film(
     data: bytes | memoryview | Sequence[bytes | memoryview],
     options: Mapping[str, Any],
     media: MediaFormat,
-    limits: MediaLimits,
+    limits: MediaArgs,
 ) -> Frames:
     """Raises ClientError without a place."""
     choice = choice_of(options, media, limits)
@@ -74,24 +74,24 @@ def decode_film(
         raise ClientError("", f"is a broken film: {describe(error)}") from None
 
 
-def _of_pictures(pictures: Sequence[bytes | memoryview], choice: Choice, limits: MediaLimits) -> Frames:
+def _of_pictures(pictures: Sequence[bytes | memoryview], choice: Choice, limits: MediaArgs) -> Frames:
     if not pictures:
         raise ClientError("", "is a list without a picture")
-    if len(pictures) > limits.video_frames:
-        fact = f"is a list of {len(pictures)} pictures, must be at most {limits.video_frames}"
+    if len(pictures) > limits.max_video_frames:
+        fact = f"is a list of {len(pictures)} pictures, must be at most {limits.max_video_frames}"
         raise ClientError("", fact, "send fewer, or start the server with a larger --max-video-frames", 413)
     images: list[Image.Image] = []
     for data in pictures:
-        images.append(decode_picture(data, limits.image_pixels))
+        images.append(decode_picture(data, limits.max_image_pixels))
         _check_memory(len(pictures), *images[0].size, limits)
         if images[-1].size != images[0].size:
             raise ClientError("", f"has pictures of {_shown(images[0].size)} and of {_shown(images[-1].size)} pixels")
     return Frames(images, [i / (choice.fps or 1.0) for i in range(len(images))])
 
 
-def _of_animation(data: bytes | memoryview, choice: Choice, limits: MediaLimits) -> Frames:
+def _of_animation(data: bytes | memoryview, choice: Choice, limits: MediaArgs) -> Frames:
     """WebP, which FFmpeg does not read. Each frame is shown for a while of its own."""
-    with opened_picture(data, limits.image_pixels) as image:
+    with opened_picture(data, limits.max_image_pixels) as image:
         total = getattr(image, "n_frames", 1)
         _check_total(total, limits)
         times, shown = [0.0], list[Image.Image]()
@@ -103,13 +103,13 @@ def _of_animation(data: bytes | memoryview, choice: Choice, limits: MediaLimits)
         return Frames(shown, [times[i] for i in sorted(indices)])
 
 
-def _rate_of_animation(image: Image.Image, total: int, times: list[float], limits: MediaLimits) -> float:
+def _rate_of_animation(image: Image.Image, total: int, times: list[float], limits: MediaArgs) -> float:
     """Frames per second. WRITES times: when each frame ends."""
     for i in range(total):
         image.seek(i)
         image.load()
         times.append(times[-1] + image.info.get("duration", 0) / 1000)
-        check_seconds(times[-1], limits.video_seconds, "--max-video-seconds")
+        check_seconds(times[-1], limits.max_video_seconds, "--max-video-seconds")
     image.seek(0)
     return total / times[-1] if times[-1] else 1.0
 
@@ -119,12 +119,12 @@ class _Packets(NamedTuple):
     keys: list[int]  # those of them that are decoded without others
 
 
-def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: MediaLimits) -> Frames:
+def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: MediaArgs) -> Frames:
     with opened(data, name) as container:
         stream = stream_of(container, "video")
-        check_pixels(stream.codec_context.width, stream.codec_context.height, limits.image_pixels)
+        check_pixels(stream.codec_context.width, stream.codec_context.height, limits.max_image_pixels)
         seconds = seconds_of(container, stream)
-        check_seconds(seconds or 0.0, limits.video_seconds, "--max-video-seconds")
+        check_seconds(seconds or 0.0, limits.max_video_seconds, "--max-video-seconds")
         _check_total(stream.frames, limits)
         packets = _packets(container, stream, limits)
         total, tick = len(packets.shown), float(stream.time_base)
@@ -142,7 +142,7 @@ def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: M
     return Frames(images, [(at - packets.shown[0]) * tick for at in wanted])
 
 
-def _packets(container: Any, stream: Any, limits: MediaLimits) -> _Packets:
+def _packets(container: Any, stream: Any, limits: MediaArgs) -> _Packets:
     """Reads to the end. Raises ClientError for a file that is longer than its header says, or shorter."""
     shown, keys, ends_s = [], [], 0.0
     start = 0.0 if container.start_time is None else container.start_time / av.time_base
@@ -150,7 +150,7 @@ def _packets(container: Any, stream: Any, limits: MediaLimits) -> _Packets:
         if packet.pts is None:
             continue
         ends_s = max(ends_s, float((packet.pts + (packet.duration or 0)) * packet.time_base) - start)
-        check_seconds(ends_s, limits.video_seconds, "--max-video-seconds")
+        check_seconds(ends_s, limits.max_video_seconds, "--max-video-seconds")
         if packet.stream.index != stream.index or packet.is_discard:
             continue
         shown.append(packet.pts)
@@ -171,13 +171,13 @@ def _rate(stream: Any, packets: _Packets, tick: float) -> float:
 
 
 def _decoded(
-    data: bytes | memoryview, name: str, wanted: Sequence[int], keys: Sequence[int], limits: MediaLimits
+    data: bytes | memoryview, name: str, wanted: Sequence[int], keys: Sequence[int], limits: MediaArgs
 ) -> list[Image.Image] | None:
     """The frames that are shown at these ticks. None: the file led elsewhere than to a frame of `keys`."""
     images: list[Image.Image] = []
     with opened(data, name) as container:
         stream = stream_of(container, "video")
-        stream.codec_context.options = {"max_pixels": str(max(limits.image_pixels, 1))}
+        stream.codec_context.options = {"max_pixels": str(max(limits.max_image_pixels, 1))}
         frames, last, sought = container.decode(stream), None, False
         frame: Any = None
         for ticks in wanted:
@@ -199,9 +199,9 @@ def _decoded(
     return images
 
 
-def _image(frame: Any, limits: MediaLimits) -> Image.Image:
+def _image(frame: Any, limits: MediaArgs) -> Image.Image:
     """As it is meant to be seen."""
-    check_pixels(frame.width, frame.height, limits.image_pixels)
+    check_pixels(frame.width, frame.height, limits.max_image_pixels)
     seen = frame.to_image() if not _is_clear(frame) else flattened(Image.fromarray(frame.to_ndarray(format="rgba")))
     turns = round(frame.rotation / 90) % 4  # counterclockwise
     names = (None, Image.Transpose.ROTATE_90, Image.Transpose.ROTATE_180, Image.Transpose.ROTATE_270)
@@ -214,16 +214,16 @@ def _is_clear(frame: Any) -> bool:
     return any(component.is_alpha for component in frame.format.components) or frame.format.name == "pal8"
 
 
-def _check_total(total: int, limits: MediaLimits) -> None:
-    most = math.ceil(limits.video_seconds * MAX_FPS)
+def _check_total(total: int, limits: MediaArgs) -> None:
+    most = math.ceil(limits.max_video_seconds * MAX_FPS)
     if total > most:
         fact = f"has {total} frames or more, must have at most {most}: {MAX_FPS:g} for each second"
         raise ClientError("", fact, "send a shorter one, or start the server with a larger --max-video-seconds", 413)
 
 
-def _check_memory(num: int, width: int, height: int, limits: MediaLimits) -> None:
+def _check_memory(num: int, width: int, height: int, limits: MediaArgs) -> None:
     """Of all frames together: half of a worker's is for what a model's processor makes of them."""
-    takes, most = num * width * height * BYTES_OF_PIXEL / (1 << 20), limits.memory_mb / 2
+    takes, most = num * width * height * BYTES_OF_PIXEL / (1 << 20), limits.media_memory_mb / 2
     if takes > most:
         fact = f"has {num} frames of {width} x {height} pixels, which take {takes:.0f} MiB, must be at most {most:.0f}"
         raise ClientError("", fact, "ask for fewer (max_frames, fps), or send smaller ones", 413)

@@ -18,8 +18,8 @@ from ramet.ipc.media import ArrayAt, Grid, MediaKind
 from ramet.runtime.errors import ClientError, RametError, describe
 from ramet.runtime.media.formats.base import Decoded, Frames, MediaFormat, Processed, Sound
 from ramet.runtime.media.formats.registry import format_of
-from ramet.runtime.media.limits import MediaLimits
 from ramet.runtime.media.source import Arrays
+from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.subordinate import be_subordinate, limit, private_stdout, read_frame, write_frame
 
 DECODES = frozenset({"fps", "max_frames"})  # options that say what is decoded: the frames' times show it
@@ -70,14 +70,14 @@ Frame = Ready | Unusable | Outcome
 def main(argv: list[str]) -> None:
     be_subordinate(int(argv[3]))
     stdin, stdout = sys.stdin.buffer, private_stdout()
-    limits = msgspec.json.decode(argv[2], type=MediaLimits)
+    limits = msgspec.json.decode(argv[2], type=MediaArgs)
     try:
         preparer = Preparer(Path(argv[1]), limits)
         preparer.rehearse()
     except Exception as error:  # noqa: BLE001 - of transformers, of files; its words go to the log
         write_frame(stdout, msgspec.msgpack.encode(Unusable(describe(error) or type(error).__name__)))
         return
-    limit(resource.RLIMIT_AS, _mapped_bytes() + int(limits.memory_mb * (1 << 20)))
+    limit(resource.RLIMIT_AS, _mapped_bytes() + int(limits.media_memory_mb * (1 << 20)))
     write_frame(stdout, msgspec.msgpack.encode(Ready()))
     while (data := read_frame(stdin)) is not None:
         job = msgspec.msgpack.decode(data, type=Job)
@@ -92,7 +92,7 @@ def _mapped_bytes() -> int:
 class Preparer:
     """Raises ConfigError for a folder whose model takes no media."""
 
-    def __init__(self, folder: Path, limits: MediaLimits) -> None:
+    def __init__(self, folder: Path, limits: MediaArgs) -> None:
         found = format_of(folder)
         assert found is not None, f"{folder} takes no media"
         self._media, self._limits = found, limits
@@ -122,7 +122,7 @@ class Preparer:
         except ClientError as error:
             return Refused(error.fact, error.hint, error.status)
         except MemoryError:
-            most = f"the {self._limits.memory_mb:g} MiB of --media-memory-mb"
+            most = f"the {self._limits.media_memory_mb:g} MiB of --media-memory-mb"
             return Refused(f"needs more memory to decode than {most}", "send a smaller one", 413)
         except RametError as error:
             return Refused(str(error), status=500)
@@ -165,7 +165,7 @@ class Preparer:
             return decode_sound(job.data, self._media.sample_rate, self._limits)
         from ramet.runtime.media.image import decode_picture
 
-        return decode_picture(job.data, self._limits.image_pixels)
+        return decode_picture(job.data, self._limits.max_image_pixels)
 
 
 def _silence(rate: int) -> Sound:

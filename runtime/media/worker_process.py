@@ -17,8 +17,8 @@ import msgspec
 
 from ramet.runtime.errors import ServerError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.media.limits import MediaLimits
 from ramet.runtime.media.worker import Frame, Job, Outcome, Ready, Unusable
+from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.subordinate import LENGTH, NICENESS, ending
 
 START_TIMEOUT_S = 120.0  # of a process that loads the model's processor
@@ -47,10 +47,10 @@ class WorkerEnded(Exception):
 
 
 class WorkerProcess:
-    def __init__(self, folder: Path, limits: MediaLimits, name: str) -> None:
+    def __init__(self, folder: Path, limits: MediaArgs, name: str) -> None:
         options = [str(folder), msgspec.json.encode(limits).decode(), str(NICENESS)]
         self._command = [sys.executable, "-m", "ramet.runtime.media.worker", *options]
-        self._timeout_s, self.name = limits.timeout_s, name
+        self._timeout_s, self.name = limits.media_timeout_s, name
         self._lock = threading.Lock()  # of what follows
         self._process: subprocess.Popen[bytes] | None = None
         self._busy = self._closed = False
