@@ -41,10 +41,9 @@ def write_arrays(file: str, arrays: Mapping[str, Any], max_bytes: int) -> tuple[
         raise TooLarge
     opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(opened, "wb") as out:
-        for place, array in zip(places, arrays.values(), strict=True):
-            out.seek(place.offset)
+        for array in arrays.values():
             out.write(np.ascontiguousarray(array).data)
-        out.truncate(at)
+            out.write(bytes(-array.nbytes % ALIGNMENT))
     return tuple(places), at
 
 
