@@ -88,8 +88,8 @@ class AxesRope:
         self._factor = rope.attention_factor
 
     def tables(self, turns: Tensor) -> tuple[Tensor, Tensor]:
-        """turns [3, T] int64 -> (cos, sin), each [T, rotary_dim / 2] float32."""
-        angles = turns.float()[self._axes].T * self._frequencies
+        """turns [3, T] int64 -> (cos, sin), each [T, rotary_dim / 2] float32, row by row in memory."""
+        angles = turns.float()[self._axes].T.contiguous() * self._frequencies
         return angles.cos() * self._factor, angles.sin() * self._factor
 
 

@@ -533,10 +533,6 @@ class Scheduler:
         """Why it may need more memory than there is; empty: it does not."""
         total, asked = self.cache.total_tokens, f"{request.prompt_len} prompt and {request.remaining} new tokens"
         parts = memory_of_parts(request.groups, self.cache.page_size, self.cache.copies) if request.groups else 0
-        if request.turns is not None and request.limit + request.turns.delta > self._loaded.context_length:
-            last = request.limit + request.turns.delta
-            fact = f"a film's times reach so far that the last token is at {last}: send fewer seconds of it"
-            return f"{fact}, at most {self._loaded.context_length} are served"
         if request.limit + parts <= total:
             return ""
         beside = f", and {parts} for its contexts," if parts else ""

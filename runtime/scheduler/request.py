@@ -273,8 +273,6 @@ class Request:
         end = len(self.tokens) if self.next_logprob is None else self.next_logprob
         if self.spec.hidden in EVERY_STATE or (self.spec.hidden is HiddenMode.FIRST and not self.next_hidden):
             end = min(end, self.next_hidden + 1)
-        if self.jumps:
-            end = min(end, self.prompt_len + 1)
         if self.groups and self.base is None:
             end = min(end, self.groups[0].start + self.groups[0].lengths[0] + 1)
         return self.tokens[self.base_length : end]
@@ -283,11 +281,6 @@ class Request:
     def turns(self) -> Turns | None:
         """None: each of its tokens is at its index to the model, less the shift of its row."""
         return None if self.media is None else self.media.turns
-
-    @property
-    def jumps(self) -> bool:
-        """Its output is not where more of its prompt would be, so what it computes of it is good for no prompt."""
-        return self.turns is not None and self.turns.jumps
 
     @property
     def returns_mean(self) -> bool:
@@ -425,7 +418,7 @@ class RowTable:
         elif request.boundary is not None:
             self.ends[row] = request.boundary
         if request.turns is not None:
-            self.shifts[row] = -request.turns.delta
+            self.shifts[row] = request.turns.shift
 
     def _set_sampling(self, row: int, request: Request, penalty_slot: int) -> None:
         params = request.params
@@ -478,11 +471,6 @@ class RunningRequest:
     def applied(self) -> int:
         """Tokens whose keys and values results have confirmed."""
         return int(self._table.applied[self.row])
-
-    @property
-    def shareable(self) -> int:
-        """Tokens of which others may read what is computed."""
-        return min(self.applied, self.request.prompt_len) if self.request.jumps else self.applied
 
     @property
     def total(self) -> int:

@@ -277,7 +277,7 @@ class RunningSet:
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""
         row, before = running.row, running.leased
-        computed = slice(running.request.base_length, running.shareable)
+        computed = slice(running.request.base_length, running.applied)
         tokens, slots = self.table.tokens[row, computed], self.table.slots[row, computed]
         running.lease, duplicates = self._cache.publish(running.lease, tokens, slots)
         if len(duplicates):  # the tree has put its own slots in the place of ours

@@ -1,8 +1,9 @@
 """Where each token of a prompt with pictures is to a model that turns by time, height and width (Qwen2-VL and later).
 
 A text's token is at one place in all three, the next one after it. A picture begins behind what precedes it, and its
-tokens lie in a grid from there on; what follows it begins behind its longer edge (a film's times count for nothing
-there, as transformers has it). What is drawn goes on behind the greatest number of the prompt. n tokens of the prompt.
+tokens lie in a grid from there on; what follows it begins behind its longer edge. A film's times count for nothing
+there: transformers' `generate` goes on so, and what is drawn is where it would be in a longer prompt, so it can be
+cached for one. n tokens of the prompt.
 """
 
 from collections.abc import Sequence
@@ -16,14 +17,8 @@ from ramet.runtime.arrays import Ints
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """`delta`: of each token behind the prompt, its place less its index.
-
-    `jumps`: that is beyond the place that one more token of the prompt would have.
-    """
-
     places: Ints  # [3, n]
-    delta: int
-    jumps: bool
+    shift: int  # of each token behind the prompt: its index less its place
 
 
 def turns_of(num_tokens: int, media: Sequence[PlacedMedia]) -> Turns | None:
@@ -45,8 +40,7 @@ def turns_of(num_tokens: int, media: Sequence[PlacedMedia]) -> Turns | None:
         place += max(grid.height, grid.width)
         at = first + num
     places[:, at:] = np.arange(place, place + num_tokens - at)
-    following, greatest = place + num_tokens - at, int(places.max()) + 1
-    return Turns(places, greatest - num_tokens, greatest > following)
+    return Turns(places, at - place)
 
 
 def _inside(grid: Grid) -> Ints:

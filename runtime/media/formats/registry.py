@@ -8,6 +8,9 @@ from ramet.runtime.text.files import read_json
 
 FORMATS = {  # architecture as Hugging Face names it -> the module of this folder with its FORMAT
     "LlavaForConditionalGeneration": "llava",
+    "Qwen2VLForConditionalGeneration": "qwen2_vl",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_vl",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
 }
 
 

@@ -94,6 +94,7 @@ def test_tables_of_tokens_in_three_axes_equal_transformers(module: str) -> None:
     rope = replace(PLAIN, theta=1e6, sections=sections, interleaved=interleaved)
     ours = AxesRope(rope, CPU).tables(turns)
     assert torch.equal(ours[0], cos[0, :, :32]) and torch.equal(ours[1], sin[0, :, :32])
+    assert ours[0].is_contiguous() and ours[1].is_contiguous()  # as kernels read them
     text = turns[:1].expand(3, -1) % 256
     plain = rope_tables(rope, 256, CPU)
     assert all(torch.equal(one, other[text[0]]) for one, other in zip(AxesRope(rope, CPU).tables(text), plain))

@@ -84,13 +84,14 @@ def test_places_equal_transformers(name: str, pieces: list[tuple[Any, ...]]) -> 
                 one, at = placed(at, MediaKind.VIDEO, [grid])
                 types += [2] * (frames * height * width)
             media.append(one)
-    want, delta = theirs(name, types, images, films, seconds)
+    types.append(0)
+    want, _ = theirs(name, types, images, films, seconds)
     got = turns_of(len(types), media)
     if got is None:
         assert not media
         return
     assert (got.places == want[:, 0].numpy()).all()
-    assert got.delta == int(delta)
+    assert len(types) - got.shift == int(want[0, 0, -1]) + 1
 
 
 def test_a_text_alone_has_the_places_of_its_indices() -> None:
@@ -99,8 +100,8 @@ def test_a_text_alone_has_the_places_of_its_indices() -> None:
     assert turns_of(9, (PlacedMedia(item, ((2, 4),)),)) is None
 
 
-def test_what_is_drawn_behind_a_long_film_jumps() -> None:
+def test_what_is_drawn_follows_the_prompts_last_text() -> None:
     film, end = placed(1, MediaKind.VIDEO, [Grid(tuple(range(0, 40, 4)), 2, 2)])
     short, long = turns_of(end + 3, (film,)), turns_of(end + 60, (film,))
-    assert short is not None and short.jumps and short.places[:, -1].tolist() == [5, 5, 5] and short.delta == 38 - 44
-    assert long is not None and not long.jumps and long.places[0, -1] + 1 == end + 60 + long.delta
+    assert short is not None and short.places[:, -1].tolist() == [5, 5, 5] and end + 3 - short.shift == 6
+    assert long is not None and (long.places[:, : end + 3] == short.places).all() and long.shift == short.shift

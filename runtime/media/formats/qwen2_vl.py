@@ -1,0 +1,186 @@
+"""Qwen2-VL and Qwen2.5-VL (Wang et al. 2024, Bai et al. 2025): a picture keeps its shape, and has as many tokens as it
+is large; a film has those of each two frames.
+
+A film's arrays are made here, as transformers' class for them needs torchvision: frames are resized and normalised by
+Pillow and numpy, as pictures are. P patches of a piece, each of `merge_size` squared of which become a token.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ramet.ipc.media import Grid, MediaKind, MediaToken
+from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.media.formats.base import Decoded, Frames, MediaFormat, Processed
+from ramet.runtime.text.files import read_json
+
+TOKENS = {  # key of config.json, usual id and text
+    MediaKind.IMAGE: ("image_token_id", 151655, "<|image_pad|>"),
+    MediaKind.VIDEO: ("video_token_id", 151656, "<|video_pad|>"),
+}
+PICTURES, FILMS, BOTH = "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"
+LOW_DETAIL = 512 * 512  # pixels
+CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+
+
+class FilmSettings(NamedTuple):
+    """Of its processor."""
+
+    size: dict[str, int]  # fewest and most pixels, as shortest_edge and longest_edge
+    patch_size: int
+    temporal_patch_size: int
+    merge_size: int
+    image_mean: list[float]
+    image_std: list[float]
+    rescale_factor: float = 1 / 255
+
+    @property
+    def factor(self) -> int:
+        """Pixels of a token's edge."""
+        return self.patch_size * self.merge_size
+
+
+class Qwen2VLFormat(MediaFormat):
+    usual = FilmSettings({"shortest_edge": 128 * 28 * 28, "longest_edge": 768 * 28 * 28}, 14, 2, 2, CLIP_MEAN, CLIP_STD)
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.config = read_json(folder / "config.json")
+        self.tokens = {
+            kind: MediaToken(text, text, self._id(name, usual)) for kind, (name, usual, text) in TOKENS.items()
+        }
+        found = self._film_config
+        self.fps, self.max_frames = float(found.get("fps") or 2.0), int(found.get("max_frames") or 768)
+
+    def _id(self, name: str, usual: int) -> int:
+        token = self.config.get(name, usual)
+        if not isinstance(token, int) or isinstance(token, bool):
+            raise ConfigError(f"{self.folder / 'config.json'}: {name} is {token!r}, must be a token id")
+        return token
+
+    @property
+    def settings(self) -> bytes:
+        files = [read_json(self.folder / name) for name in (PICTURES, FILMS, BOTH)]
+        return json.dumps([files, self.config.get("vision_config")], sort_keys=True).encode()
+
+    def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
+        return self._picture(decoded, options) if kind is MediaKind.IMAGE else self._film(decoded, options)
+
+    # -- pictures -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _pictures(self) -> Any:
+        from transformers import AutoImageProcessor
+
+        load: Any = AutoImageProcessor.from_pretrained
+        return load(self.folder, backend="pil", local_files_only=True)
+
+    def _picture(self, image: Any, options: Mapping[str, Any]) -> Processed:
+        own = self._pictures
+        least, most = pixels_of(options, own.size["shortest_edge"], own.size["longest_edge"])
+        check_shape(image)
+        made = own(images=[image], size={"shortest_edge": least, "longest_edge": most}, return_tensors="np")
+        _, height, width = (int(each) for each in made["image_grid_thw"][0])
+        grid = Grid((0,), height // own.merge_size, width // own.merge_size)
+        arrays = {name: made[name] for name in ("pixel_values", "image_grid_thw")}
+        return Processed(arrays, (grid.num_tokens,), (grid,))
+
+    # -- films --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _film_config(self) -> dict[str, Any]:
+        """As transformers finds it: the older files have none of their own for films."""
+        nested = read_json(self.folder / BOTH).get("video_processor")
+        return nested or read_json(self.folder / FILMS) or read_json(self.folder / PICTURES)
+
+    @cached_property
+    def _film_settings(self) -> FilmSettings:
+        found = {name: value for name, value in self._film_config.items() if name in FilmSettings._fields}
+        size = {**self.usual.size, **found.pop("size", {})}
+        for edge, name in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels")):
+            size[edge] = self._film_config.get(name) or size[edge]
+        return self.usual._replace(**found, size=size)
+
+    def _film(self, film: Frames, options: Mapping[str, Any]) -> Processed:
+        settings = self._film_settings
+        check_shape(film.images[0])
+        height, width = self._film_size(film, *pixels_of(options, *settings.size.values()))
+        patches = patches_of(film, height, width, settings)
+        frames, rows, columns = (
+            -(-len(film.images) // settings.temporal_patch_size),
+            height // settings.patch_size,
+            width // settings.patch_size,
+        )
+        import numpy as np
+
+        arrays = {"pixel_values_videos": patches, "video_grid_thw": np.array([[frames, rows, columns]])}
+        grid = Grid(self._times(film, frames), rows // settings.merge_size, columns // settings.merge_size)
+        return Processed(arrays, (grid.num_tokens,), (grid,))
+
+    def _film_size(self, film: Frames, least: int, most: int) -> tuple[int, int]:
+        """Height and width of each frame, which have pixels in that range."""
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
+
+        width, height = film.images[0].size
+        found: tuple[int, int] = smart_resize(height, width, self._film_settings.factor, least, most)
+        return found
+
+    def _times(self, film: Frames, num: int) -> tuple[int, ...]:
+        """Of each of the `num` times that frames are joined to. Qwen2.5-VL counts seconds."""
+        per_second = (self.config.get("vision_config") or {}).get("tokens_per_second", 4)
+        if self.config["architectures"][0].startswith("Qwen2VL") or len(film.times) < 2:
+            return tuple(range(num))
+        import numpy as np
+
+        seconds = (film.times[-1] - film.times[0]) / (len(film.times) - 1) * self._film_settings.temporal_patch_size
+        return tuple(int(i * np.float32(per_second * seconds)) for i in range(num))
+
+
+def pixels_of(options: Mapping[str, Any], least: int, most: int) -> tuple[int, int]:
+    """Fewest and most of a picture or frame, within the processor's own. Raises ClientError."""
+    if options.get("detail") == "low":
+        most = min(most, max(LOW_DETAIL, least))
+    asked_least, asked_most = options.get("min_pixels") or least, options.get("max_pixels") or most
+    for name, asked in (("min_pixels", asked_least), ("max_pixels", asked_most)):
+        if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= most:
+            raise ClientError("", f"has {name} {asked!r}, must be an integer from 1 to {most}")
+    return min(asked_least, asked_most), asked_most
+
+
+def check_shape(image: Any) -> None:
+    """Raises ClientError for what the processor refuses."""
+    width, height = image.size
+    if max(width, height) > 200 * min(width, height):
+        raise ClientError("", f"has {width} x {height} pixels, must be at most 200 times as long as wide")
+
+
+def patches_of(film: Frames, height: int, width: int, settings: FilmSettings) -> Any:
+    """[P, 3 * temporal_patch_size * patch_size**2] float32, joined squares behind each other."""
+    import numpy as np
+    from PIL import Image
+
+    size, joined, merged = settings.patch_size, settings.temporal_patch_size, settings.merge_size
+    images = [*film.images, *film.images[-1:] * (-len(film.images) % joined)]
+    mean, std = (np.array(each, np.float32)[:, None, None] for each in (settings.image_mean, settings.image_std))
+    pixels = np.empty((len(images), 3, height, width), np.float32)
+    for at, image in enumerate(images):
+        resized = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+        pixels[at] = ((resized * settings.rescale_factor).astype(np.float32) - mean) / std
+    apart = (
+        len(images) // joined,
+        joined,
+        3,
+        height // size // merged,
+        merged,
+        size,
+        width // size // merged,
+        merged,
+        size,
+    )
+    ordered = pixels.reshape(apart).transpose(0, 3, 6, 4, 7, 2, 1, 5, 8)
+    return ordered.reshape(-1, 3 * joined * size**2)
+
+
+FORMAT = Qwen2VLFormat

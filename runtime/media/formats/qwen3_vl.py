@@ -1,0 +1,40 @@
+"""Qwen3-VL (Qwen Team 2025): as Qwen2-VL, but each two frames of a film are a picture of their own in the prompt,
+behind the text of the time that they are shown at; and all frames together have as many pixels as the processor says.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ramet.ipc.media import Grid
+from ramet.runtime.media.formats.base import Frames, Processed
+from ramet.runtime.media.formats.qwen2_vl import FilmSettings, Qwen2VLFormat
+
+BEGIN, END = "<|vision_start|>", "<|vision_end|>"
+HALF = [0.5, 0.5, 0.5]
+
+
+class Qwen3VLFormat(Qwen2VLFormat):
+    usual = FilmSettings({"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}, 16, 2, 2, HALF, HALF)
+
+    def _film(self, film: Frames, options: Mapping[str, Any]) -> Processed:
+        made, joined = super()._film(film, options), self._film_settings.temporal_patch_size
+        (whole,) = made.grids
+        grid = Grid((0,), whole.height, whole.width)
+        times = [*film.times, *film.times[-1:] * (-len(film.times) % joined)]
+        expansion: list[str | int] = []
+        for first, last in zip(times[::joined], times[joined - 1 :: joined], strict=True):
+            expansion += [f"<{(first + last) / 2:.1f} seconds>{BEGIN}", grid.num_tokens, END]
+        return made._replace(expansion=tuple(expansion), grids=(grid,) * len(whole.times))
+
+    def _film_size(self, film: Frames, least: int, most: int) -> tuple[int, int]:
+        from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
+
+        settings, (width, height) = self._film_settings, film.images[0].size
+        num = max(len(film.images), settings.temporal_patch_size)
+        found: tuple[int, int] = smart_resize(
+            num, height, width, settings.temporal_patch_size, settings.factor, least, most
+        )
+        return found
+
+
+FORMAT = Qwen3VLFormat
