@@ -122,7 +122,8 @@ class LLM:
         A prompt of embeddings is a floating array [tokens, hidden size]. `extras` are fields of /generate:
         return_logprob, logprob_start_len, top_logprobs_num, token_ids_logprob, return_text_in_logprobs, priority,
         extra_key, cache_salt, custom_logit_processor, lora_path, return_hidden_states, return_routed_experts,
-        routed_experts_start_len, prefix_lease_s, grammar_backend, token_healing. `contexts` are the parallel
+        routed_experts_start_len, prefix_lease_s, grammar_backend, token_healing, image_data, video_data and audio_data,
+        where bytes, paths, pictures of Pillow and arrays may stand as well (docs/media.md). `contexts` are the parallel
         contexts of one prompt of token ids: of each group the index of its first token, then the length of each context
         (docs/contexts.md). Raises ClientError for what cannot be asked; what fails while it runs has a finish_reason of
         type abort.
@@ -371,13 +372,15 @@ class LLM:
     # -- on the engine's event loop ---------------------------------------------------------------------------------
 
     async def _finished(self, prompts: list[Prompt]) -> list[Output]:
-        with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
+        with self._handle.open(streaming=False, as_batch=True) as submission:
+            await self._handle.send_with_media(prompts, submission)
             return await submission.finished()
 
     async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
         """Every sequence that ended, with how it is read."""
         with self._handle.open(streaming=False, as_batch=True) as submission:
-            ready = await submission.during(asyncio.gather(*(call(self._handle.render) for call in calls)))
+            given = self._handle.render, self._handle.preparing(submission)
+            ready = await submission.during(asyncio.gather(*(call(*given) for call in calls)))
             self._handle.send([prompt for prompt, _ in ready], submission)
             readings = [reading for prompt, reading in ready for _ in range(prompt.params.n)]
             return list(zip(await submission.finished(), readings, strict=True))
@@ -399,8 +402,8 @@ class Stream:
     async def next(self) -> list[Reply]:
         """One for each sequence that has something new; [] at the end."""
         if self._submission is None:
-            block = self._handle.submit(self._prompts, streaming=True, as_batch=True)
-            self._submission = self._block.enter_context(block)
+            self._submission = self._block.enter_context(self._handle.open(streaming=True, as_batch=True))
+            await self._handle.send_with_media(self._prompts, self._submission)
             several = len(self._submission.sequences) > 1
             self._replies = [Remembering(s, s.index if several else UNSET) for s in self._submission.sequences]
         return [await made_in_turn(self._replies[each.index].whole()) for each in await self._submission.next()]

@@ -59,6 +59,7 @@ from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation, in_use
 from ramet.runtime.engine_client.caller import Caller, for_caller
+from ramet.runtime.engine_client.media import MediaService, Preparing, preparing, with_media
 from ramet.runtime.engine_client.occupation import Occupation
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.recording import Recording
@@ -98,8 +99,9 @@ class EngineClient:
         metrics: Metrics,
         args: Args,
         max_numbers: int | None = MOST_NUMBERS,
+        media: MediaService | None = None,
     ) -> None:
-        self.limits = limits
+        self.limits, self.media = limits, media
         self.draining: asyncio.Future[Drain] = asyncio.get_running_loop().create_future()
         self.death: asyncio.Future[PeerDied] = asyncio.get_running_loop().create_future()
         self._to_tokenizers, self._to_scheduler = to_tokenizers, to_scheduler
@@ -196,6 +198,16 @@ class EngineClient:
         for prompt in prompts:
             worker = next(self._workers)
             self._to_tokenizers[worker].send(self._generate(prompt, submission, worker))
+
+    async def send_with_media(self, prompts: Many[Prompt], submission: Submission) -> None:
+        """As `send`, when the media of the prompts are prepared, where they have some."""
+        if any(prompt.sources for prompt in prompts):
+            prompts = await submission.during(with_media(prompts, self.preparing(submission)))
+        self.send(prompts, submission)
+
+    def preparing(self, submission: Submission) -> Preparing:
+        """What becomes of a request's media."""
+        return preparing(self.media, self.limits.media, submission)
 
     async def run_in_turn(self, prompts: Many[Prompt], submission: Submission) -> list[Sequence]:
         """All of them to their ends, a few at a time: what others ask meanwhile waits for these few only.
@@ -460,6 +472,7 @@ class EngineClient:
                 sequence.abandon()
             if not submission.aborted:
                 self._send_abort(still_open, "the client went away")
+        submission.leave()
         # its sequences know it as well: without this circle a request is freed when it ends
         submission.sequences, submission.fresh = [], []
 

@@ -181,6 +181,8 @@ class SequenceTable:
     def _end(self, sequence: Sequence, kind: FinishKind, now: float) -> None:
         """Its last message came, and the table has forgotten it."""
         sequence.submission.num_open -= 1
+        if sequence.submission.at_end:
+            sequence.submission.end_if_done()
         if not sequence.opened:
             self.num_waiting -= 1
         if sequence.submission.probe:

@@ -6,7 +6,7 @@ A sequence that its client gave up stays known until its last message came, but 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.trace_context import CURRENT
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
+from ramet.runtime.media.source import MediaSource
 
 T = TypeVar("T")
 WEIGHT_VERSION = "default"  # of the weights of the start
@@ -61,7 +62,8 @@ class Prompt(NamedTuple):
     listed: frozenset[str] = frozenset()  # fields that the client wrote with one value for each prompt
     parts: Mapping[str, str] = {}  # places inside its constraint -> the client's fields that they were made of
     contexts: Contexts = ()  # of ids
-    media: tuple[Prepared, ...] = ()  # one for each placeholder, in order
+    sources: tuple[MediaSource, ...] = ()  # media that are not prepared yet
+    media: tuple[Prepared, ...] = ()  # one for each placeholder, of each kind in order
     is_rendered: bool = False  # the text has its special tokens already
 
     @property
@@ -217,6 +219,8 @@ class Submission:
         self.error: RametError | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.aborted = False  # an Abort of its sequences was sent
+        self.left = False  # its caller is done with it
+        self.at_end: list[Callable[[], None]] = []  # called when it is left and its last sequence has ended
         self.trace = CURRENT.get()  # None: no server's
         self.recording = None if probe else RECORDING.get()
         self._num_held, self._max_numbers = 0, max_numbers
@@ -283,6 +287,15 @@ class Submission:
             if self.recording is not None:
                 self.recording.failure = error.status
         self.wake()
+
+    def leave(self) -> None:
+        self.left = True
+        self.end_if_done()
+
+    def end_if_done(self) -> None:
+        if self.left and not self.num_open:
+            while self.at_end:
+                self.at_end.pop()()
 
     def hold(self, numbers: int) -> None:
         """So many more log-probabilities, numbers of hidden states, ids of prompts or experts wait for the reply."""

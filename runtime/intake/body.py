@@ -281,7 +281,7 @@ def _marks(type_: type[Struct]) -> list[tuple[str, Unbuilt]]:
 
 
 class Refused(Struct, frozen=True, tag_field="type"):
-    """Base of what is known by its type alone, as a picture in a message, and refused until it is built."""
+    """Base of what is known by its type alone, as a file in a message, and refused until it is built."""
 
     def __post_init__(self) -> None:
-        raise Refusal("type", "is of type {}: this model takes text only")
+        raise Refusal("type", "is of type {}, but this feature is not built yet")

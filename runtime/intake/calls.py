@@ -13,13 +13,19 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake import prompts as checks
-from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, including, unbuilt
+from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, including
 from ramet.runtime.intake.limits import MAX_EMBED
+from ramet.runtime.intake.media import FIELDS, check_options, read_fields
 from ramet.runtime.intake.prompts import Content
 from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
+from ramet.runtime.media.source import MediaSource
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 Media = str | dict[str, Any] | list[Any] | None
+MEDIA = (
+    "{}: a URL, a data URI, base64, a path, or an object (docs/media.md); a list has those of the only prompt, or an "
+    "entry for each prompt, which may be a list"
+)
 
 
 class SessionParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,9 +70,10 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
             "a constraint begins after it"
         ),
     ] = None
-    image_data: Annotated[Media, unbuilt("pictures", neutral=("",))] = None
-    audio_data: Annotated[Media, unbuilt("sound", neutral=("",))] = None
-    video_data: Annotated[Media, unbuilt("films", neutral=("",))] = None
+    image_data: Annotated[Media, about(MEDIA.format("pictures"))] = None
+    audio_data: Annotated[Media, about(MEDIA.format("sound"))] = None
+    video_data: Annotated[Media, about(MEDIA.format("films"))] = None
+    modalities: Annotated[list[Any] | None, about("accepted; the field that media stand in says what they are")] = None
     session_params: Annotated[
         SessionParams | None, about("the request goes on from another one of its session; see Sessions below")
     ] = None
@@ -146,7 +153,30 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
     if isinstance(body.rid, list):
         _check_distinct(prompts)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))
+    if body.image_data or body.video_data or body.audio_data:
+        written = {name: getattr(body, name) for name in FIELDS}
+        prompts = with_sources_of(prompts, read_fields(written, len(prompts), batch, defaults.limits.media))
+        _check_about_media(body, prompts)
     return prompts, batch
+
+
+def _check_about_media(body: GenerateBody, prompts: list[Prompt]) -> None:
+    """What else the body says of its media."""
+    if any(prompt.sources for prompt in prompts):
+        check_options(body)
+        if "video" in (body.modalities or ()) and not body.video_data:
+            raise ClientError("modalities", "has 'video', but video_data is not set", "send films as video_data")
+
+
+def with_sources_of(prompts: list[Prompt], sources: list[tuple[MediaSource, ...]]) -> list[Prompt]:
+    """Each prompt with its media. Raises ClientError where a prompt can have none."""
+    for prompt, given in zip(prompts, sources, strict=True):
+        if given and prompt.embeds is not None:
+            fact = f"is set, but {prompt.place} is a prompt of embeddings, in which no media have a place"
+            raise ClientError(given[0].place, fact, "send text or input_ids")
+        if given and prompt.contexts:
+            raise ClientError(given[0].place, "is set, but the prompt has parallel contexts, which can have no media")
+    return [prompt._replace(sources=given) for prompt, given in zip(prompts, sources, strict=True)]
 
 
 def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedTurn | None:
@@ -171,6 +201,8 @@ def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedT
         raise ClientError("input_embeds", "is set, but a session keeps token ids", "send text or input_ids")
     if prompt.spec.token_healing:
         raise ClientError("token_healing", "is True, must be false in a session, which keeps prompts as they were")
+    if prompt.sources:
+        raise ClientError(prompt.sources[0].place, "is set, but a session keeps token ids, not media")
     return AskedTurn(asked, prompt)
 
 

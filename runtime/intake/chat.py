@@ -6,21 +6,25 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec.structs import asdict, replace
 
+from ramet.ipc.media import MediaTokens
 from ramet.ipc.messages import Chat, RenderReply
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
 from ramet.runtime.config import Args
+from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
+from ramet.runtime.intake.media import taken_out
 from ramet.runtime.intake.messages import NamedChoice, TemplateFields
 from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style, thought_of
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.tool_choice import Calls, Keeping, held_to, read_choice
+from ramet.runtime.media.source import MediaSource
 from ramet.runtime.text.template_files import read_templates
 
 OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)  # which say each character
@@ -142,6 +146,7 @@ async def prepare(
     spec: RequestSpec,
     calls: Calls = Calls(),
     *,
+    media: Preparing = NO_MEDIA,
     rid: str = "",
     place: str = "messages",
     as_shown: bool = False,
@@ -151,11 +156,15 @@ async def prepare(
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
     `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
+    `media`: what becomes of those in its messages.
     `keeping`: of a constraint on calls.
     """
     parts: dict[str, str] = {}
     if chat.tools and style.tools is not None:
         spec, parts = held_to(spec, calls, chat.tools, style.tools, keeping)
+    chat, sources = without_media(chat, media.tokens)
+    if sources and spec.truncate is not None:
+        raise ClientError("truncate_prompt_tokens", "is set, but the chat has media, of which no token is left out")
     rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     reading = Reading(
@@ -172,7 +181,16 @@ async def prepare(
     spec, reading = _beginning_after(spec, reading, style.reasoning, thinks)
     if not as_shown:
         spec = replace(spec, params=_showing(spec.params, reading))
-    return Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts), reading
+    prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts)
+    if sources:
+        prompt = prompt._replace(text=rendered.text, ids=None, media=await media.prepare(sources), is_rendered=True)
+    return prompt, reading
+
+
+def without_media(chat: Chat, taken: MediaTokens) -> tuple[Chat, tuple[MediaSource, ...]]:
+    """A chat as its template gets it, and its media in order. Raises ClientError for a kind that is not taken."""
+    messages, sources = taken_out(chat.messages, taken)
+    return (replace(chat, messages=messages, has_media=True), sources) if sources else (chat, ())
 
 
 def thoughts_apart(spec: RequestSpec, style: str, tail: str, continued: str | None) -> tuple[RequestSpec, Reading]:

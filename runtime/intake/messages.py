@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from msgspec import Meta, Struct, defstruct
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.body import Refused
+from ramet.runtime.intake.body import Checked, Refused
 from ramet.runtime.intake.fields import Text, ToolName, named, unbuilt
 from ramet.runtime.text.chat_messages import REASONING_NAMES, ROLES
 
@@ -40,15 +40,107 @@ class RefusalPart(Part, frozen=True, tag="refusal"):
     refusal: str
 
 
-MEDIA = ("image_url", "image", "input_image", "input_audio", "video_url", "file", "input_file", "document")
+# -- media: runtime/intake/media.py reads them from what the client wrote ----------------------------------------------
+
+SOURCE = named("a URL, a data URI, base64 or a path", min_length=1)
+Written = Annotated[str, SOURCE]
+Detail = Literal["auto", "low", "high"] | None
+Rate = Annotated[float, named("a number in (0, 1000]", gt=0, le=1000)] | None
+Frames = Annotated[int, named("an integer in [1, 65536]", ge=1, le=1 << 16)] | None
+Pixels = Annotated[int, named("an integer in [1, 2^30]", ge=1, le=1 << 30)] | None
+
+
+class PictureOptions(Struct, frozen=True, kw_only=True):
+    """How it is made smaller, as far as the model's processor does."""
+
+    detail: Detail = None
+    min_pixels: Pixels = None
+    max_pixels: Pixels = None
+
+
+class FilmOptions(Struct, frozen=True, kw_only=True):
+    """Which of its frames are taken."""
+
+    fps: Rate = None
+    num_frames: Frames = None
+    max_frames: Frames = None
+    min_pixels: Pixels = None
+    max_pixels: Pixels = None
+
+
+class ImageUrl(PictureOptions, frozen=True, kw_only=True):
+    url: Written
+
+
+class ImageUrlPart(PictureOptions, Part, frozen=True, kw_only=True, tag="image_url"):
+    image_url: Written | ImageUrl
+
+
+class InputImagePart(PictureOptions, Checked, Part, frozen=True, kw_only=True, tag="input_image"):
+    image_url: Written | ImageUrl | None = None
+    file_id: Annotated[str | None, unbuilt("a file that was uploaded before", hint="send image_url")] = None
+
+
+class ImagePart(PictureOptions, Part, frozen=True, kw_only=True, tag="image"):
+    """One of its fields; so in VideoPart and AudioPart."""
+
+    image: Written | None = None
+    url: Written | None = None
+    path: Written | None = None
+    base64: Written | None = None
+
+
+class VideoUrl(FilmOptions, frozen=True, kw_only=True):
+    url: Written
+
+
+class VideoUrlPart(FilmOptions, Part, frozen=True, kw_only=True, tag="video_url"):
+    video_url: Written | VideoUrl
+
+
+class VideoPart(FilmOptions, Part, frozen=True, kw_only=True, tag="video"):
+    video: Written | None = None
+    url: Written | None = None
+    path: Written | None = None
+    base64: Written | None = None
+
+
+class AudioUrl(Struct, frozen=True, kw_only=True):
+    url: Written
+
+
+class AudioUrlPart(Part, frozen=True, kw_only=True, tag="audio_url"):
+    audio_url: Written | AudioUrl
+
+
+class InputAudio(Struct, frozen=True, kw_only=True):
+    data: Written
+    format: Annotated[str | None, about("wav, mp3, flac, ...: the sound itself says what it is")] = None
+
+
+class InputAudioPart(Part, frozen=True, kw_only=True, tag="input_audio"):
+    input_audio: InputAudio
+
+
+class AudioPart(Part, frozen=True, kw_only=True, tag="audio"):
+    audio: Written | None = None
+    url: Written | None = None
+    path: Written | None = None
+    base64: Written | None = None
+
+
+MediaPart = (
+    ImageUrlPart | InputImagePart | ImagePart | VideoUrlPart | VideoPart | AudioUrlPart | InputAudioPart | AudioPart
+)
+FILES = ("file", "input_file", "document")
 if TYPE_CHECKING:
-    Media = Refused
+    Files = Refused
 else:
-    _NAMES = {tag: tag.title().replace("_", "") + "Part" for tag in MEDIA}
+    _NAMES = {tag: tag.title().replace("_", "") + "Part" for tag in FILES}
     _PARTS = tuple(defstruct(name, (), bases=(Refused,), tag=tag, frozen=True) for tag, name in _NAMES.items())
-    Media = Annotated[Union[_PARTS], unbuilt("pictures, sound, films and files")]  # noqa: UP007
-ChatPart = TextPart | InputTextPart | OutputTextPart | RefusalPart | Media
-ItemPart = InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | Media  # of responses
+    Files = Annotated[Union[_PARTS], unbuilt("files")]  # noqa: UP007
+ChatPart = TextPart | InputTextPart | OutputTextPart | RefusalPart | MediaPart | Files
+ItemPart = InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | MediaPart | Files  # of responses
 
 
 class NamedCall(Struct, frozen=True):

@@ -28,6 +28,7 @@ def ignored(kind: Any, why: str, *names: str) -> list[Field]:
 
 ONE_RANK = "another rank than the only one"
 NO_MEDIA = "there are no media"
+OF_MEDIA = "refused beside media, whose own options count"
 PATCHES = ("max_dynamic_patch", "min_dynamic_patch")
 CACHE_HINTS = ignored(str, "every prefix is cached", "prompt_cache_key", "prompt_cache_retention")
 
@@ -49,7 +50,7 @@ SHARED: list[Field] = [
     *refused(Object, "arguments of vLLM's plugins", "vllm_xargs", neutral=({},)),
     *ignored(str, "it groups requests and changes no reply", "session_id", "conversation_id", "routing_key"),
     *ignored(Object, "metrics have no labels of clients", "custom_labels"),
-    *ignored(Object, NO_MEDIA, "mm_processor_kwargs", "media_io_kwargs"),
+    *ignored(Object, OF_MEDIA, "mm_processor_kwargs", "media_io_kwargs"),
     *ignored(Texts, "nothing is speculated", "ngram_corpus_id"),
 ]
 
@@ -72,10 +73,10 @@ GENERATE: list[Field] = [
     *refused(str, "the address of one of the server's own processes", "http_worker_ipc"),
     *refused(Object | list[Any] | bool, "media that another server encoded", "need_wait_for_mm_inputs",
              "num_items_assigned", "encoder_urls", neutral=(False, {})),
-    *ignored(Object, NO_MEDIA, "video_config", "images_config"),
-    *ignored(list[Any], NO_MEDIA, "mm_hashes", "mm_content_hashes", "modalities"),
-    *ignored(int, NO_MEDIA, *PATCHES, "image_max_dynamic_patch", "video_max_dynamic_patch"),
-    *ignored(bool, NO_MEDIA, "use_audio_in_video"),
+    *ignored(Object, OF_MEDIA, "video_config", "images_config"),
+    *ignored(list[Any], "media are known by what they show", "mm_hashes", "mm_content_hashes"),
+    *ignored(int, OF_MEDIA, *PATCHES, "image_max_dynamic_patch", "video_max_dynamic_patch"),
+    *ignored(bool, OF_MEDIA, "use_audio_in_video"),
     *ignored(bool, "the log never has a request's text", "no_logs"),
     *ignored(Object, "it changes no reply", "kv_router_hint", "external_trace_header"),
     *ignored(float, "it changes no reply", "received_time"),
@@ -92,7 +93,7 @@ COMPLETING: list[Field] = [
     *refused(Object, "an end where the output repeats itself", "repetition_detection", neutral=({},)),
     *ignored(float, "it is about beam search", "length_penalty"),
     *ignored(bool, "it is about vLLM's endpoints that only render", "return_token_offsets", "return_mm_kwargs"),
-    *ignored(Object, NO_MEDIA, "images_config"),
+    *ignored(Object, OF_MEDIA, "images_config"),
 ]
 
 COMPLETION: list[Field] = [
@@ -109,8 +110,8 @@ CHAT: list[Field] = [
     *refused(list[int], "a prompt beside the messages", "input_ids", hint="send it to /generate"),
     *refused(Object, "options of reasoning", "reasoning", neutral=({},), hint="send reasoning_effort"),
     *refused(Object, "a judgement of the content", "moderation"),
-    *ignored(int, NO_MEDIA, *PATCHES),
-    *ignored(bool, NO_MEDIA, "use_audio_in_video"),
+    *ignored(int, OF_MEDIA, *PATCHES),
+    *ignored(bool, OF_MEDIA, "use_audio_in_video"),
     *ignored(bool, "chats are not kept", "store"),
     *ignored(Object, "it only makes OpenAI's servers faster", "prediction"),
     *ignored(Object, "every prefix is cached", "prompt_cache_options"),

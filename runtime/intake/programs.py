@@ -14,13 +14,15 @@ from msgspec import Struct
 
 from ramet.ipc.messages import Chat, Limits
 from ramet.ipc.params import shown
+from ramet.runtime.engine_client.media import Preparing
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, make_prompts, names_in, specs_of
+from ramet.runtime.intake.calls import Defaults, make_prompts, names_in, specs_of, with_sources_of
 from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
 from ramet.runtime.intake.limits import MAX_DEPTH
+from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
 from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.prompts import Content
 from ramet.runtime.intake.reading import Reading, Thoughts
@@ -56,10 +58,13 @@ def _read(
     each: list[tuple[str, Any]], sampling_params: Any, extras: dict[str, Any], defaults: Defaults
 ) -> list[Prompt]:
     contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
-    fields = {name: value for name, value in extras.items() if name != "contexts"}
+    fields = {name: value for name, value in extras.items() if name != "contexts" and name not in FIELDS}
     read = make_prompts(_spec_lists(sampling_params, fields), contents, True, [""] * len(contents), defaults)
     placed = [prompt._replace(entry=at) for prompt, (at, _) in zip(read, each, strict=True)]
-    return placed if extras.get("contexts") is None else _with_contexts(placed, extras["contexts"])
+    if extras.get("contexts") is not None:
+        placed = _with_contexts(placed, extras["contexts"])
+    is_batch = each[0][0] != "" if each else True
+    return with_sources_of(placed, read_fields(extras, len(placed), is_batch, defaults.limits.media, own=True))
 
 
 def _with_contexts(prompts: list[Prompt], contexts: Any) -> list[Prompt]:
@@ -170,7 +175,7 @@ def _is_token(value: Any, vocab_size: int) -> bool:
 
 # -- chats -------------------------------------------------------------------------------------------------------------
 
-ChatCall = Callable[[Render], Awaitable[tuple[Prompt, Reading]]]  # one chat, given what renders it
+ChatCall = Callable[[Render, Preparing], Awaitable[tuple[Prompt, Reading]]]  # one chat, given what renders it
 
 
 def read_chats(
@@ -214,19 +219,22 @@ def read_chats(
 def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool) -> tuple[Chat, Calls]:
     """`which`: said before an error's place, in a list of chats."""
     try:
-        for name, value in written.items():
+        messages, shown = own_sources(written["messages"])
+        for name, value in {**written, "messages": shown}.items():
             plain(name, value)  # what nests too deep is refused here: all that follows goes down without looking
-        asked = convert(written, ChatFields)
+        asked = convert({**written, "messages": shown}, ChatFields)
         strict = (tool.function.name for tool in asked.tools or () if tool.function.strict)
-        return chosen_chat(written, asked.tool_choice, style, strict, parallel)
+        return chosen_chat({**written, "messages": messages}, asked.tool_choice, style, strict, parallel)
     except ClientError as error:
         raise error.at(which + error.place) from None
 
 
-async def _prepare(render: Render, *, which: str, names: dict[str, Any], **asked: Any) -> tuple[Prompt, Reading]:
+async def _prepare(
+    render: Render, media: Preparing, *, which: str, names: dict[str, Any], **asked: Any
+) -> tuple[Prompt, Reading]:
     """As chat.prepare. `names`: fields of Prompt that say how the program wrote what it asks."""
     try:
-        prompt, reading = await prepare(render, **asked)
+        prompt, reading = await prepare(render, media=media, **asked)
     except ClientError as error:
         raise error.at(which + error.place) from None
     return prompt._replace(place=which + prompt.place, **names), reading

@@ -1,4 +1,4 @@
-"""What a client sends as messages, to what chat templates can read: plain texts, decoded arguments, known roles.
+"""What a client sends as messages, to what chat templates can read: texts, decoded arguments, known roles.
 
 Decides what a template gets of a conversation, and refuses what it could not render faithfully: nothing is guessed.
 Types were checked at intake (runtime/intake/messages.py). Knows a template only as a text, to see which roles it names.
@@ -9,9 +9,11 @@ import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ramet.ipc.media import MediaKind
 from ramet.runtime.errors import ClientError
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+MEDIA = tuple(kind.value for kind in MediaKind)  # types of parts that stand for a piece
 REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")  # of several the first counts
 
 
@@ -59,17 +61,24 @@ def _names_role(template_source: str, role: str) -> bool:
     return f"'{role}'" in template_source or f'"{role}"' in template_source
 
 
-def _content(place: str, turn: dict[str, Any]) -> str:
-    """A text in any case: templates add it to others, and would print None."""
+def _content(place: str, turn: dict[str, Any]) -> str | list[dict[str, Any]]:
+    """A text, for templates add it to others and would print None; with media its parts."""
     match turn.get("content"):
         case str() as text:
             return text
+        case list() as parts if any(part["type"] in MEDIA for part in parts):
+            return [part if part["type"] in MEDIA else {"type": "text", "text": _text(part)} for part in parts]
         case list() as parts:
-            return "".join(part["refusal" if part["type"] == "refusal" else "text"] for part in parts)
+            return "".join(map(_text, parts))
     if turn["role"] == "assistant" and (turn.get("tool_calls") or turn.get("reasoning_content")):
         return ""
     hint = "only an assistant message with tool calls may have none"
     raise ClientError(place, "is missing, must be a text or a list of text parts", hint)
+
+
+def _text(part: dict[str, Any]) -> str:
+    text: str = part["refusal" if part["type"] == "refusal" else "text"]
+    return text
 
 
 def _set_reasoning(turn: dict[str, Any]) -> None:

@@ -114,13 +114,17 @@ def _check_kwargs(kwargs: Mapping[str, Any]) -> None:
 
 def _mark_the_end(turn: dict[str, Any], source: str) -> str:
     """Mark where `turn`'s text ends, and give that text back."""
-    text = turn.get("content")
+    content = turn.get("content")
     if "content" not in source:
         raise ClientError("continue_final_message", "is true, but the chat template does not look at a message's text")
-    if not isinstance(text, str):
-        raise ClientError("continue_final_message", "is true, the last message must have a text to continue")
-    turn["content"] = text + MARK
-    return text
+    match content:
+        case str():
+            turn["content"] = content + MARK
+            return content
+        case [*parts, {"type": "text", "text": str() as text}]:
+            turn["content"] = [*parts, {"type": "text", "text": text + MARK}]
+            return text
+    raise ClientError("continue_final_message", "is true, the last message must have a text to continue")
 
 
 def _cut_at_the_mark(rendered: str, unfinished: str) -> str:

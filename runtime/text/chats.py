@@ -1,9 +1,15 @@
 """Chats to text: what a Render call asks for, by the model's own template.
 
-Decides which template a chat gets and in which order it is checked. Knows no ids. The template's language is
-chat_template.py's, the shape of messages chat_messages.py's.
+Decides which template a chat gets and in which order it is checked, and in which form messages come into it: as texts,
+or as lists of parts. Knows no ids. The template's language is chat_template.py's, the shape of messages
+chat_messages.py's.
 """
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.ipc.messages import Chat
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
@@ -11,10 +17,16 @@ from ramet.runtime.text.chat_messages import normalise
 from ramet.runtime.text.chat_template import ChatTemplate
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 
+PROBE = f"TEXT_{os.urandom(8).hex().upper()}"  # no client knows it
+TOOL = {"type": "function", "function": {"name": "a", "description": "", "parameters": {"type": "object"}}}
+Content = str | list[dict[str, Any]]
+
 
 class Chats:
-    def __init__(self, sources: TemplateSources) -> None:
+    def __init__(self, sources: TemplateSources, media: Mapping[MediaKind, MediaToken] = {}) -> None:
         self._sources, self._template = sources, ChatTemplate(sources)
+        self._placeholders = {kind.value: token.placeholder for kind, token in media.items()}
+        self._shown: dict[tuple[bool, str, str], bool] = {}  # with tools, role, form -> whether a template shows it
 
     @classmethod
     def of(cls, args: Args) -> "Chats":
@@ -23,6 +35,10 @@ class Chats:
         chats._template.check()
         return chats
 
+    def with_media(self, media: MediaTokens) -> "Chats":
+        """`media`: what stands for a piece of each kind that the model takes."""
+        return Chats(self._sources, media) if media else self
+
     def render(self, asked: Chat) -> str:
         """Raises ClientError."""
         tools = asked.tools or None
@@ -30,6 +46,8 @@ class Chats:
         if asked.continue_final_message and messages and messages[-1].get("tool_calls"):
             place = f"messages[{len(messages) - 1}].tool_calls"
             raise ClientError(place, "ends the chat, must be followed by the results of its calls")
+        if self._placeholders:
+            messages = [self._as_shown(turn, tools is not None) for turn in messages]
         return self._template.render(
             messages,
             tools,
@@ -37,3 +55,42 @@ class Chats:
             continue_final_message=asked.continue_final_message,
             kwargs=asked.kwargs,
         )
+
+    def _as_shown(self, turn: dict[str, Any], with_tools: bool) -> dict[str, Any]:
+        """In the form that the template shows: some show texts alone, some parts alone.
+
+        Where it shows no parts, placeholders stand among the texts.
+        """
+        role, content = turn["role"], turn["content"]
+        if isinstance(content, str):
+            if self._shows(role, "text", with_tools):
+                return turn
+            parts = [{"type": "text", "text": content}]
+            return {**turn, "content": parts} if self._shows(role, "parts", with_tools) else turn
+        kinds = {part["type"] for part in content} - {"text"}
+        if all(self._shows(role, kind, with_tools) for kind in kinds):
+            return turn
+        texts = (part["text"] if part["type"] == "text" else self._placeholders[part["type"]] for part in content)
+        return self._as_shown({**turn, "content": "".join(texts)}, with_tools)
+
+    def _shows(self, role: str, form: str, with_tools: bool) -> bool:
+        """Whether a template shows a turn of this role with a text, parts that are texts, or a piece of a kind."""
+        key = with_tools, role, form
+        if key not in self._shown:
+            self._shown[key] = self._tries(role, form, with_tools)
+        return self._shown[key]
+
+    def _tries(self, role: str, form: str, with_tools: bool) -> bool:
+        content: Content = [{"type": "text", "text": PROBE}]
+        wanted = [PROBE]
+        if form == "text":
+            content = PROBE
+        elif form in self._placeholders:
+            content = [{"type": form}, {"type": "text", "text": PROBE}]
+            wanted.append(self._placeholders[form])
+        before = [] if role in ("user", "system") else [{"role": "user", "content": "a"}]
+        try:
+            shown = self._template.render([*before, {"role": role, "content": content}], [TOOL] if with_tools else None)
+        except ClientError:
+            return False
+        return all(each in shown for each in wanted) and "'type'" not in shown  # which Python prints of a list

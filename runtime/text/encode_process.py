@@ -8,14 +8,14 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Outbox, Receiver, Sender
-from ramet.ipc.media import PlacedMedia
+from ramet.ipc.media import PlacedMedia, Prepared
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -76,7 +76,8 @@ class Encoder:
         chats: Chats | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._tokenizer, self._limits, self._chats = tokenizer, limits, chats or Chats(TemplateSources())
+        self._tokenizer, self._limits = tokenizer, limits
+        self._chats = (chats or Chats(TemplateSources())).with_media(limits.media)
         self._clock, self._quiet_until = clock, -math.inf
         self._pid = os.getpid()
         self.segments = SegmentEncoder(tokenizer, limits, self._chats)
@@ -84,8 +85,8 @@ class Encoder:
     def admit(self, request: Generate) -> Admit | Rejected:
         began_s = time.monotonic()
         try:
-            ids, tail = self._prompt(request), b""
-            placed = spans_of(ids, request.media, self._limits.media) if request.media else ()
+            (ids, media), tail = self._prompt(request), b""
+            placed = spans_of(ids, media, self._limits.media) if media else ()
             if request.contexts:
                 check_contexts(request, len(ids))
             if request.spec.token_healing:
@@ -158,16 +159,19 @@ class Encoder:
             return CallFailed(call.call, error.record)
         return DetokenizeReply(call.call, self._tokenizer.decode(ids, call.skip_special_tokens))
 
-    def _prompt(self, request: Generate) -> list[int]:
-        """The prompt's ids, all of them in the vocabulary, at least one and at most context length - 1."""
+    def _prompt(self, request: Generate) -> tuple[list[int], Sequence[Prepared]]:
+        """The prompt's ids, all of them in the vocabulary, at least one and at most context length - 1; and its media,
+        of different kinds in the order of their placeholders.
+        """
         cut = request.spec.truncate
+        media: Sequence[Prepared] = request.media
         if request.embeds is not None:
             place = "input_embeds"
             ids = [0] * (len(request.embeds) // (4 * self._limits.hidden_size))
         elif request.text is not None:
             place, text = "text", request.text
-            if request.media:
-                text = expand_text(text, request.media, self._limits.media)
+            if media:
+                text, media = expand_text(text, media, self._limits.media)
             ids = self._encode(text, add_special_tokens=not request.is_rendered, may_exceed=cut is not None)
             if not ids:
                 raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
@@ -176,8 +180,8 @@ class Encoder:
             place, ids = "input_ids", unpack_ids(request.ids)
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
-            if request.media:
-                ids = expand_ids(ids, request.media, self._limits.media, self._tokenizer)
+            if media:
+                ids, media = expand_ids(ids, media, self._limits.media, self._tokenizer)
         if request.spec.padding_id is not None:
             ids = without_padding(ids, request.spec.padding_id)
         if cut is not None:
@@ -185,7 +189,7 @@ class Encoder:
         if len(ids) >= self._limits.context_length:
             raise self._longer_than_context(place, f"{len(ids)} tokens")
         check_ids(place, ids, self._limits.vocab_size)
-        return ids
+        return ids, media
 
     def _take_tail(self, ids: list[int], request: Generate, placed: tuple[PlacedMedia, ...]) -> tuple[list[int], bytes]:
         """What stays of a prompt, and the bytes that are chosen again. Raises ClientError."""

@@ -5,68 +5,88 @@ joins with it as it did in training. Knows no queue and no array.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.tokenizer import Tokenizer
 
 
-def expand_text(text: str, media: Sequence[Prepared], tokens: MediaTokens) -> str:
-    """With what each piece expands to in the place of its placeholder. Raises ClientError."""
+def expand_text(text: str, media: Sequence[Prepared], tokens: MediaTokens) -> tuple[str, list[Prepared]]:
+    """With what each piece expands to in the place of its placeholder, and the pieces as they stand there: of each kind
+    the first one at the first placeholder. Raises ClientError.
+    """
     kinds = {token.placeholder: kind for kind, token in tokens.items()}
     pattern = re.compile("|".join(map(re.escape, sorted(kinds, key=len, reverse=True))))
-    found = [kinds[each.group()] for each in pattern.finditer(text)]
-    _check_order(found, media, tokens)
-    left = iter(media)
-    return pattern.sub(lambda _: _spelled(next(left), tokens), text)
+    order = _ordered([kinds[each.group()] for each in pattern.finditer(text)], media, tokens)
+    left = iter(order)
+    return pattern.sub(lambda _: _spelled(next(left), tokens), text), order
 
 
-def expand_ids(ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens, tokenizer: Tokenizer) -> list[int]:
+def expand_ids(
+    ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens, tokenizer: Tokenizer
+) -> tuple[list[int], list[Prepared]]:
     """The same of ids, which may be expanded already. Raises ClientError."""
     features = {token.id for token in tokens.values()}
     if sum(token in features for token in ids) == sum(item.num_tokens for item in media) and not any(
         item.num_tokens == 1 and len(item.expansion) > 1 for item in media
     ):
-        return list(ids)
+        return list(ids), list(media)
     spelled = {kind: tokenizer.encode(token.placeholder, False) for kind, token in tokens.items()}
-    out: list[int] = []
-    found: list[MediaKind] = []
+    found: list[tuple[int, MediaKind]] = []  # where each placeholder begins
     at = 0
     while at < len(ids):
         kind = next((k for k, own in spelled.items() if list(ids[at : at + len(own)]) == own), None)
-        if kind is None:
-            out.append(ids[at])
-            at += 1
-            continue
-        if len(found) < len(media):
-            out += tokenizer.encode(_spelled(media[len(found)], tokens), False)
-        found.append(kind)
-        at += len(spelled[kind])
-    _check_order(found, media, tokens)
-    return out
+        if kind is not None:
+            found.append((at, kind))
+        at += 1 if kind is None else len(spelled[kind])
+    order = _ordered([kind for _, kind in found], media, tokens)
+    out: list[int] = []
+    end = 0
+    for (at, kind), item in zip(found, order, strict=True):
+        out += [*ids[end:at], *tokenizer.encode(_spelled(item, tokens), False)]
+        end = at + len(spelled[kind])
+    return [*out, *ids[end:]], order
 
 
 def spans_of(ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens) -> tuple[PlacedMedia, ...]:
-    """ids of an expanded prompt. Raises ClientError where they hold others of its tokens."""
-    features = {token.id: kind for kind, token in tokens.items()}
-    runs = _runs(ids, features)
-    placed, run = [], 0
-    for item in media:
-        spans = []
+    """Of an expanded prompt, the pieces in the order of their tokens. Kinds that share a token follow one another as
+    in `media`. Raises ClientError where ids have others of these tokens.
+    """
+    features = {token.id for token in tokens.values()}
+    runs, left = deque(_runs(ids, features)), list(media)
+    placed = []
+    while runs:
+        token = ids[runs[0][0]]
+        item = next((each for each in left if tokens[each.kind].id == token), None)
+        if item is None:
+            raise _miscounted(ids, media, features)
+        left.remove(item)
+        spans: list[tuple[int, int]] = []
         for num in (part for part in item.expansion if isinstance(part, int)):
-            if run >= len(runs) or runs[run][1] < num or features[ids[runs[run][0]]] is not item.kind:
-                raise _miscounted(ids, media, features)
-            first, length = runs[run]
-            spans.append((first, num))
-            if length == num:
-                run += 1
-            else:  # the next one follows without anything between them
-                runs[run] = first + num, length - num
+            spans += _taken(runs, num, several=item.are_features)
+        if sum(num for _, num in spans) != item.num_tokens or any(ids[first] != token for first, _ in spans):
+            raise _miscounted(ids, media, features)
         placed.append(PlacedMedia(item, tuple(spans)))
-    if run < len(runs):
+    if left:
         raise _miscounted(ids, media, features)
     return tuple(placed)
+
+
+def _taken(runs: deque[tuple[int, int]], num: int, several: bool) -> list[tuple[int, int]]:
+    """Spans of so many tokens from the front of the runs, fewer where there are no more. `several`: a client has put
+    texts between them.
+    """
+    spans = []
+    while num and runs and (several or runs[0][1] >= num):
+        first, length = runs.popleft()
+        size = min(num, length)
+        spans.append((first, size))
+        num -= size
+        if size < length:  # the next one follows without anything between them
+            runs.appendleft((first + size, length - size))
+    return spans
 
 
 def end_of_media(placed: Sequence[PlacedMedia]) -> int:
@@ -74,7 +94,7 @@ def end_of_media(placed: Sequence[PlacedMedia]) -> int:
     return max((first + num for media in placed for first, num in media.spans), default=0)
 
 
-def _runs(ids: Sequence[int], features: Mapping[int, MediaKind]) -> list[tuple[int, int]]:
+def _runs(ids: Sequence[int], features: Collection[int]) -> list[tuple[int, int]]:
     """(first, length) of every run of the same token that has features."""
     runs: list[tuple[int, int]] = []
     for at, token in enumerate(ids):
@@ -92,7 +112,8 @@ def _spelled(item: Prepared, tokens: MediaTokens) -> str:
     return "".join(part if isinstance(part, str) else text * part for part in item.expansion)
 
 
-def _check_order(found: Sequence[MediaKind], media: Sequence[Prepared], tokens: MediaTokens) -> None:
+def _ordered(found: Sequence[MediaKind], media: Sequence[Prepared], tokens: MediaTokens) -> list[Prepared]:
+    """For each placeholder its piece. Raises ClientError where they are not as many."""
     given = [item.kind for item in media]
     for kind in dict.fromkeys((*given, *found)):
         placeholder, num, places = tokens[kind].placeholder, given.count(kind), found.count(kind)
@@ -100,11 +121,11 @@ def _check_order(found: Sequence[MediaKind], media: Sequence[Prepared], tokens: 
             place = next((item.place for item in media if item.kind is kind), "text")
             fact = f"makes {num} of kind {kind.value}, but the prompt has {places} times {placeholder}"
             raise ClientError(place, fact, f"write {placeholder} where each of them stands")
-    if list(found) != given:
-        raise ClientError(media[0].place, "stands in another order than the placeholders of the prompt")
+    left = {kind: iter([item for item in media if item.kind is kind]) for kind in given}
+    return [next(left[kind]) for kind in found]
 
 
-def _miscounted(ids: Sequence[int], media: Sequence[Prepared], features: Mapping[int, MediaKind]) -> ClientError:
+def _miscounted(ids: Sequence[int], media: Sequence[Prepared], features: Collection[int]) -> ClientError:
     has, needs = sum(token in features for token in ids), sum(item.num_tokens for item in media)
     fact = f"needs {needs} tokens in the prompt, which has {has} of that kind"
     return ClientError(media[0].place if media else "text", fact, "leave out the tokens that stand for media")

@@ -142,7 +142,14 @@ def cut_somewhere(engine: "FakeEngine", text: str, seed: int) -> int:
 
 def rendered(chat: dict[str, Any]) -> str:
     """A chat as this engine's template writes it."""
-    return "".join(f"{message['role']}:{message.get('content')}\n" for message in chat["messages"])
+    return "".join(f"{message['role']}:{_shown(message.get('content'))}\n" for message in chat["messages"])
+
+
+def _shown(content: Any) -> Any:
+    """Of a chat with media, whose parts are texts and kinds."""
+    if not isinstance(content, list) or all("text" in part for part in content):
+        return content
+    return "".join(part.get("text", f"<{part['type']}>") for part in content)
 
 
 def score_at(units: list[int], i: int, token: int) -> float:
@@ -281,11 +288,13 @@ class FakeEngine:
                 loop.call_soon(self.answer, message)
 
     def render(self, message: Render) -> None:
-        text = rendered(orjson.loads(message.chat)) + self.prompt_end
+        chat = orjson.loads(message.chat)
+        text = rendered(chat) + self.prompt_end
         if "REJECT" in text:
             self.tell(CallFailed(message.call, ErrorRecord("messages", "has 9999 tokens")))
         else:
-            self.tell(RenderReply(message.call, pack_ids(list(text.encode())), text[-64:]))
+            whole = text if chat["has_media"] else ""
+            self.tell(RenderReply(message.call, pack_ids(list(text.encode())), text[-64:], whole))
 
     def render_prompt(self, message: RenderPrompt) -> None:
         text = joined(message.segments)

@@ -14,6 +14,7 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.media import MediaService
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http.accepting import accepting
@@ -68,11 +69,12 @@ async def serving(
     labels: Labels = Labels(),
     style: Style = Style("hermes", "qwen3"),
     traces: Traces | None = None,
+    media: MediaService | None = None,
     **options: Any,
 ) -> AsyncIterator[Served]:
     args: Args = make_args(**options)
     engine, metrics = FakeEngine(auto, workers), Metrics()
-    client = EngineClient(engine.tokenizers, engine.scheduler, limits, metrics, args)
+    client = EngineClient(engine.tokenizers, engine.scheduler, limits, metrics, args, media=media)
     engine.deliver = client.deliver
     started = 1_700_000_000
     store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))

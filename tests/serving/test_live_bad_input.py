@@ -115,7 +115,7 @@ BODIES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("stream as text", {"text": "a", "stream": "x"}, ("stream",)),
     ("rid as number", {"text": "a", "rid": 5}, ("rid",)),
     ("two constraints", {"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, ("Only one of json_schema",)),
-    ("an image", {"text": "a", "image_data": "x.png"}, ("image_data", "not built")),
+    ("an image", {"text": "a", "image_data": "x.png"}, ("image_data", "takes no images")),
     ("an adapter", {"text": "a", "lora_path": "x"}, ("lora_path", "no adapter is loaded")),
     ("too many best tokens", {"text": "a", "top_logprobs_num": 257}, ("top_logprobs_num", "257", "256")),
 ]  # fmt: skip

@@ -85,8 +85,8 @@ BEYOND_SCHEMAS = re.compile(
     r"\[n, |it needs|but tools is empty|only one of them|as query|"
     "one value for one prompt|one for each of the|number of documents|hidden size|has no tokens|"
     "by the chat template|must have a text to continue|asks nothing|list of 256 numbers|does not compile|empty|"
-    "as the first one|text only|by the results|content is missing|in an assistant message|can be set|"
-    "takes no images|takes no films|belongs to a turn|stand beside role|something follows|followed by a text|"
+    "as the first one|by the results|content is missing|in an assistant message|can be set|"
+    "takes no (images|films|sound)|belongs to a turn|stand beside role|something follows|followed by a text|"
     "continue_final_message|of the vocabulary|must be valid Unicode|cannot have|must be in \\[1, 256\\]|looks? around"
 )
 # what stands in them has a language of its own: patterns, grammars, JSON schemas

@@ -10,20 +10,23 @@ import orjson
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
+from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
+from ramet.runtime.intake.body import Refused
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.constraints import of_schema
 from ramet.runtime.intake.fields import Text, ToolName, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
-from ramet.runtime.intake.messages import Media
+from ramet.runtime.intake.messages import Files, Written
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.sampling_fields import SamplingFields, UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
 from ramet.runtime.intake.tool_choice import Calls, named_call
+from ramet.runtime.media.source import MediaSource
 
 
 class Block(Struct, frozen=True, tag_field="type"):
@@ -48,12 +51,42 @@ class ToolUse(Block, frozen=True, tag="tool_use"):
     input: dict[str, Any]
 
 
-TextContents = str | list[TextContent | Media]
+class Source(Struct, frozen=True, tag_field="type"):
+    """Where a picture is."""
+
+
+class Base64Source(Source, frozen=True, kw_only=True, tag="base64"):
+    data: Written
+    media_type: Annotated[str, Meta(pattern="^image/[A-Za-z0-9.+-]{1,64}$")]
+
+
+class UrlSource(Source, frozen=True, tag="url"):
+    url: Written
+
+
+class FileSource(Refused, frozen=True, tag="file"):
+    pass
+
+
+class ImageContent(Block, frozen=True, tag="image"):
+    source: Base64Source | UrlSource | FileSource
+
+    @property
+    def written(self) -> str:
+        match self.source:
+            case Base64Source(data=data, media_type=media_type):
+                return f"data:{media_type};base64,{data}"
+            case UrlSource(url):
+                return url
+        raise AssertionError("a source that is refused was decoded")
+
+
+TextContents = str | list[TextContent | Files]
 
 
 class ToolResult(Block, frozen=True, tag="tool_result"):
     tool_use_id: str
-    content: TextContents | None = None
+    content: str | list[TextContent | ImageContent | Files] | None = None
     is_error: bool | None = None
 
 
@@ -62,7 +95,7 @@ class Turn(Struct, frozen=True, tag_field="role"):
 
 
 class UserTurn(Turn, frozen=True, tag="user"):
-    content: str | list[TextContent | ToolResult | Media]
+    content: str | list[TextContent | ImageContent | ToolResult | Files]
 
 
 class AssistantTurn(Turn, frozen=True, tag="assistant"):
@@ -174,7 +207,7 @@ Message = dict[str, Any]
 def read_chat(body: CountBody, style: Style) -> tuple[Chat, Calls]:
     blocks = sum(len(turn.content) for turn in body.messages if isinstance(turn.content, list))
     check_most("messages", "messages and content blocks", len(body.messages) + blocks, MAX_TURNS)
-    messages = [message for turn in body.messages for message in _messages(turn)]
+    messages = [m for i, turn in enumerate(body.messages) for m in _messages(turn, f"messages[{i}].content")]
     system = _joined(body.system or "", "\n\n")  # blocks are paragraphs of it
     thinks = body.thinking is not None and body.thinking.type != "disabled"
     written = {
@@ -208,18 +241,23 @@ def _tool(tool: AnthropicTool) -> dict[str, Any]:
     }
 
 
-def _messages(turn: UserTurn | AssistantTurn | SystemTurn) -> Iterator[Message]:
-    """One turn as OpenAI's messages: results of tools are messages of their own, before the rest."""
+def _messages(turn: UserTurn | AssistantTurn | SystemTurn, place: str) -> Iterator[Message]:
+    """One turn as OpenAI's messages: results of tools are messages of their own, before the rest.
+
+    `place`: of its content.
+    """
     match turn:
         case AssistantTurn(content):
             yield _assistant([TextContent(content)] if isinstance(content, str) else content)
         case SystemTurn(content):
             yield {"role": "system", "content": _joined(content)}
         case UserTurn(content):
-            results = [] if isinstance(content, str) else [block for block in content if isinstance(block, ToolResult)]
-            yield from map(_result, results)
+            blocks = [] if isinstance(content, str) else content
+            results = [(j, block) for j, block in enumerate(blocks) if isinstance(block, ToolResult)]
+            for j, block in results:
+                yield _result(block, f"{place}[{j}].content")
             if not results or len(results) < len(content):
-                yield {"role": "user", "content": _joined(content)}
+                yield {"role": "user", "content": _content(content, place)}
 
 
 def _assistant(blocks: list[Any]) -> Message:
@@ -238,11 +276,28 @@ def _call(block: ToolUse) -> Message:
     return {"id": block.id, "type": "function", "function": function}
 
 
-def _result(block: ToolResult) -> Message:
-    text = _joined(block.content or "")
-    if block.is_error and not text.startswith("Error"):
-        text = f"Error: {text}"  # templates know no other way to tell
-    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": text}
+def _result(block: ToolResult, place: str) -> Message:
+    content = _content(block.content or "", place)
+    if block.is_error and not _joined(block.content or "").startswith("Error"):  # templates know no other way to tell
+        content = f"Error: {content}" if isinstance(content, str) else [_part("Error: "), *content]
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
+
+
+def _content(content: str | list[Any], place: str) -> str | list[Any]:
+    """Texts joined, or with pictures among them parts in order."""
+    if isinstance(content, str) or not any(isinstance(block, ImageContent) for block in content):
+        return _joined(content)
+    return [
+        _part(block.text)
+        if isinstance(block, TextContent)
+        else MediaSource(MediaKind.IMAGE, f"{place}[{j}].source", block.written)
+        for j, block in enumerate(content)
+        if isinstance(block, TextContent | ImageContent)
+    ]
+
+
+def _part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 def _joined(content: str | list[Any], between: str = "") -> str:

@@ -14,14 +14,13 @@ from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import rendered_by
 from ramet.runtime.intake.parsers.tools import CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, read_chat
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.asked import Asked, chat_ids, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.service import Service, read_model
@@ -56,8 +55,7 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
     body = await read_body(request, CountBody)
     read_model(service, body.model)
     chat, _ = read_chat(body, service.style)
-    prompt = await rendered_by(service.client.render, chat)
-    return respond(replies.TokenCount(len(prompt.ids) // ID_BYTES))
+    return respond(replies.TokenCount(len(await chat_ids(service, chat)) // ID_BYTES))
 
 
 class Blocks(Items[replies.ContentBlock]):

@@ -11,7 +11,7 @@ from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.chat import prepare
+from ramet.runtime.intake.chat import prepare, rendered_by, without_media
 from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
@@ -19,6 +19,7 @@ from ramet.runtime.intake.specs import read_spec, with_adapter
 from ramet.runtime.intake.tool_choice import Calls, Keeping
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, read_model
+from ramet.runtime.text.placing import expand_text
 
 
 class Asked(NamedTuple):
@@ -64,6 +65,19 @@ def read_asked(
     return Asked(chosen.answered, new_id, rid, spec, as_shown, Keeping(backend or "", whitespace or ""))
 
 
+async def chat_ids(service: Service, chat: Chat) -> bytes:
+    """Those of its prompt, packed. Raises ClientError."""
+    client = service.client
+    chat, sources = without_media(chat, client.limits.media)
+    rendered = await rendered_by(client.render, chat)
+    if not sources:
+        return rendered.ids
+    with client.open(streaming=False) as submission:
+        media = await submission.during(client.preparing(submission).prepare(sources))
+        text, _ = expand_text(rendered.text, media, client.limits.media)
+        return (await submission.during(client.tokenize(text, add_special_tokens=False))).ids
+
+
 async def send_chat(
     service: Service,
     submission: Submission,
@@ -81,6 +95,7 @@ async def send_chat(
         chat,
         asked.spec,
         calls,
+        media=service.client.preparing(submission),
         rid=asked.rid,
         place=place,
         as_shown=asked.as_shown,

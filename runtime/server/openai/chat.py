@@ -15,6 +15,7 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chosen_chat
+from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
 from ramet.runtime.intake.reading import Part, Reader, Thought, Thoughts, merged
 from ramet.runtime.reply import chat_message, prompt_ids_of
@@ -36,7 +37,11 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     asked = read_asked(service, request, body, "chatcmpl-", params, **details)
     strict = (tool.function.name for tool in body.tools or () if tool.function.strict)
     chat, calls = chosen_chat(
-        written, body.tool_choice, service.style, strict, parallel=body.parallel_tool_calls is not False
+        with_sources(written, body),
+        body.tool_choice,
+        service.style,
+        strict,
+        parallel=body.parallel_tool_calls is not False,
     )
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
     with service.client.open(streaming=bool(body.stream)) as submission:

@@ -11,7 +11,9 @@ from ramet.ipc.messages import unpack_ids
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import chat_of, rendered_by
+from ramet.runtime.intake.chat import chat_of
+from ramet.runtime.intake.media import with_sources
+from ramet.runtime.server.http.asked import chat_ids
 from ramet.runtime.server.http.exchange import read_body, read_object, respond
 from ramet.runtime.server.http.service import Service, read_model, unknown_model
 from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
@@ -60,8 +62,8 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     read_model(service, body.model)
     limit = service.client.limits.context_length
     if body.messages is not None:
-        rendered = await rendered_by(service.client.render, chat_of(written))
-        return respond(_listed([rendered.ids], True, limit))
+        ids = await chat_ids(service, chat_of(with_sources(written, body)))
+        return respond(_listed([ids], True, limit))
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt

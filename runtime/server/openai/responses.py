@@ -27,7 +27,14 @@ from ramet.runtime.server.http.response_store import Stored
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import responses_replies as replies
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob, token_logprobs
-from ramet.runtime.server.openai.responses_chat import ResponsesBody, chat_after, listed, read_chat, with_items
+from ramet.runtime.server.openai.responses_chat import (
+    ResponsesBody,
+    chat_after,
+    listed,
+    read_chat,
+    read_stored,
+    with_items,
+)
 from ramet.runtime.server.openai.responses_replies import ResponseReply
 
 MAX_ITEMS = 100
@@ -42,7 +49,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
     asked = read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
     previous = body.previous_response_id
-    before = orjson.loads(_stored(service, previous, "previous_response_id").messages) if previous else []
+    before = read_stored(_stored(service, previous, "previous_response_id").messages) if previous else []
     chat, calls = read_chat(body, before, service.style)
     stored = body.store is not False and service.responses.maxsize > 0
     with service.client.open(streaming=bool(body.stream)) as submission:

@@ -3,8 +3,10 @@
 Decides what an item becomes, and how it is listed later. Knows no store.
 """
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
+import orjson
 from msgspec import Meta, Struct, convert, to_builtins
 
 from ramet.ipc.messages import Chat
@@ -14,10 +16,20 @@ from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
-from ramet.runtime.intake.messages import Function, ItemPart, ParallelCalls, RefusalPart, TextPart, ToolChoice
+from ramet.runtime.intake.media import check_options, has_media, part_source
+from ramet.runtime.intake.messages import (
+    Function,
+    ItemPart,
+    MediaPart,
+    ParallelCalls,
+    RefusalPart,
+    TextPart,
+    ToolChoice,
+)
 from ramet.runtime.intake.sampling_fields import UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
 from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.media.source import MediaSource
 from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
 from ramet.runtime.server.openai.responses_replies import OutputItem
 from ramet.runtime.server.openai.types import Top
@@ -106,10 +118,13 @@ Message = dict[str, Any]
 
 
 def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple[Chat, Calls]:
-    """`before`: the messages of the response that this one follows."""
+    """`before`: the messages of the response that this one follows. Raises ClientError."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    messages = [*instructions, *before, *_messages(body.input, "input")]
+    if has_media(messages):
+        check_options(body)
     written = {
-        "messages": [*instructions, *before, *_messages(body.input)],
+        "messages": messages,
         "tools": [_tool(tool) for tool in body.tools or ()],
         "reasoning_effort": body.reasoning.effort if body.reasoning is not None else None,
         "verbosity": body.text.verbosity if body.text is not None else None,
@@ -159,20 +174,35 @@ def listed(response_id: str, items: list[dict[str, Any]]) -> list[dict[str, Any]
 def chat_after(before: list[Message], given: str | list[InputItem], output: list[OutputItem]) -> list[Message]:
     """The messages up to a response's end, as the next one reads them: without log-probabilities."""
     items = convert(to_builtins(output, enc_hook=lambda _: []), list[InputItem])
-    return [*before, *_messages(given), *_messages(items)]
+    return [*before, *_messages(given, "input"), *_messages(items, "output")]
 
 
-def _messages(items: str | list[InputItem]) -> list[Message]:
+def read_stored(messages: bytes) -> list[Message]:
+    """What `chat_after` made, from JSON: media are objects there, and the place of one was in a request before."""
+    stored: list[Message] = orjson.loads(messages)
+    return [{**each, "content": _restored(each["content"])} for each in stored]
+
+
+def _restored(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return [
+        replace(convert(part, MediaSource), place="previous_response_id") if "kind" in part else part
+        for part in content
+    ]
+
+
+def _messages(items: str | list[InputItem], place: str) -> list[Message]:
     """What the assistant thought, said and called in one turn is one message."""
     assert not isinstance(items, str), "with_items has made an item of it"
     messages: list[Message] = []
-    for item in items:
+    for i, item in enumerate(items):
         last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
         match item:
             case InputMessage("assistant", content) if last and not last["content"] and "tool_calls" not in last:
                 last["content"] = _text(content)
             case InputMessage(role, content):
-                messages.append({"role": role, "content": _text(content)})
+                messages.append({"role": role, "content": _content(content, f"{place}[{i}].content")})
             case FunctionCall(call_id, name, arguments):
                 if last is None:
                     messages.append(last := {"role": "assistant", "content": ""})
@@ -180,11 +210,26 @@ def _messages(items: str | list[InputItem]) -> list[Message]:
                 call = {"id": call_id, "type": "function", "function": function}
                 last.setdefault("tool_calls", []).append(call)
             case FunctionOutput(call_id, output):
-                messages.append({"role": "tool", "tool_call_id": call_id, "content": _text(output)})
+                content = _content(output, f"{place}[{i}].output")
+                messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
             case Reasoning(content):
                 if thought := _text(content or []):
                     messages.append({"role": "assistant", "content": "", "reasoning_content": thought})
     return messages
+
+
+def _content(content: str | list[ItemPart], place: str) -> str | list[Any]:
+    """A text, or with media parts in order."""
+    if isinstance(content, str) or not any(isinstance(part, MediaPart) for part in content):
+        return _text(content)
+    return [
+        part_source(f"{place}[{j}]", to_builtins(part)) if isinstance(part, MediaPart) else _text_part(part)
+        for j, part in enumerate(content)
+    ]
+
+
+def _text_part(part: ItemPart) -> dict[str, str]:
+    return {"type": "text", "text": _text([part])}
 
 
 def _text(content: str | list[ItemPart]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from ramet.ipc.messages import Limits, RenderReply, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import Constraint
+from ramet.runtime.engine_client.media import NO_MEDIA
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.calls import Defaults
 from ramet.runtime.intake.chat import Style
@@ -26,7 +27,7 @@ def constraints(messages: Any, params: Any = None, extras: Any = None, **fields:
 
     style = Style("hermes", "qwen3")
     calls = read_chats(messages, params, fields, extras or {}, DEFAULTS, style, True, Thoughts.IN_TEXT)
-    return [asyncio.run(call(render))[0].spec.constraint for call in calls]
+    return [asyncio.run(call(render, NO_MEDIA))[0].spec.constraint for call in calls]
 
 
 def test_each_chat_has_the_constraint_of_its_parameters() -> None:

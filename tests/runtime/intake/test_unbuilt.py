@@ -63,7 +63,7 @@ def test_any_other_value_is_refused_where_it_stands(body: dict[str, Any], place:
 
 def test_a_type_that_is_not_built_is_refused_by_its_name_and_not_offered() -> None:
     error = refusal({"parts": [{"type": "words", "text": "a"}, {"type": "picture", "url": "x"}]})
-    assert (error.place, error.fact) == ("parts[1]", "is of type 'picture': this model takes text only")
+    assert (error.place, error.fact) == ("parts[1]", "is of type 'picture', but this feature is not built yet")
     assert refusal({"parts": [{"type": "song"}]}).fact == "is 'song', must be 'words'"
 
 

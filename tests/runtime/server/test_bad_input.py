@@ -188,7 +188,6 @@ def test_bad_bodies_on_generate(body: Any, pieces: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("field, value, type_error", [
-    ("image_data", "http://x/y.png", 5), ("audio_data", ["x"], 5), ("video_data", {"a": 1}, 5),
     ("routed_experts_prompt_start", 3, "x"),
 ])  # fmt: skip
 def test_what_is_not_built_is_refused_by_name(field: str, value: object, type_error: object) -> None:

@@ -1,0 +1,60 @@
+"""The media of a request, from what its client wrote to what its prompts are sent with.
+
+Pieces are prepared once for all prompts that share them, and given back when the request's caller has left and the last
+of its sequences has ended: until then the scheduler may read them.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from ramet.ipc.media import MediaTokens, Prepared
+from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.media.source import MediaSource
+
+
+class MediaService(Protocol):
+    """What fetches, decodes and processes them."""
+
+    async def prepare(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+        """Each of them, in order. Cancelled, or where one is refused (ClientError), it keeps none."""
+
+    def release(self, prepared: Sequence[Prepared]) -> None:
+        """Nobody reads them any more."""
+
+
+class Preparing(NamedTuple):
+    """What becomes of one request's media."""
+
+    tokens: MediaTokens  # of the kinds that the model takes
+    prepare: Callable[[Sequence[MediaSource]], Awaitable[tuple[Prepared, ...]]]  # Raises ClientError
+
+
+async def _nobody(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    raise AssertionError(f"{len(sources)} pieces of media were read that nobody can prepare")
+
+
+NO_MEDIA = Preparing({}, _nobody)
+
+
+def preparing(service: MediaService | None, tokens: MediaTokens, submission: Submission) -> Preparing:
+    """For one request, whose end releases what was prepared."""
+    if service is None:
+        return NO_MEDIA
+
+    async def prepare(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+        prepared = await service.prepare(sources)
+        submission.at_end.append(partial(service.release, prepared))
+        return prepared
+
+    return Preparing(tokens, prepare)
+
+
+async def with_media(prompts: Sequence[Prompt], media: Preparing) -> list[Prompt]:
+    """The prompts with what was made of their sources. Raises ClientError."""
+    sources = list({id(source): source for prompt in prompts for source in prompt.sources}.values())
+    prepared = dict(zip(map(id, sources), await media.prepare(sources), strict=True))
+    return [
+        prompt._replace(media=tuple(prepared[id(source)] for source in prompt.sources), sources=())
+        for prompt in prompts
+    ]
