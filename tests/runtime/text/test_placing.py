@@ -55,10 +55,10 @@ def test_expanded_ids_have_the_tokens_that_the_pieces_need(ids: list[int]) -> No
         spans_of(ids, [piece(IMAGE, 2)], TOKENS)
 
 
-def test_ids_are_expanded_or_expanded_already(byte_pieces: Tokenizer) -> None:
-    tokens = {IMAGE: MediaToken("<i>", "I", byte_pieces.encode("I", False)[0])}
+def test_ids_are_expanded_or_expanded_already(byte_level: Tokenizer) -> None:
+    tokens = {IMAGE: MediaToken("<i>", "I", byte_level.encode("I", False)[0])}
     pieces = [piece(IMAGE, 2), piece(IMAGE, 3)]
-    written = [token for text in ("a", "<i>", "b", "<i>") for token in byte_pieces.encode(text, False)]
-    ids, order = expand_ids(written, pieces, tokens, byte_pieces)
-    assert byte_pieces.decode(ids) == "aIIbIII" and order == pieces
-    assert expand_ids(ids, pieces, tokens, byte_pieces) == (ids, pieces)
+    written = [token for text in ("a", "<i>", "b", "<i>") for token in byte_level.encode(text, False)]
+    ids, order = expand_ids(written, pieces, tokens, byte_level)
+    assert byte_level.decode(ids) == "aIIbIII" and order == pieces
+    assert expand_ids(ids, pieces, tokens, byte_level) == (ids, pieces)
