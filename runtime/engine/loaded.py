@@ -42,8 +42,6 @@ from ramet.runtime.sampling.epilogue import RowBuffer
 from ramet.runtime.sampling.processors import load, make_all
 from ramet.runtime.weights.heads import load_heads
 
-FEATURE_BYTES = 1 << 30
-
 log = logging.getLogger("ramet")
 
 
@@ -89,7 +87,7 @@ class LoadedModel:
             self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
         if has_tower(self.shape):
             with phase(report, "tower"):
-                self.media = load_media(args, self.shape, self.dtype, self.device, FEATURE_BYTES)
+                self.media = load_media(args, self.shape, self.dtype, self.device)
         with phase(report, "kv pool"):
             self._place_memory(args)
             self._epilogue = choose_epilogue(self.device)(

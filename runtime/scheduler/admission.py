@@ -413,6 +413,9 @@ class Admission:
             return self._run_apart(request, request.first_group)
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self._cache.acquire(request.reusable, request.namespace)
+        if request.media is not None and (lacking := request.media.lacks(lease.length)):
+            self._cache.release(lease)
+            return _refused(WaitKind.MEDIA, lacking)
         reserve, growth = self._reserve(request), self._growth(request, lease.length)
         promised = len(request.tokens) - lease.length + self._cache.page_size + reserve
         refused = self._refusal(request, promised, growth)

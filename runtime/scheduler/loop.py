@@ -17,7 +17,7 @@ import numpy as np
 from ramet.ipc.channel import Outbox
 from ramet.ipc.control import Control, GetState, LocateSequence
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, ProgramsEnded, ToScheduler, Wake, unpack_ids
+from ramet.ipc.messages import ID_BYTES, Abort, Admit, Finish, FinishKind, ProgramsEnded, ToScheduler, Wake, unpack_ids
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import WaitKind
 from ramet.runtime import log
@@ -35,7 +35,6 @@ from ramet.runtime.scheduler.admission import (
     Policy,
     Refused,
     WaitingQueue,
-    WaitReason,
     WaitReasons,
 )
 from ramet.runtime.scheduler.assembler import Assembler
@@ -46,7 +45,7 @@ from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.locating import where
-from ramet.runtime.scheduler.media import Towers
+from ramet.runtime.scheduler.media import RequestMedia, Towers
 from ramet.runtime.scheduler.occupation import MemoryOccupation
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.pausing import Pausing
@@ -63,7 +62,6 @@ from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
-MEDIA_TOKENS = 4096
 
 
 class Inbox(Protocol):
@@ -154,7 +152,8 @@ class Scheduler:
             self.pausing, self._why,
         )  # fmt: skip
         self._masks = MaskThread(self.running, runner.vocab_size)
-        self._towers = Towers(runner.media, MEDIA_TOKENS)
+        most_media = args.media.max_vision_tokens_per_step
+        self._towers = None if runner.media is None else Towers(runner.media, most_media)
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self.control = control = ControlHandler(server, clock, self.flush)
@@ -265,8 +264,8 @@ class Scheduler:
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
-        if self._towers.has_work:
-            self._compute_media()
+        if self._towers is not None and self._towers.has_work:
+            self._compute_media(self._towers)
         launched = self._launch(self._masks)
         if launched is not None:
             self._draw(launched)
@@ -279,8 +278,8 @@ class Scheduler:
 
         A step that does not run meanwhile is applied at once: nothing is gained by planning before its result is known.
         """
-        if self._towers.has_work:
-            self._compute_media()
+        if self._towers is not None and self._towers.has_work:
+            self._compute_media(self._towers)
         try:
             launched = self._launch()
         except MemoryShort:
@@ -302,7 +301,8 @@ class Scheduler:
         self.leases.end_all()
         self.follow_ups.end_all()
         self.cache.evict_all()
-        self._towers.forget()
+        if self._towers is not None:
+            self._towers.forget()
 
     def state(self) -> dict[str, object]:
         """What /get_server_info shows of the live scheduler."""
@@ -408,7 +408,8 @@ class Scheduler:
             if self._pace is not None and (fact := self._pace.refusal(self.running, request)):
                 self._why.end(WaitKind.PACE, fact)
                 break
-            if request.media is not None and not self._has_features(request):
+            if request.media is not None and (failure := request.media.failure):
+                self._refuse_media(request, *failure)
                 continue
             match self._admission.try_add(request):
                 case Admitted(running):
@@ -422,26 +423,16 @@ class Scheduler:
                         break
         return prefills
 
-    def _has_features(self, request: Request) -> bool:
-        """Whether it may run. A request whose media cannot be computed ends."""
-        assert request.media is not None
-        failure = self._towers.failure(request.media)
-        if failure is not None:
-            self.waiting.remove(request.uid)
-            place, fact = failure
-            finish = Finish(FinishKind.ABORT, message=f"{place} {fact}", status=400, place=place)
-            self._results.close_waiting(request, finish)
-            return False
-        cached = 0 if self.running.states is not None else self._policy.matched(request)
-        lacking = self._towers.lacks(request.media, cached)
-        if lacking:
-            self._why.note(request.uid, WaitReason(WaitKind.MEDIA, lacking))
-        return not lacking
+    def _refuse_media(self, request: Request, place: str, fact: str) -> None:
+        """A request ends whose media cannot be computed."""
+        self.waiting.remove(request.uid)
+        finish = Finish(FinishKind.ABORT, message=f"{place} {fact}", status=400, place=place)
+        self._results.close_waiting(request, finish)
 
-    def _compute_media(self) -> None:
+    def _compute_media(self, towers: Towers) -> None:
         """What waiting requests lack of features, between two steps."""
         self._apply_in_flight()
-        self._towers.compute()
+        towers.compute()
 
     def _settle(self, stuck: bool) -> None:
         """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness.
@@ -450,7 +441,7 @@ class Scheduler:
         """
         self._results.send()
         self.waits_for_kept = stuck and self.waiting.num_ready > 0 and bool(self.follow_ups.kept)
-        self.waits_for_kept = self.waits_for_kept and not self._towers.has_work
+        self.waits_for_kept = self.waits_for_kept and not (self._towers is not None and self._towers.has_work)
         self.waits_for_kept = self.waits_for_kept and not self._assembler.is_interrupted
         if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.kept, self.rows, self.penalty_slots)
@@ -481,7 +472,7 @@ class Scheduler:
         base = given if given is not None else int(self._seeds.integers(1 << 63))
         embeds = message.embeds
         values = None if embeds is None else np.frombuffer(embeds, dtype=np.float32).reshape(len(prompt), -1)
-        media = self._towers.of_request(message.media, len(prompt)) if message.media else None
+        media = self._media_of(message) if message.media else None
         groups = groups_of(message.contexts) if message.contexts else ()
         first = FirstGroup.of(prompt, groups, self.cache.page_size) if groups else None
         refusal, place = self._refusal(spec, bool(groups))
@@ -517,6 +508,10 @@ class Scheduler:
                 self.waiting.add(request)
             elif (attached := self._constraints.attach(request)) is not False:
                 self._wait_or_close(request, None if attached is True else attached)
+
+    def _media_of(self, message: Admit) -> RequestMedia:
+        assert self._towers is not None, "media were sent to a model that takes none"
+        return self._towers.of_request(message.media, len(message.ids) // ID_BYTES)
 
     def _tail(self, message: Admit) -> Tail:
         assert self._tokenizer is not None, "a prompt is healed without a tokenizer"

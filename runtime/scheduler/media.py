@@ -50,10 +50,18 @@ class RequestMedia:
     """Of one prompt, as long as its request lives. Its samples share it."""
 
     placed: Sequence[PlacedMedia]
-    numbers: MediaNumbers
-    is_whole: bool  # tokens of one piece see each other
+    towers: "Towers"
     turns: Turns | None  # None: its tokens are at their indices to the model
     features: dict[bytes, Features] = field(default_factory=dict)  # by key; what is here stays, whoever is evicted
+
+    @property
+    def numbers(self) -> MediaNumbers:
+        return self.towers.numbers
+
+    @property
+    def is_whole(self) -> bool:
+        """Tokens of one piece see each other."""
+        return self.towers.source.is_whole
 
     def mark(self, prompt: Ints) -> Ints:
         """The prompt as the tree sees it: a copy."""
@@ -64,9 +72,24 @@ class RequestMedia:
                 marked[first : first + num] = number
         return marked
 
-    def beyond(self, start: int) -> list[Prepared]:
-        """Pieces that have tokens from `start` on, each once."""
-        return list({m.item.key: m.item for m in self.placed if sum(m.spans[-1]) > start}.values())
+    def lacks(self, cached: int) -> str:
+        """Why its request cannot run yet, with so many tokens cached; empty: it can."""
+        missing = 0
+        for item in {m.item.key: m.item for m in self.placed if sum(m.spans[-1]) > cached}.values():
+            if item.key not in self.features:
+                found = self.towers.find(item)
+                if found is None:
+                    missing += item.num_tokens
+                else:
+                    self.features[item.key] = found
+        return f"waits for {missing} tokens of its media to be computed" if missing else ""
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """The field of a piece that has no features, and why."""
+        failed = self.towers.failed
+        found = (m.item for m in self.placed if m.item.key in failed)
+        return next(((item.place, failed[item.key]) for item in found), None)
 
     def rows(self, start: int, stop: int, first: int) -> Iterable[FeatureRows]:
         """Of tokens [start, stop), the first of which is `first` of a step's."""
@@ -89,48 +112,32 @@ class RequestMedia:
 
 
 class Towers:
-    """What waiting requests lack, turn by turn. `source` None: no request has media."""
+    """What waiting requests lack, turn by turn. `most_tokens` of a turn."""
 
-    def __init__(self, source: MediaSource | None, most_tokens: int) -> None:
-        self._source, self._most = source, most_tokens
-        self.numbers = MediaNumbers(source.tokens if source is not None else {})
+    def __init__(self, source: MediaSource, most_tokens: int) -> None:
+        self.source, self._most = source, most_tokens
+        self.numbers = MediaNumbers(source.tokens)
         self._wanted: dict[bytes, Prepared] = {}
         self._num_wanted = 0  # tokens
         self._made: dict[bytes, Features] = {}  # in the last turn that made some, however little room is kept for them
-        self._failed: dict[bytes, str] = {}  # in that turn: by key, why
+        self.failed: dict[bytes, str] = {}  # in that turn: by key, why
         self.num_tokens = 0  # that towers have made
 
     def of_request(self, placed: Sequence[PlacedMedia], prompt_len: int) -> RequestMedia:
-        assert self._source is not None, "media were sent to a model that takes none"
-        return RequestMedia(placed, self.numbers, self._source.is_whole, turns_of(prompt_len, placed))
+        return RequestMedia(placed, self, turns_of(prompt_len, placed))
 
     @property
     def has_work(self) -> bool:
         return bool(self._wanted)
 
-    def lacks(self, media: RequestMedia, cached: int) -> str:
-        """Why it cannot run yet, with so many tokens cached; empty: it can. A later turn computes what it lacks."""
-        assert self._source is not None
-        missing = 0
-        for item in media.beyond(cached):
-            if item.key in media.features:
-                continue
-            found = self._made.get(item.key) or self._source.find(item.key)
-            if found is not None:
-                media.features[item.key] = found
-                continue
-            missing += item.num_tokens
-            if item.key not in self._wanted and (not self._wanted or self._num_wanted + item.num_tokens <= self._most):
-                self._wanted[item.key] = item
-                self._num_wanted += item.num_tokens
-        return f"waits for {missing} tokens of its media to be computed" if missing else ""
-
-    def failure(self, media: RequestMedia) -> tuple[str, str] | None:
-        """The field of a piece that has no features, and why."""
-        if not self._failed:
-            return None
-        failed = (m.item for m in media.placed if m.item.key in self._failed)
-        return next(((item.place, self._failed[item.key]) for item in failed), None)
+    def find(self, item: Prepared) -> Features | None:
+        """What is there of it. What is not a later turn computes, if this one has room for it."""
+        found = self._made.get(item.key) or self.source.find(item.key)
+        has_room = not self._wanted or self._num_wanted + item.num_tokens <= self._most
+        if found is None and item.key not in self._wanted and has_room:
+            self._wanted[item.key] = item
+            self._num_wanted += item.num_tokens
+        return found
 
     def forget(self) -> None:
         """What was made is of other weights."""
@@ -138,12 +145,11 @@ class Towers:
 
     def compute(self) -> None:
         """What the last turn asked for. No step runs."""
-        assert self._source is not None
         wanted, self._wanted, self._num_wanted = list(self._wanted.values()), {}, 0
-        self._made, self._failed = {}, {}
-        for item, made in zip(wanted, self._source.compute(wanted), strict=True):
+        self._made, self.failed = {}, {}
+        for item, made in zip(wanted, self.source.compute(wanted), strict=True):
             if isinstance(made, str):
-                self._failed[item.key] = made
+                self.failed[item.key] = made
             else:
                 self._made[item.key] = made
                 self.num_tokens += item.num_tokens

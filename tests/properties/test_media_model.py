@@ -16,7 +16,6 @@ from seen_media import SeenMedia, laid_out, piece, runners_with
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime.scheduler.loop import MEDIA_TOKENS
 
 PIECES = [
     piece(1, 1), piece(2, 5), piece(3, 5), piece(4, 12), piece(5, 3, 4), piece(6, 9, kind=MediaKind.VIDEO),
@@ -49,17 +48,19 @@ ARRIVAL = st.fixed_dictionaries(
     cache=st.sampled_from(["tree", "tree", "list", "off"]),
     overlap=st.sampled_from(["on", "off"]),
     room=st.sampled_from([0, 1, 100]),
+    most=st.sampled_from([1, 10, 4096]),
     is_whole=st.booleans(),
 )
 def test_every_output_is_what_texts_and_features_imply(
-    arrivals: list[dict[str, Any]], room: int, is_whole: bool, cache: str, total: int, rows: int, policy: str,
-    page_size: int, chunk: int, overlap: str,
+    arrivals: list[dict[str, Any]], room: int, most: int, is_whole: bool, cache: str, total: int, rows: int,
+    policy: str, page_size: int, chunk: int, overlap: str,
 ) -> None:  # fmt: skip
     media = SeenMedia(room, is_whole)
     top = BenchTop(
         total=total, rows=rows, context=128, page_size=page_size, chunked_prefill_size=chunk, schedule_policy=policy,
         schedule_conservativeness=0.01, disable_radix_cache=cache == "off", overlap=overlap,
         prefix_cache="list" if cache == "list" else "tree", runners=runners_with(media),
+        max_vision_tokens_per_step=most,
     )  # fmt: skip
     reads: dict[int, list[int]] = {}
     prompts: dict[int, list[int]] = {}
@@ -98,7 +99,7 @@ def test_every_output_is_what_texts_and_features_imply(
             assert [token for _, token, _ in scores.meta()["input_token_logprobs"]] == prompts[uid]
     if room == 100:
         assert all(media.computed[each.key] <= 1 for each in PIECES if each.file != "broken")
-    assert media.most_tokens <= MEDIA_TOKENS
+    assert media.most_tokens <= max(most, max(each.num_tokens for each in PIECES))
     top.clock.advance(100)
     top.turn()
     state = top.scheduler.state()
