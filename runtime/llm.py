@@ -10,9 +10,9 @@ import os
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -143,18 +143,14 @@ class LLM:
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> Iterator[Reply]:
         """Replies with cumulative text as it grows. Leaving the loop early aborts the request. `extras` as above."""
-        stream = Stream(self._handle, read_prompt(prompt, sampling_params, extras, self._defaults))
-        try:
-            while replies := self._run(stream.next()):
-                yield from replies
-        finally:
-            self._loop.soon(stream.leave)
+        asked = read_prompt(prompt, sampling_params, extras, self._defaults)
+        yield from self._streamed(Stream(self._handle, _sending(asked)))
 
     async def astream(
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> AsyncIterator[Reply]:
         """As `stream`, from any event loop."""
-        stream = Stream(self._handle, read_prompt(prompt, sampling_params, extras, self._defaults))
+        stream = Stream(self._handle, _sending(read_prompt(prompt, sampling_params, extras, self._defaults)))
         try:
             while replies := await self._elsewhere(stream.next()):
                 for reply in replies:
@@ -201,6 +197,22 @@ class LLM:
             messages, sampling_params, fields, extras, self._defaults, self._style, parallel_tool_calls, thoughts
         )
         return [chat_reply(output, Reader(reading)) for output, reading in self._run(self._chats(asked))]
+
+    def stream_chat(
+        self, messages: Sequence[dict[str, Any]], sampling_params: dict[str, Any] | None = None, **extras: Any
+    ) -> Iterator[Reply]:
+        """As `stream`, of one chat by the model's template: the text is all that the model writes, thoughts as well."""
+        asked = read_chats(
+            [messages], sampling_params, {}, extras, self._defaults, self._style, thoughts=Thoughts.IN_TEXT
+        )
+        yield from self._streamed(Stream(self._handle, partial(_send_chat, asked[0])))
+
+    def _streamed(self, stream: "Stream") -> Iterator[Reply]:
+        try:
+            while replies := self._run(stream.next()):
+                yield from replies
+        finally:
+            self._loop.soon(stream.leave)
 
     # -- numbers ----------------------------------------------------------------------------------------------------
 
@@ -266,6 +278,15 @@ class LLM:
     def language(self) -> ProgramCalls:
         """The calls of the language: `await llm.language.select({"prompt": [...], "choices": [...]})`."""
         return ProgramCalls(LanguageCalls(self._handle, self._defaults, self._style), self._loop)
+
+    @property
+    def placeholders(self) -> dict[str, str]:
+        """What stands for a piece of each kind of media that the model takes ("image", "video", "audio") in a text."""
+        return {kind.value: token.placeholder for kind, token in self._handle.limits.media.items()}
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._style.has_template
 
     # -- text and ids -----------------------------------------------------------------------------------------------
 
@@ -391,11 +412,20 @@ class LLM:
             return await submission.whole()
 
 
+def _sending(prompts: list[Prompt]) -> Callable[[EngineClient, Submission], Awaitable[None]]:
+    return lambda handle, submission: handle.send_with_media(prompts, submission)
+
+
+async def _send_chat(call: ChatCall, handle: EngineClient, submission: Submission) -> None:
+    prompt, _ = await submission.during(call(handle.render, handle.preparing(submission)))
+    handle.send([prompt], submission)
+
+
 class Stream:
     """One request's replies as they grow. It is submitted with the first `next`. For the engine's event loop."""
 
-    def __init__(self, handle: EngineClient, prompts: list[Prompt]) -> None:
-        self._handle, self._prompts = handle, prompts
+    def __init__(self, handle: EngineClient, send: Callable[[EngineClient, Submission], Awaitable[None]]) -> None:
+        self._handle, self._send = handle, send
         self._block = ExitStack()
         self._submission: Submission | None = None
 
@@ -403,7 +433,7 @@ class Stream:
         """One for each sequence that has something new; [] at the end."""
         if self._submission is None:
             self._submission = self._block.enter_context(self._handle.open(streaming=True, as_batch=True))
-            await self._handle.send_with_media(self._prompts, self._submission)
+            await self._send(self._handle, self._submission)
             several = len(self._submission.sequences) > 1
             self._replies = [Remembering(s, s.index if several else UNSET) for s in self._submission.sequences]
         return [await made_in_turn(self._replies[each.index].whole()) for each in await self._submission.next()]

@@ -6,12 +6,15 @@ the fields of SamplingParams, checked where a client's are checked. Knows no sch
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec import inspect
+from msgspec.structs import replace
 
 from ramet.ipc.params import CHECKS, SamplingParams, parse
 from ramet.runtime.config import Args
@@ -19,6 +22,16 @@ from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.flags import Parser, parse_with, serve_parser
 from ramet.runtime.options import Option, options_of
 
+if TYPE_CHECKING:
+    from ramet.runtime.llm import LLM
+
+BUNDLED_VISION = "bundled:vision"  # the model that answers about media where none is named
+MEDIA = {
+    "image": "a picture that the prompt is about; may be given several times. The prompt is then a user's turn by the "
+    "model's chat template, and without --model-path the bundled model for pictures answers",
+    "video": "the same of a film",
+    "audio": "the same of sound",
+}
 ONE_ANSWER = frozenset({"n"})  # a terminal shows one answer
 OBJECTS = frozenset({"logit_bias", "custom_params"})  # written as JSON
 SAMPLING = [option for option in options_of(SamplingParams) if option.name not in ONE_ANSWER]
@@ -30,7 +43,10 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     prompt = sys.stdin.read().removesuffix("\n") if space.prompt == "-" else space.prompt
     if not prompt:
         raise ConfigError("the prompt is empty, must be text, or - to read it from stdin")
-    return answer(args, prompt, params, custom_logit_processor=space.custom_logit_processor)
+    media = [(kind, _read(kind, name)) for kind in MEDIA for name in getattr(space, kind)]
+    if media and not args.model.model_path:
+        args = replace(args, model=replace(args.model, model_path=BUNDLED_VISION))
+    return answer(args, prompt, params, media, custom_logit_processor=space.custom_logit_processor)
 
 
 def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
@@ -43,16 +59,42 @@ def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
     return params
 
 
-def answer(args: Args, prompt: str, params: dict[str, Any], **extras: Any) -> int:
+def _read(kind: str, name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--{kind} {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def answer(
+    args: Args, prompt: str, params: dict[str, Any], media: Sequence[tuple[str, bytes]] = (), **extras: Any
+) -> int:
     from ramet.runtime.llm import LLM  # loads torch: not for --help, nor for a wrong option
 
     with LLM(args) as llm:
         started = time.monotonic()
         try:
-            last = write_through(llm.stream(prompt, params, **extras))
+            last = write_through(_asked(llm, prompt, params, media, extras))
         except ClientError as error:
             raise _by_flag(error.place, error.fact) from None
         return report(last, time.monotonic() - started)
+
+
+def _asked(
+    llm: "LLM", prompt: str, params: dict[str, Any], media: Sequence[tuple[str, bytes]], extras: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """With media the prompt is a user's turn behind them, where the model has a chat template."""
+    if not media:
+        return llm.stream(prompt, params, **extras)
+    if llm.has_chat_template:
+        parts = [{"type": kind, kind: data} for kind, data in media]
+        return llm.stream_chat(
+            [{"role": "user", "content": [*parts, {"type": "text", "text": prompt}]}], params, **extras
+        )
+    places = "".join(llm.placeholders.get(kind, "") for kind, _ in media)
+    given = {f"{kind}_data": [data for of, data in media if of == kind] for kind in MEDIA}
+    text = prompt if any(each in prompt for each in llm.placeholders.values()) else f"{places}\n{prompt}"
+    return llm.stream(text, params, **given, **extras)
 
 
 def write_through(replies: Iterator[dict[str, Any]]) -> dict[str, Any]:
@@ -82,7 +124,9 @@ def report(last: dict[str, Any], seconds: float) -> int:
 
 def _by_flag(place: str, fact: str) -> ConfigError:
     """The error that a client would get, in the words of the command line."""
-    if place.startswith("sampling_params.") or place == "custom_logit_processor":
+    if found := re.match(r"(image|video|audio)_data\b|.*\.(image|video|audio)$", place):
+        place = f"--{found[1] or found[2]}"
+    elif place.startswith("sampling_params.") or place == "custom_logit_processor":
         place = "--" + place.removeprefix("sampling_params.").replace("_", "-")
     return ConfigError(f"{place} {fact}")
 
@@ -92,6 +136,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "prompt", help="the prompt as it is, without a chat template; - reads stdin, without its last newline"
     )
+    for medium, words in MEDIA.items():
+        parser.add_argument(f"--{medium}", help=words, default=[], action="append", metavar="FILE")
     about = "How the answer is drawn; the fields of sampling_params. generation_config.json overrides the [defaults]."
     group = parser.add_argument_group("sampling", about)
     for option in SAMPLING:

@@ -13,6 +13,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from ramet.ipc.control import ControlReply
+from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
@@ -55,6 +56,9 @@ class ModelInfo(ServedModel, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     preferred_sampling_params: None = None
     weight_version: str
     hidden_size: int
+    has_image_understanding: bool
+    has_video_understanding: bool
+    has_audio_understanding: bool
 
 
 class ServerInfo(ServedModel, frozen=True, kw_only=True):
@@ -153,11 +157,13 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
 
 
 async def model_info(service: Service, request: web.Request) -> web.Response:
-    """The model: where it lies, its served name, context length, vocabulary and hidden size."""
+    """The model: where it lies, its served name, context length, vocabulary, hidden size, and which media it takes."""
     limits = service.client.limits
     version, size = service.client.weights.version, limits.hidden_size
     of_model = _served_model(service)
-    return respond(ModelInfo(**of_model, is_generation=limits.generates, weight_version=version, hidden_size=size))
+    takes: Any = {f"has_{kind.value}_understanding": kind in limits.media for kind in MediaKind}
+    made = ModelInfo(**of_model, is_generation=limits.generates, weight_version=version, hidden_size=size, **takes)
+    return respond(made)
 
 
 async def server_info(service: Service, request: web.Request) -> web.Response:
