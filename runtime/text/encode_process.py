@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -181,7 +182,9 @@ class Encoder:
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
             if media:
-                ids, media = expand_ids(ids, media, self._limits.media, self._tokenizer)
+                ids, media = expand_ids(
+                    ids, media, self._limits.media, partial(self._tokenizer.encode, add_special_tokens=False)
+                )
         if request.spec.padding_id is not None:
             ids = without_padding(ids, request.spec.padding_id)
         if cut is not None:

@@ -6,11 +6,12 @@ joins with it as it did in training. Knows no queue and no array.
 
 import re
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.runtime.errors import ClientError
-from ramet.runtime.text.tokenizer import Tokenizer
+
+Encode = Callable[[str], list[int]]  # a text to ids, without special tokens before it
 
 
 def expand_text(text: str, media: Sequence[Prepared], tokens: MediaTokens) -> tuple[str, list[Prepared]]:
@@ -25,7 +26,7 @@ def expand_text(text: str, media: Sequence[Prepared], tokens: MediaTokens) -> tu
 
 
 def expand_ids(
-    ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens, tokenizer: Tokenizer
+    ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens, encode: Encode
 ) -> tuple[list[int], list[Prepared]]:
     """The same of ids, which may be expanded already. Raises ClientError."""
     features = {token.id for token in tokens.values()}
@@ -33,7 +34,7 @@ def expand_ids(
         item.num_tokens == 1 and len(item.expansion) > 1 for item in media
     ):
         return list(ids), list(media)
-    spelled = {kind: tokenizer.encode(token.placeholder, False) for kind, token in tokens.items()}
+    spelled = {kind: encode(token.placeholder) for kind, token in tokens.items()}
     found: list[tuple[int, MediaKind]] = []  # where each placeholder begins
     at = 0
     while at < len(ids):
@@ -45,7 +46,7 @@ def expand_ids(
     out: list[int] = []
     end = 0
     for (at, kind), item in zip(found, order, strict=True):
-        out += [*ids[end:at], *tokenizer.encode(_spelled(item, tokens), False)]
+        out += [*ids[end:at], *encode(_spelled(item, tokens))]
         end = at + len(spelled[kind])
     return [*out, *ids[end:]], order
 
