@@ -38,15 +38,18 @@ class Fetcher:
         self._free = asyncio.Semaphore(AT_ONCE * args.media_workers)
 
     @asynccontextmanager
-    async def fetched(self, source: MediaSource) -> AsyncIterator[bytes]:
+    async def fetched(self, source: MediaSource) -> AsyncIterator[bytes | list[bytes]]:
         """The bytes for as long as they are needed; others wait meanwhile, if there are many. Raises ClientError."""
         async with self._free:
             yield await self.fetch(source)
 
-    async def fetch(self, source: MediaSource) -> bytes:
-        """Of a source that is text or bytes. Raises ClientError with the source's place."""
+    async def fetch(self, source: MediaSource) -> bytes | list[bytes]:
+        """A list: the pictures of a film that a program has as an array. Raises ClientError with the source's place."""
         written, place = source.written, source.place
-        assert isinstance(written, str | bytes), type(written)
+        if source.arrays is not None:
+            return b""
+        if not isinstance(written, str | bytes):
+            return await asyncio.to_thread(_of_program, source)
         data = written if isinstance(written, bytes) else await self._read(written, place)
         if not data:
             raise ClientError(place, "is empty")
@@ -122,6 +125,15 @@ class Fetcher:
             hint = "a path has a dot or begins with a slash, an address with http:// or https://"
             raise ClientError(place, fact, hint) from None
         return b"".join(parts)
+
+
+def _of_program(source: MediaSource) -> bytes | list[bytes]:
+    from ramet.runtime.media.objects import encoded  # Pillow and numpy, in the program's own process
+
+    try:
+        return encoded(source.kind, source.written)
+    except ClientError as error:
+        raise error.at(source.place) from None
 
 
 def _decoded(text: bytes, *, is_last: bool) -> bytes:

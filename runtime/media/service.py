@@ -1,22 +1,23 @@
 """What surfaces ask: media as a client wrote them to what a prompt takes. Fetches, and has workers prepare them.
 
-All pieces of a request are fetched and prepared at once; where one fails, the others end with it. What is prepared
+A few pieces of a request are fetched and prepared at once; where one fails, the others end with it. What is prepared
 stands in files, which are there until `release`: engine_client calls it when the last sequence of a request has ended
 (`Submission.at_end`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
 from ramet.ipc.media import MediaKind, Prepared
 from ramet.runtime.errors import ClientError
+from ramet.runtime.media.fetch import Fetcher
 from ramet.runtime.media.formats.base import MediaFormat
 from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.source import MediaSource
 
-Fetch = Callable[[MediaSource], Awaitable[bytes | list[bytes]]]  # the encoded bytes; raises ClientError
+AT_ONCE = 4  # pieces of one request, so that those of others are fetched between them
 
 
 class Lasting(Protocol):
@@ -28,8 +29,8 @@ class Lasting(Protocol):
 class MediaIntake:
     """Of one model. Everything runs on the event loop of the engine client."""
 
-    def __init__(self, media: MediaFormat | None, pool: MediaPool | None, fetch: Fetch) -> None:
-        self._media, self._pool, self._fetch = media, pool, fetch
+    def __init__(self, media: MediaFormat | None, pool: MediaPool | None, fetcher: Fetcher) -> None:
+        self._media, self._pool, self._fetcher = media, pool, fetcher
 
     @property
     def kinds(self) -> frozenset[MediaKind]:
@@ -40,7 +41,7 @@ class MediaIntake:
         """One for each, in order. Whoever gets them releases them. Raises ClientError and ServerError."""
         for source in sources:
             self._check_kind(source)
-        request = object()
+        request = asyncio.Semaphore(AT_ONCE)
         tasks = [asyncio.ensure_future(self._prepare_one(source, request)) for source in sources]
         try:
             return tuple(await asyncio.gather(*tasks))
@@ -74,10 +75,10 @@ class MediaIntake:
         if self._pool is not None:
             await self._pool.close()
 
-    async def _prepare_one(self, source: MediaSource, request: object) -> Prepared:
+    async def _prepare_one(self, source: MediaSource, request: asyncio.Semaphore) -> Prepared:
         assert self._pool is not None
-        data = b"" if source.arrays is not None else await self._fetch(source)
-        return await self._pool.prepare(source, data, request)
+        async with request, self._fetcher.fetched(source) as data:
+            return await self._pool.prepare(source, data, request)
 
     def _check_kind(self, source: MediaSource) -> None:
         if source.kind not in self.kinds:
