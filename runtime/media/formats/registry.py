@@ -7,10 +7,17 @@ from ramet.runtime.media.formats.base import MediaFormat
 from ramet.runtime.text.files import read_json
 
 FORMATS = {  # architecture as Hugging Face names it -> the module of this folder with its FORMAT
+    "Gemma3ForConditionalGeneration": "gemma3",
+    "Idefics3ForConditionalGeneration": "idefics3",
+    "InternVLForConditionalGeneration": "internvl",
     "LlavaForConditionalGeneration": "llava",
+    "LlavaNextForConditionalGeneration": "llava_next",
+    "LlavaOnevisionForConditionalGeneration": "llava_onevision",
+    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
     "Qwen2VLForConditionalGeneration": "qwen2_vl",
     "Qwen2_5_VLForConditionalGeneration": "qwen2_vl",
     "Qwen3VLForConditionalGeneration": "qwen3_vl",
+    "SmolVLMForConditionalGeneration": "idefics3",
 }
 
 

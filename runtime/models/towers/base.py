@@ -19,13 +19,13 @@ from ramet.ipc.media import MediaKind
 from ramet.runtime.models.transformers.loading import load_part, random_causal
 
 Arrays = Mapping[str, Tensor]  # of one piece, by the names of the class's inputs
-TEXT_MODEL = "language_model"
 
 
 class Tower(nn.Module):
     """`whole` is an instance of the class that transformers has for the model, whose text model is not there."""
 
     class_name: str  # of transformers
+    text_model = "language_model"  # what that class calls it
 
     def __init__(self, whole: Any) -> None:
         super().__init__()
@@ -84,6 +84,6 @@ def load_tower(
     if isinstance(tensors, int):
         whole = random_causal(model_class, config, "sdpa", dtype, tensors)
     else:
-        whole = load_part(model_class, config, "sdpa", tensors, dtype, without=TEXT_MODEL)
-    delattr(whole, TEXT_MODEL)
+        whole = load_part(model_class, config, "sdpa", tensors, dtype, without=tower_class.text_model)
+    delattr(whole, tower_class.text_model)
     return tower_class(whole.to(device).eval())

@@ -1,0 +1,55 @@
+"""InternVL (Chen et al. 2024): tiles in the grid that fits a picture's shape best, then the whole of it; films frame by
+frame.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ramet.ipc.media import MediaKind, MediaToken
+from ramet.runtime.errors import ClientError
+from ramet.runtime.media.formats.base import Decoded, Processed
+from ramet.runtime.media.formats.pictures import PictureFormat
+
+BEFORE, BEHIND = "<img>", "</img>"
+TEXT = "<IMG_CONTEXT>"
+BOUNDS = {"max_dynamic_patch": "max_patches", "min_dynamic_patch": "min_patches"}  # option -> of the processor
+
+
+class InternVLFormat(PictureFormat):
+    image = MediaToken(TEXT, TEXT, 151667)
+    fps, max_frames = None, 8
+
+    def _read_tokens(self) -> dict[MediaKind, MediaToken]:
+        image = self._token(self.image, "image")
+        return {MediaKind.IMAGE: image, MediaKind.VIDEO: MediaToken("<video>", TEXT, image.id)}
+
+    def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
+        if kind is MediaKind.VIDEO:
+            return self._film(self.frames(decoded))
+        bounds = {name: int(options[option]) for option, name in BOUNDS.items() if options.get(option) is not None}
+        fewest, most = (
+            bounds.get(name, getattr(self.image_processor, name)) for name in ("min_patches", "max_patches")
+        )
+        if not 1 <= fewest <= most:
+            raise ClientError(
+                "", f"is to have from {fewest} to {most} tiles, must have at least 1 and no fewer at most"
+            )
+        made = self.image_processor(
+            images=[decoded], return_tensors="np", crop_to_patches=options.get("detail") != "low", **bounds
+        )
+        tiles = made["pixel_values"]
+        return Processed({"pixel_values": tiles}, (BEFORE, len(tiles) * self.tokens_of_tile, BEHIND))
+
+    @property
+    def tokens_of_tile(self) -> int:
+        return int(self.side(448, 14) ** 2 * self.config.get("downsample_ratio", 0.5) ** 2)
+
+    def _film(self, frames: Any) -> Processed:
+        written: list[str | int] = []
+        for number in range(1, len(frames) + 1):
+            behind = f"{BEHIND}\n" if number > 1 else ""
+            written += (f"{behind}Frame{number}: {BEFORE}", self.tokens_of_tile)
+        return Processed({"pixel_values": frames}, (*written, BEHIND))
+
+
+FORMAT = InternVLFormat

@@ -1,0 +1,50 @@
+"""LLaVA-OneVision (Li et al. 2024): tiles as in LLaVA-NeXT, fewer tokens of the largest pictures, and films.
+
+A picture that is one of several in a prompt, or asked for in low detail, is padded to one square tile.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ramet.ipc.media import MediaKind, MediaToken
+from ramet.runtime.media.formats.base import Decoded, Processed
+from ramet.runtime.media.formats.llava_next import LlavaNextFormat
+
+USUAL_RATIO = "anyres_max_9"
+SLACK = 1.1  # of the edges, before tokens become fewer
+
+
+class LlavaOnevisionFormat(LlavaNextFormat):
+    image = MediaToken("<image>", "<image>", 151646)
+    film = MediaToken("<video>", "<video>", 151647)
+    counts_pictures = True
+    fps, max_frames = None, 32
+
+    @property
+    def patches(self) -> int:
+        return self.side(384, 14)
+
+    def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
+        if kind is MediaKind.VIDEO:
+            return self.film_of(self.frames(decoded)[None])
+        if options.get("num_pictures", 1) == 1 and options.get("detail") != "low":
+            return super().prepare(kind, decoded, options)
+        made = self.image_processor(images=[[decoded, decoded]], return_tensors="np")  # as it does with several
+        arrays = {name: made[name][:1] for name in ("pixel_values", "image_sizes")}
+        return Processed(arrays, (self.patches**2 + 1,))
+
+    def film_of(self, pixel_values: Any) -> Processed:
+        """[1, frames, 3, height, width]"""
+        return Processed(
+            {"pixel_values_videos": pixel_values}, (pixel_values.shape[1] * math.ceil(self.patches / 2) ** 2 + 1,)
+        )
+
+    def unpadded(self, height: int, width: int) -> tuple[int, int]:
+        rows, columns = super().unpadded(height, width)
+        most = int((self.config.get("vision_aspect_ratio") or USUAL_RATIO).removeprefix("anyres_max_"))
+        ratio = math.sqrt(rows * columns / (most * self.patches**2))
+        return (int(rows // ratio), int(columns // ratio)) if ratio > SLACK else (rows, columns)
+
+
+FORMAT = LlavaOnevisionFormat

@@ -1,0 +1,47 @@
+"""Qwen2-Audio (Chu et al. 2024): up to 30 seconds of sound, 25 tokens of each."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
+from ramet.runtime.errors import ClientError
+from ramet.runtime.media.formats.base import Decoded, Processed
+from ramet.runtime.media.formats.pictures import PictureFormat
+
+TEXT = "<|AUDIO|>"
+
+
+class Qwen2AudioFormat(PictureFormat):
+    def _read_tokens(self) -> MediaTokens:
+        return {MediaKind.AUDIO: self._token(MediaToken(TEXT, TEXT, 151646), "audio")}
+
+    @cached_property
+    def extractor(self) -> Any:
+        from transformers import AutoFeatureExtractor
+
+        load: Any = AutoFeatureExtractor.from_pretrained
+        return load(self.folder, local_files_only=True)
+
+    def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
+        seconds, most = len(decoded.samples) / decoded.rate, self.extractor.chunk_length
+        if seconds > most:
+            raise ClientError("", f"is {seconds:.1f} s long, this model takes at most {most} s", "send parts of it")
+        made = self.extractor(
+            decoded.samples, sampling_rate=decoded.rate, padding="max_length", return_attention_mask=True,
+            return_tensors="np",
+        )  # fmt: skip
+        num = num_tokens(int(made["attention_mask"].sum()))
+        if num < 1:
+            raise ClientError("", f"is {seconds:.3f} s long, too short for this model")
+        return Processed(
+            {"input_features": made["input_features"], "feature_attention_mask": made["attention_mask"]}, (num,)
+        )
+
+
+def num_tokens(frames: int) -> int:
+    """Behind a convolution of stride 2 and a mean of two."""
+    return ((frames - 1) // 2 + 1 - 2) // 2 + 1
+
+
+FORMAT = Qwen2AudioFormat
