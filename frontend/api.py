@@ -19,16 +19,19 @@ from ramet.frontend.ir import (
     Held,
     Media,
     Select,
+    Variable,
     Where,
     as_expr,
     caller,
     check_known,
 )
+from ramet.frontend.media import source_of
 from ramet.frontend.options import OPTION_CHECKS, checked_options
 from ramet.frontend.values import Wanted, wanted_dtype, wanted_schema
 from ramet.ipc.errors import ClientError
 from ramet.ipc.params import CHECKS, MAX_STOPS, check_lengths
 
+MEDIA_OPTIONS = {"num_frames": "video", "sample_rate": "audio"}  # the latter of samples that only a run knows
 OPTIONS = tuple(OPTION_CHECKS)  # fields of a request that are no sampling parameters
 TYPED = (  # parameters of gen_int and gen_string behind the name, in order
     "max_tokens", "n", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",
@@ -293,13 +296,41 @@ def movable(text: str) -> Expr:
 
 
 def image(source: Any) -> Expr:
-    """A picture: a path, a URL, bytes, or an image of Pillow."""
-    return Media("image", source, caller(), {})
+    """A picture: a path, a URL, bytes, an image of Pillow, or an array [height, width, 3] of uint8.
+
+    Raises TypeError and ValueError for what is none.
+    """
+    return Media("image", _source("image", source), caller(), {})
 
 
 def video(source: Any, num_frames: int | None = None) -> Expr:
-    """A film, of which `num_frames` are looked at."""
-    return Media("video", source, caller(), {} if num_frames is None else {"num_frames": num_frames})
+    """A film, of which `num_frames` are looked at: a path, a URL or bytes. Raises TypeError and ValueError."""
+    check_known({"num_frames": num_frames})
+    return Media("video", _source("video", source), caller(), media_options("video", num_frames=num_frames))
+
+
+def audio(source: Any, sample_rate: int | None = None) -> Expr:
+    """A sound: a path, a URL, bytes, or an array of samples, `sample_rate` a second. Raises as image()."""
+    check_known({"sample_rate": sample_rate})
+    if isinstance(source, Variable):
+        return Media("audio", _source("audio", source), caller(), media_options("audio", sample_rate=sample_rate))
+    return Media("audio", source_of("audio", source, sample_rate), caller(), {})
+
+
+def _source(kind: str, source: Any) -> Any:
+    """Of a function that is traced it may be an argument, which the trace looks at."""
+    return source if isinstance(source, Variable) else source_of(kind, source)
+
+
+def media_options(kind: str, **given: Any) -> dict[str, Any]:
+    """Those that are there. Raises ValueError."""
+    options = {name: value for name, value in given.items() if value is not None}
+    for name, value in options.items():
+        if MEDIA_OPTIONS.get(name) != kind:
+            raise ValueError(f"{name} is no parameter of {kind}()")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is {value!r}, must be an integer >= 1")
+    return options
 
 
 def separate_reasoning(expr: Any, model_type: str | None = None) -> Expr:

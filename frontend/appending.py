@@ -54,6 +54,7 @@ class Words:
     select = staticmethod(api.select)
     image = staticmethod(api.image)
     video = staticmethod(api.video)
+    audio = staticmethod(api.audio)
     movable = staticmethod(api.movable)
     separate_reasoning = staticmethod(api.separate_reasoning)
 
@@ -89,7 +90,7 @@ class BaseState(Words):
         self._grows: set[str] = set()  # variables of its own calls, which are read as they grow
         self._watched: dict[str, list[Result | None]] = {}
         self._place: Place = parent._place if parent else Place()  # where it ends
-        self._is_text = True  # what was appended since the fork: no turns, no media
+        self._has_turns = False  # among what was appended since the fork
         self._scopes: dict[str, Result] = {}
         self._declared = threading.Condition()
         self._body: int | None = None  # the thread that runs the function; None: it does not, or nobody else asks
@@ -125,7 +126,7 @@ class BaseState(Words):
 
     def _append(self, leaf: Expr) -> None:
         """What was checked."""
-        self._is_text = self._is_text and not isinstance(leaf, Begin | End | Media)
+        self._has_turns = self._has_turns or isinstance(leaf, Begin | End)
         match leaf:
             case ConstantText(text):
                 self._stream.append(text)
@@ -279,8 +280,8 @@ class BaseState(Words):
                 raise ProgramError(
                     f"concate_and_append: a fork is in a turn of {theirs}, not in one of {mine} as before"
                 )
-            if not child._is_text:
-                raise ProgramError("concate_and_append: a fork has turns or media of its own, and texts are appended")
+            if child._has_turns:
+                raise ProgramError("concate_and_append: a fork has turns of its own, and their content is appended")
         role = self._place.role
         self._place = self._place._replace(turn_has_text=role != "", text_outside=self._place.text_outside or not role)
         self._stream.join([child._stream for child in children], [child._stream.end() for child in children], where)
@@ -317,9 +318,9 @@ class BaseState(Words):
 
     async def _rendered(self, prompt: Prompt) -> str:
         backend = self.run.backend
-        if prompt.has_turns and backend.capabilities.renders:
+        if backend.capabilities.renders and (prompt.has_turns or prompt.has_media):
             return await backend.render(prompt)
-        return prompt.text()
+        return prompt.shown()
 
     async def _elsewhere(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Wait on any event loop for what runs on the backend's."""

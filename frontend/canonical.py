@@ -4,6 +4,7 @@ Data is known by its content and its class, functions and classes that are made 
 what a module has by its name. Other objects have no form: nothing that two processes agree on tells them apart.
 """
 
+import hashlib
 import inspect
 import json
 import sys
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias, get_args, get_origin
 import msgspec
 
 from ramet.frontend.backends.base import Backend
+from ramet.frontend.media import InMemory, is_array, is_picture, source_of
 
 Form: TypeAlias = Callable[[Any], Any]
 OF_CODE = ("co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_exceptiontable")
@@ -74,6 +76,12 @@ def _of_data(value: Any, form: Form) -> Any:
         return form(content)
     if isinstance(value, EllipsisType | complex):
         return repr(value)
+    if isinstance(value, InMemory):
+        return value.sha256
+    if is_picture(value):
+        return source_of("image", value).sha256  # type: ignore[union-attr]
+    if is_array(value):
+        return [list(value.shape), str(value.dtype), hashlib.sha256(value.tobytes()).hexdigest()]
     if isinstance(value, HasBody):
         return [body_form(value.body, form), form(value.bound)]
     if isinstance(value, Backend):

@@ -6,6 +6,7 @@ calls run beside each other also where the program's own function would have wai
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ramet.frontend.errors import ProgramError
@@ -13,8 +14,9 @@ from ramet.frontend.forks import StateGroup
 from ramet.frontend.graph import Graph
 from ramet.frontend.graph_checks import APPENDED
 from ramet.frontend.hints import Prefetched
-from ramet.frontend.ir import Concat, ConstantText, Expr, Variable, as_expr, leaves_of
+from ramet.frontend.ir import Concat, ConstantText, Expr, Media, Variable, as_expr, leaves_of
 from ramet.frontend.loop import check_wait
+from ramet.frontend.media import source_of
 from ramet.frontend.nodes import (
     COPY,
     ROOT,
@@ -201,6 +203,10 @@ class Replay:
                 name = next(unknowns(of)).name
                 text = self._value(state, f"a text of {name!r}", expr)
                 yield Variable(name, text) if isinstance(text, Result) else ConstantText(text)
+            case Media(kind, Expr() as source, _, options):
+                given = self._value(state, kind, source)
+                left = {name: value for name, value in options.items() if name != "sample_rate"}
+                yield replace(expr, source=source_of(kind, given, options.get("sample_rate")), options=left)
             case _:
                 yield expr
 

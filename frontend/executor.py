@@ -9,13 +9,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import Any, NamedTuple
 
 from ramet.frontend.backends.base import Completion, FollowUp, GenCall, SelectCall
 from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, Seen
 from ramet.frontend.hints import hold_for
 from ramet.frontend.ir import ConstantText, Gen, Select, Where, as_expr
-from ramet.frontend.prompt import EMPTY, Contexts, Piece, Prompt, plain
+from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.results import Piece as Fed
 from ramet.frontend.run import Run, RunCancelled, TimeIsUp
@@ -104,6 +105,8 @@ class Stream:
 
     def join(self, children: list["Stream"], ends: list[Result], where: Where) -> None:
         """Append what the children's prompts have after the fork, as parallel contexts where the backend computes them.
+
+        With media it is one behind the other.
 
         `ends`: of the children, see `end`.
         """
@@ -298,9 +301,13 @@ class Stream:
             child._begin(self.prompt, None, came)
 
     async def _join(self, children: list["Stream"], ends: list[Result]) -> None:
-        texts = [(await end.needed()).text(child.forked_at) for child, end in zip(children, ends, strict=True)]
-        texts = [text for text in texts if text]
-        if self.run.backend.capabilities.contexts and len(texts) > 1:
+        each = [(await end.needed()).pieces(child.forked_at) for child, end in zip(children, ends, strict=True)]
+        texts = [text for pieces in each if (text := "".join(map(plain, pieces)))]
+        has_media = self.prompt.has_media or any(isinstance(piece, MediaPiece) for pieces in each for piece in pieces)
+        if has_media:  # contexts are texts, of a prompt of texts
+            for piece in chain.from_iterable(each):
+                self._add(piece)
+        elif self.run.backend.capabilities.contexts and len(texts) > 1:
             self._add(Contexts(tuple(texts)))
         else:
             self._add("".join(texts))

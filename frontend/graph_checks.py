@@ -114,6 +114,10 @@ class _Checks:
                 self._prefetched.append((place, streams))
             case Argument() | VariableOf() | Formatted():
                 self.check_value(expr, place)
+            case Media(_, Expr() as source):
+                variable = any(isinstance(each, VariableOf) for each in unknowns(source))
+                _check(not variable, f"{place} is of a variable, and media are known before a call")
+                self.check_value(source, place)
 
     def check_value(self, value: Any, place: str) -> None:
         """It is made of constants, and of values that there are."""

@@ -4,7 +4,6 @@ What is read may be anybody's: it has the types that the nodes' fields have, and
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
@@ -13,11 +12,12 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import msgspec
 
 from ramet.frontend import ir, nodes
-from ramet.frontend.api import OPTIONS, checked_sampling
+from ramet.frontend.api import OPTIONS, checked_sampling, media_options
 from ramet.frontend.choices import check_method
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.graph import Graph
 from ramet.frontend.graph_checks import APPENDED, OTHERS
+from ramet.frontend.media import Source, sent, source_of
 from ramet.frontend.nodes import Node, Parameter, Text, shown
 from ramet.frontend.prompt import chained
 from ramet.frontend.values import wanted_dtype
@@ -32,7 +32,7 @@ _NODES = {each.__name__: each for each in (*APPENDED, *OTHERS, Text)}
 _VALUES = (("SetVariable", "value"), ("Formatted", "value"), ("Text", "parts"))  # fields that hold nodes
 _TYPES: Mapping[tuple[str, str], Any] = {  # in JSON, where it is another than the field's
     ("Gen", "kind"): Literal["int", "float", "bool", "str"] | None,
-    ("Media", "source"): str,
+    ("Media", "source"): Any,
     ("Prefetch", "pieces"): list[Any],
 }
 
@@ -152,7 +152,7 @@ def _field(op: str, name: str, value: Any, expr: ir.Expr) -> Any:
         case "where":
             return list(value)
         case "source":
-            return _path(value, expr)
+            return _node(value) if isinstance(value, ir.Expr) else _written_source(expr.kind, value)  # type: ignore[attr-defined]
         case "sampling":
             sampling = dict(value)
             if "logit_bias" in sampling:
@@ -163,11 +163,9 @@ def _field(op: str, name: str, value: Any, expr: ir.Expr) -> Any:
     return value
 
 
-def _path(source: Any, expr: ir.Expr) -> str:
-    path = os.fspath(source) if isinstance(source, os.PathLike) else source
-    if not isinstance(path, str):
-        raise ProgramError(f"{shown(expr)}: it is in memory, and a graph in JSON has paths and URLs")
-    return path
+def _written_source(kind: str, source: Source) -> str:
+    """What is in memory goes with the graph."""
+    return source if isinstance(source, str) else sent(kind, source).as_url
 
 
 def _plain(value: Any, what: str) -> Any:
@@ -230,6 +228,8 @@ def _read_node(made: Mapping[str, Any]) -> ir.Expr:
     if op == "Gen" and given.get("kind") is not None:
         wanted = wanted_dtype(given["kind"])
         given |= {"read": wanted.read, "kind": wanted.kind}
+    if op == "Media" and isinstance(given["source"], str):
+        given["source"] = source_of(given["kind"], given["source"])
     node: ir.Expr = _NODES[op](**given)
     _check(node)
     return node
@@ -248,6 +248,8 @@ def _read_field(op: str, name: str, value: Any, kind: Any) -> Any:
             return tuple(read(converted).pieces())
         case "method":
             return check_method(converted)
+        case "source":
+            return _read_node(converted) if isinstance(converted, dict) else converted
         case "sampling":
             return checked_sampling(converted)
     return converted
@@ -267,6 +269,10 @@ def _check(node: ir.Expr) -> None:
             checked_sampling({"temperature": temperature, "sampling_seed": options.get("sampling_seed")})
             if not choices or "" in choices or len(set(choices)) < len(choices):
                 raise ValueError(f"choices are {choices!r}, must be at least one text, none of them empty or twice")
+        case ir.Media(kind, source, _, options):
+            media_options(kind, **options)
+            if not isinstance(source, ir.Expr | str):
+                raise TypeError(f"source is of type {type(source).__name__}, must be a path, a URL or a node")
         case nodes.Call():
             _names(node.options, OPTIONS, "options")
             if node.spec_tokens is not None and node.spec_tokens < 1:

@@ -220,7 +220,7 @@ class End(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Media(Expr):
-    """A picture, a film or a sound. `source`: a path, a URL, bytes or an object of Pillow."""
+    """A picture, a film or a sound. `source`: of media.py; in a graph also a node of nodes.py, made of arguments."""
 
     kind: Literal["image", "video", "audio"]
     source: Any

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ramet.frontend.ir import ConstantText, Expr, Gen, Select
+from ramet.frontend.ir import ConstantText, Expr, Gen, Media, Select
 from ramet.frontend.prompt import Piece, chained
 
 GATHER, CONCATENATE, COPY = "gather_variable", "concate_and_append", "copy"
@@ -138,7 +138,7 @@ def unknowns(value: Any) -> Iterator[Unknown]:
     match value:
         case Argument() | VariableOf():
             yield value
-        case Formatted(inner) | SetVariable(_, inner):
+        case Formatted(inner) | SetVariable(_, inner) | Media(_, inner):
             yield from unknowns(inner)
         case Text(parts):
             yield from unknowns(list(parts))
@@ -173,6 +173,8 @@ def shown(expr: Expr) -> str:
             )
         case Select(name, choices=choices):
             return f"Select {name or '(unnamed)'} of {len(choices)}: {_cut(' | '.join(choices))}"
+        case Media(kind, Expr() as source):
+            return f"Media {kind} of {shown(source)}"
         case Fork(first, size):
             return f"Fork {size}: " + (f"streams {first} to {first + size - 1}" if size > 1 else f"stream {first}")
         case GetForkItem(parent, index):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ramet.frontend.graph import Graph
 from ramet.frontend.hints import WORTH_CHARS
 from ramet.frontend.in_a_row import calls_in_a_row
-from ramet.frontend.ir import Begin, ConstantText, End, Expr, Gen, ScopeBegin, ScopeEnd, Select
+from ramet.frontend.ir import Begin, ConstantText, End, Expr, Gen, Media, ScopeBegin, ScopeEnd, Select
 from ramet.frontend.nodes import (
     CONCATENATE,
     ROOT,
@@ -26,6 +26,7 @@ from ramet.frontend.nodes import (
     SetVariable,
     VariableOf,
     shown,
+    unknowns,
 )
 from ramet.frontend.prompt import EMPTY, Piece, Prompt, TurnBegin, TurnEnd
 
@@ -54,9 +55,9 @@ def moved(graph: Graph) -> Graph:
             continue
         places.append([node._replace(goes_on=goes_on and not begins_line)])
         begins_line = False
-        if isinstance(expr, UNKNOWN):
+        if isinstance(expr, UNKNOWN) or (isinstance(expr, Media) and any(unknowns(expr))):
             first.setdefault(stream, places[-1])
-        elif not isinstance(expr, ConstantText):
+        elif not isinstance(expr, ConstantText | Media):
             first.pop(stream, None)
     return replace(graph, nodes=tuple(node for each in places for node in each))
 
@@ -130,6 +131,6 @@ def _chars_behind(exprs: Iterable[Expr]) -> int:
     for expr in exprs:
         if isinstance(expr, ConstantText):
             num += len(expr.text)
-        elif not isinstance(expr, UNKNOWN):
+        elif not isinstance(expr, (*UNKNOWN, Media)):
             break
     return num

@@ -41,7 +41,7 @@ def after(leaf: Expr, place: Place, run: Run, scopes: Container[str]) -> Place:
                 raise ProgramError(f"{role}_end: {now}")
             return place._replace(role="", turn_has_text=False)
         case Media():
-            backend.check_media(leaf)
+            backend.check_media(leaf, place)
             return place
         case ScopeBegin(name) if name in scopes:
             raise ProgramError(f"var_scope({name!r}) stands inside itself: a scope needs a name of its own")

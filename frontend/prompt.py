@@ -8,6 +8,9 @@ from functools import reduce
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
+from ramet.frontend.media import Source, sent
+
+MEDIA_CHARS = 1024  # that a piece counts beside the characters of texts
 TAIL = 60  # characters of a prompt that an error message shows
 
 
@@ -27,7 +30,7 @@ class Contexts(NamedTuple):
 
 class MediaPiece(NamedTuple):
     kind: str
-    source: Any
+    source: Source
     options: Mapping[str, Any] = {}  # num_frames of a film
 
 
@@ -45,9 +48,13 @@ class Turn(NamedTuple):
     def text(self) -> str:
         return "".join(map(plain, self.content))
 
+    @property
+    def has_media(self) -> bool:
+        return any(isinstance(piece, MediaPiece) for piece in self.content)
+
 
 class Prompt:
-    """`num_chars`: of its texts."""
+    """`num_chars`: how long it is, of texts in characters."""
 
     __slots__ = ("before", "num_chars", "piece")
 
@@ -55,7 +62,7 @@ class Prompt:
 
     def __init__(self, before: "Prompt | None" = None, piece: Piece = "") -> None:
         self.before, self.piece = before, piece
-        self.num_chars = (before.num_chars if before else 0) + len(plain(piece))
+        self.num_chars = (before.num_chars if before else 0) + _length(piece)
 
     def __reduce__(self) -> Any:
         """As a list, for pickle would follow the chain by recursion."""
@@ -94,15 +101,31 @@ class Prompt:
         return turns
 
     def text(self, since: "Prompt | None" = None) -> str:
-        """Its texts, without any sign of turns."""
+        """Its texts, without any sign of turns and media."""
         return "".join(plain(piece) for piece in self.pieces(since))
+
+    def shown(self) -> str:
+        """Its texts, and <image>, <video> or <audio> where media stand."""
+        return "".join(map(_shown, self.pieces()))
 
     def messages(self) -> list[dict[str, Any]]:
         """Its turns as OpenAI's messages; what is outside of every turn is left out."""
-        return [{"role": turn.role, "content": turn.text} for turn in self.turns() if turn.role]
+        return [{"role": turn.role, "content": content_of(turn)} for turn in self.turns() if turn.role]
 
     def media(self) -> Iterator[MediaPiece]:
-        return (piece for piece in self.pieces() if isinstance(piece, MediaPiece))
+        """In order."""
+        at: Prompt | None = self
+        found: list[MediaPiece] = []
+        while at is not None:
+            if isinstance(at.piece, MediaPiece):
+                found.append(at.piece)
+            at = at.before
+        found.reverse()
+        return iter(found)
+
+    @property
+    def has_media(self) -> bool:
+        return any(self.media())
 
     @property
     def has_turns(self) -> bool:
@@ -115,7 +138,7 @@ class Prompt:
         """The last characters, for an error message."""
         found, at = "", self
         while at is not None and len(found) <= TAIL:
-            found = plain(at.piece) + found
+            found = _shown(at.piece) + found
             at = at.before  # type: ignore[assignment]
         return found if len(found) <= TAIL else "..." + found[-TAIL:]
 
@@ -125,6 +148,28 @@ def plain(piece: Any) -> str:
     if isinstance(piece, str):
         return piece
     return "".join(piece.texts) if isinstance(piece, Contexts) else ""
+
+
+def content_of(turn: Turn) -> str | list[dict[str, Any]]:
+    """Of a turn, as OpenAI's messages have it: a text, or parts. Reads the files of its media."""
+    if not turn.has_media:
+        return turn.text
+    return [_part(piece) for piece in turn.content]
+
+
+def _part(piece: Any) -> dict[str, Any]:
+    if not isinstance(piece, MediaPiece):
+        return {"type": "text", "text": plain(piece)}
+    name = f"{piece.kind}_url"
+    return {"type": name, name: {"url": sent(piece.kind, piece.source).as_url}}
+
+
+def _shown(piece: Any) -> str:
+    return f"<{piece.kind}>" if isinstance(piece, MediaPiece) else plain(piece)
+
+
+def _length(piece: Any) -> int:
+    return MEDIA_CHARS if isinstance(piece, MediaPiece) else len(plain(piece))
 
 
 EMPTY = Prompt()

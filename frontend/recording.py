@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, cast
 from ramet.frontend.appending import BaseState
 from ramet.frontend.backends.base import Backend
 from ramet.frontend.forks import StateGroup
-from ramet.frontend.ir import Expr, Gen, Media, ScopeBegin, ScopeEnd, Select, caller, check_known
-from ramet.frontend.nodes import Node, Text, VariableOf
+from ramet.frontend.ir import Expr, Gen, ScopeBegin, ScopeEnd, Select, caller, check_known
+from ramet.frontend.nodes import Node, Text, VariableOf, unknowns
 from ramet.frontend.placeholders import Marks, Pending, Placeholder
 from ramet.frontend.results import Result
 
@@ -84,10 +84,15 @@ class Recording:
                 self.check_arguments("gen", [name, sampling, options, held.value if held else None, thoughts])
             case Select(name, _, choices, _, temperature, options):
                 self.check_arguments("select", [name, *choices, temperature, options])
-            case Media(kind, source, _, options):
-                self.check_arguments(kind, [source, options])
             case ScopeBegin(name) | ScopeEnd(name):
                 self.check_arguments("var_scope", [name])
+
+    def source(self, kind: str, source: Any) -> Any:
+        """Of media: what is made of arguments is known where the graph runs, before anything is sent."""
+        made = self.unmarked(source, f"{caller()}: {kind}() takes")
+        if any(isinstance(value, VariableOf) for value in unknowns(made)):
+            self.check_arguments(kind, source)
+        return made
 
     def check_call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """What the run of a program inside of a traced one is given is known, and it has no clock and no readers."""

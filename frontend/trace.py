@@ -30,6 +30,7 @@ class Anything(Backend):
     """Refuses nothing and calls nobody: of traces for which no backend is given."""
 
     name = "trace"
+    reads_files = False
     capabilities = Capabilities(
         held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
     )

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, cast
 
 from ramet.frontend.appending import THOUGHT, BaseState
 from ramet.frontend.executor import Stream
-from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Where, as_expr, caller, check_known, leaves_of
+from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Media, Where, as_expr, caller, check_known, leaves_of
 from ramet.frontend.nodes import (
     CONCATENATE,
     COPY,
@@ -91,6 +91,8 @@ class TraceState(BaseState):
                 return self._parts(self._recording.marks.parts(text))
             case Placeholder(_, Text(parts)):
                 return self._parts(parts)
+            case Media(kind, source):
+                return (replace(leaf, source=self._recording.source(kind, source)),)
         return (leaf,)
 
     def _parts(self, parts: Iterable[Any]) -> Iterator[Expr]:

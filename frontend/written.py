@@ -1,15 +1,13 @@
 """Prompts as JSON, as files have them: of programs that are done (resume.py), of recorded calls (replay.py)."""
 
-import hashlib
-import os
 from typing import Any
 
-from ramet.frontend.errors import ProgramError
+from ramet.frontend.media import Source, digest
 from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, Prompt, TurnBegin, TurnEnd
 
 
 def written(prompt: Prompt) -> list[Any]:
-    """Of media in memory only what tells them from others is written, and in any process. Raises ProgramError."""
+    """Of media what tells them from others is written, and in any process; paths and URLs as well."""
     return [_written(piece) for piece in prompt.pieces()]
 
 
@@ -29,24 +27,15 @@ def _written(piece: Piece) -> Any:
         case Contexts(texts):
             return {"contexts": texts}
         case MediaPiece(kind, source, options):
-            return {"media": kind, **_source(kind, source), **({"options": dict(options)} if options else {})}
+            return {"media": kind, **_source(source), **({"options": dict(options)} if options else {})}
     return piece
 
 
-def _source(kind: str, source: Any) -> dict[str, str]:
-    if isinstance(source, str | os.PathLike) or source is None:
-        return {"source": str(source)}
-    return {"sha256": hashlib.sha256(_content(kind, source)).hexdigest()}
-
-
-def _content(kind: str, source: Any) -> bytes:
-    if isinstance(source, bytes | bytearray | memoryview):
-        return bytes(source)
-    if all(hasattr(source, name) for name in ("mode", "size", "getpalette", "tobytes")):  # an image of Pillow
-        form = f"{source.mode} {source.size} {source.getpalette()} "
-        return form.encode() + bytes(source.tobytes())
-    fact = f"a {type(source).__name__} cannot be told from others in a file"
-    raise ProgramError(f"{kind}: {fact}: give a path, a URL, bytes, or an image of Pillow")
+def _source(source: Source) -> dict[str, str]:
+    """The content of a file is written where there is one."""
+    place = {"source": source} if isinstance(source, str) and source[:5].lower() != "data:" else {}
+    found = digest(source)
+    return place | ({"sha256": found} if found else {})
 
 
 def as_json(value: Any) -> Any:
@@ -66,5 +55,5 @@ def _piece(written: Any) -> Piece:
         case {"contexts": texts}:
             return Contexts(tuple(texts))
         case {"media": kind}:
-            return MediaPiece(kind, written.get("source"), written.get("options", {}))
+            return MediaPiece(kind, written.get("source", b""), written.get("options", {}))
     return str(written)

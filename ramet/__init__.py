@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         assistant,
         assistant_begin,
         assistant_end,
+        audio,
         gen,
         gen_int,
         gen_string,
@@ -66,9 +67,9 @@ _HOMES = {
     name: module
     for module, names in {
         "ramet.frontend.api": (
-            "assistant", "assistant_begin", "assistant_end", "gen", "gen_int", "gen_string", "image", "movable",
-            "select", "separate_reasoning", "system", "system_begin", "system_end", "tool", "tool_begin", "tool_end",
-            "user", "user_begin", "user_end", "video",
+            "assistant", "assistant_begin", "assistant_end", "audio", "gen", "gen_int", "gen_string", "image",
+            "movable", "select", "separate_reasoning", "system", "system_begin", "system_end", "tool", "tool_begin",
+            "tool_end", "user", "user_begin", "user_end", "video",
         ),
         "ramet.frontend.backends.anthropic": ("Anthropic",),
         "ramet.frontend.backends.chosen": ("flush_cache", "get_server_info", "set_default_backend"),
@@ -133,6 +134,7 @@ __all__ = [
     "assistant",
     "assistant_begin",
     "assistant_end",
+    "audio",
     "exact_sequence",
     "flush_cache",
     "function",

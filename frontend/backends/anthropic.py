@@ -9,17 +9,19 @@ import orjson
 
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, OnText, Place
-from ramet.frontend.backends.chat import at_length, read_chat, stopped
+from ramet.frontend.backends.chat import Message, at_length, made, media_refused, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, Schema, schema_of, schema_of_choices
 from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.schemas import ANTHROPIC
 from ramet.frontend.backends.service import CHOICE_TOKENS, Question, Service, bytes_of_choice
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Held
-from ramet.frontend.prompt import Prompt
+from ramet.frontend.media import sent
+from ramet.frontend.prompt import MediaPiece, Prompt
 
 BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
+PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 TOOL = "answer"  # of models that keep to a schema as the arguments of a tool
 NAMES = {"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k"}
 VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
@@ -105,7 +107,7 @@ class Anthropic(Service):
             raise Unsupported(self.name, what, "cannot be made to call a tool, which holds the answer, while it thinks")
 
     async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
-        body, blanks = self._body(prompt, question)
+        body, blanks = await made(prompt, lambda: self._body(prompt, question))
         answer = Answer(self.name, question, _without(blanks, on_text))
         if on_text is None:
             answer.take(await self._http.post("/v1/messages", body))
@@ -123,7 +125,7 @@ class Anthropic(Service):
         """And the blanks at the end of the turn's words, which the API does not take: the output begins with them."""
         chat = read_chat(self.name, prompt, joins_turns=True)
         system, messages = chat.divided(self.name)
-        said = [{"role": message.role, "content": message.text} for message in messages]
+        said: list[dict[str, Any]] = [{"role": each.role, "content": self._content(each)} for each in messages]
         words = chat.words.rstrip()
         if words:
             said.append({"role": "assistant", "content": words})
@@ -134,6 +136,23 @@ class Anthropic(Service):
         stops = [stop for stop in question.stops if stop.strip()]  # others are refused, and cut where answers are read
         body |= ({"system": system} if system else {}) | ({"stop_sequences": stops} if stops else {})
         return body | ({"thinking": self._thinking} if self._thinking else {}), chat.words[len(words) :]
+
+    def _content(self, message: Message) -> str | list[dict[str, Any]]:
+        if not message.has_media:
+            return message.text
+        return [
+            self._block(piece) if isinstance(piece, MediaPiece) else {"type": "text", "text": piece}
+            for piece in message.content
+            if isinstance(piece, MediaPiece) or piece.strip()  # a block of blanks is refused
+        ]
+
+    def _block(self, piece: MediaPiece) -> dict[str, Any]:
+        found = sent(piece.kind, piece.source)
+        if found.url:
+            return {"type": "image", "source": {"type": "url", "url": found.url}}
+        if found.mime not in PICTURES:
+            raise media_refused(self.name, piece, found.mime, PICTURES)
+        return {"type": "image", "source": {"type": "base64", "media_type": found.mime, "data": found.data}}
 
 
 def capabilities(model: Model, goes_on: bool, thinks: bool = False) -> Capabilities:
@@ -149,6 +168,8 @@ def capabilities(model: Model, goes_on: bool, thinks: bool = False) -> Capabilit
         select="drawn",
         sampling=frozenset(sampled | {"stop", "n"}),
         options=frozenset(),
+        media=frozenset({"image"}),
+        media_roles=frozenset({"user"}),
     )
 
 

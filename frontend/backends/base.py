@@ -13,8 +13,9 @@ from typing import Any, Literal, NamedTuple
 from ramet.frontend.backends.held import HeldPrefixes
 from ramet.frontend.choices import token_length_normalized
 from ramet.frontend.errors import Unsupported
-from ramet.frontend.ir import Begin, Gen, Held, Media, Select
+from ramet.frontend.ir import Begin, Expr, Gen, Held, Media, Select
 from ramet.frontend.loop import Loop, check_wait, language_loop
+from ramet.frontend.media import check_file
 from ramet.frontend.prompt import Prompt
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.waits import waited
@@ -43,6 +44,8 @@ class Capabilities:
     options: frozenset[str] | None = None  # other fields of gen() that are honoured; None: all
     most_stops: int | None = None
     media: frozenset[str] = frozenset()  # image, video, audio
+    media_roles: frozenset[str] | None = None  # turns that may have them; None: all, and what is outside of turns
+    num_frames: bool = True  # of a film are chosen by the program
     prefixes: bool = False  # holds a prefix on demand (`hold`)
     follow_ups: bool = False  # keeps for a moment what a program goes on with
     contexts: bool = False  # computes parallel contexts apart from each other
@@ -110,6 +113,7 @@ class Backend(ABC):
 
     name: str
     capabilities: Capabilities
+    reads_files = True  # those of media
 
     @property
     def loop(self) -> Loop:
@@ -229,9 +233,19 @@ class Backend(ABC):
             fact = "cannot go on inside a turn that has text already"
             self._refuse(what, f"{fact}; with @function(num_api_spec_tokens=N) one call makes the whole turn")
 
-    def check_media(self, node: Media) -> None:
-        if node.kind not in self.capabilities.media:
+    def check_media(self, node: Media, place: Place) -> None:
+        """Raises Unsupported, and ClientError for a file that is not there."""
+        can = self.capabilities
+        if node.kind not in can.media:
             self._refuse(node.kind, f"takes no {node.kind} input")
+        if can.media_roles is not None and place.role not in can.media_roles:
+            here = f"a turn of {place.role}" if place.role else "no turn"
+            takes = f"takes media in turns of {', '.join(sorted(can.media_roles))} only"
+            self._refuse(node.kind, f"{takes}, and here is {here}")
+        if "num_frames" in node.options and not can.num_frames:
+            self._refuse("video: num_frames", "has no such parameter")
+        if self.reads_files and not isinstance(node.source, Expr):
+            check_file(node.kind, node.source)
 
     def _refuse(self, what: str, why: str) -> None:
         raise Unsupported(self.name, what, why)

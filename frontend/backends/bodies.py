@@ -10,6 +10,7 @@ from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnTe
 from ramet.frontend.backends.http import error_of
 from ramet.frontend.choices import ScoredChoice, exact_sequence, means, picked
 from ramet.frontend.errors import BackendError
+from ramet.frontend.media import sent
 from ramet.frontend.prompt import Contexts, MediaPiece, Prompt
 
 CAPABILITIES = Capabilities(
@@ -18,12 +19,13 @@ CAPABILITIES = Capabilities(
     follow_ups=True,
     contexts=True,
     renders=True,
+    media=frozenset({"image", "video", "audio"}),
 )
 LOGPROBS = frozenset(f"{of}_{kind}_logprobs" for of in ("input", "output") for kind in ("token", "top", "token_ids"))
 
 
 def segments(prompt: Prompt) -> list[Any]:
-    """As `prompt` of every body has it."""
+    """As `prompt` of every body has it. Reads the files of media."""
     found: list[Any] = []
     for turn in prompt.turns():
         items = [_item(piece) for piece in turn.content]
@@ -34,7 +36,9 @@ def segments(prompt: Prompt) -> list[Any]:
 def _item(piece: Any) -> Any:
     if isinstance(piece, Contexts):
         return {"contexts": list(piece.texts)}
-    return {piece.kind: piece.source} if isinstance(piece, MediaPiece) else piece
+    if isinstance(piece, MediaPiece):
+        return {piece.kind: sent(piece.kind, piece.source).as_url, **piece.options}
+    return piece
 
 
 def sampling_params(call: GenCall) -> dict[str, Any]:
@@ -45,12 +49,12 @@ def sampling_params(call: GenCall) -> dict[str, Any]:
     return params
 
 
-def gen_body(prompt: Prompt, call: GenCall) -> dict[str, Any]:
-    """Of /language/generate."""
+def gen_body(prompt: list[Any], call: GenCall) -> dict[str, Any]:
+    """Of /language/generate, for the segments of a prompt."""
     params = sampling_params(call)
     if call.held is not None:
         params[call.held.kind] = call.held.value
-    body = {"prompt": segments(prompt), "sampling_params": params, **call.options}
+    body = {"prompt": prompt, "sampling_params": params, **call.options}
     if call.thoughts is not None:
         body |= {"separate_reasoning": True, "reasoning_parser": call.thoughts or None}
     return body | _follow_up(call)
@@ -103,16 +107,16 @@ def _ended(name: str, output: Completion) -> Completion:
     return output
 
 
-def hold_body(prompt: Prompt, seconds: float) -> dict[str, Any]:
+def hold_body(prompt: list[Any], seconds: float) -> dict[str, Any]:
     """Of /language/generate: compute the prompt, no token of an output, and keep it for so long."""
     sampling = {"max_new_tokens": 0}
-    return {"prompt": segments(prompt), "sampling_params": sampling, "prefix_lease_s": seconds, "token_healing": False}
+    return {"prompt": prompt, "sampling_params": sampling, "prefix_lease_s": seconds, "token_healing": False}
 
 
-def select_body(prompt: Prompt, call: SelectCall) -> dict[str, Any]:
+def select_body(prompt: list[Any], call: SelectCall) -> dict[str, Any]:
     """Of /language/select. A method of the user's own gets the scores of every choice."""
     method = call.method if isinstance(call.method, str) else exact_sequence
-    body = {"prompt": segments(prompt), "choices": list(call.choices), "method": method}
+    body = {"prompt": prompt, "choices": list(call.choices), "method": method}
     return {**body, "temperature": call.temperature, **call.options, **_follow_up(call)}
 
 

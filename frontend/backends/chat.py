@@ -1,14 +1,28 @@
 """A prompt as the messages of a chat API, which knows turns only, and what ended an output, as /generate says it."""
 
-from typing import Any, NamedTuple
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from ramet.frontend.errors import Unsupported
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd, plain
 
+T = TypeVar("T")
+
 
 class Message(NamedTuple):
+    """`content`: its texts, and media between them."""
+
     role: str
-    text: str
+    content: tuple[str | MediaPiece, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(map(plain, self.content))
+
+    @property
+    def has_media(self) -> bool:
+        return any(isinstance(piece, MediaPiece) for piece in self.content)
 
 
 class Chat(NamedTuple):
@@ -30,24 +44,46 @@ def read_chat(name: str, prompt: Prompt, joins_turns: bool = False) -> Chat:
 
     `joins_turns`: a last message of the assistant is gone on with, so no turn of its own can follow it.
     """
-    for piece in prompt.media():
-        raise Unsupported(name, piece.kind, f"takes no {piece.kind} input")
     messages: list[Message] = []
     words: str | None = None
     for turn in prompt.turns():
+        if turn.has_media and turn.role != "user":
+            raise Unsupported(name, "media", "takes media in turns of the user only")
         if not turn.role:
             if turn.text.strip():
                 raise Unsupported(name, "text outside of turns", "takes chats only: put it inside system() or user()")
         elif turn.open and turn.role == "assistant":
             words = turn.text
         else:
-            messages.append(Message(turn.role, turn.text))
+            messages.append(Message(turn.role, _content(turn.content)))
     if words is None:
         raise Unsupported(name, "a call outside of the assistant's turn", "writes turns of the assistant only")
     if joins_turns and messages and messages[-1].role == "assistant":
         why = "would go on inside the assistant's turn before it: put a turn of the user between them"
         raise Unsupported(name, "two turns of the assistant", why)
     return Chat(tuple(messages), words)
+
+
+def _content(pieces: Iterable[Any]) -> tuple[str | MediaPiece, ...]:
+    """Neighbouring texts are one; of none there is an empty one."""
+    found: list[str | MediaPiece] = []
+    for piece in pieces:
+        if isinstance(piece, MediaPiece):
+            found.append(piece)
+        elif found and isinstance(found[-1], str):
+            found[-1] += plain(piece)
+        else:
+            found.append(plain(piece))
+    return tuple(found or [""])
+
+
+async def made(prompt: Prompt, make: Callable[[], T]) -> T:
+    """A body of a prompt; where files are read and pictures are packed for it, on another thread."""
+    return await asyncio.to_thread(make) if prompt.has_media else make()
+
+
+def media_refused(name: str, piece: MediaPiece, mime: str, takes: Iterable[str]) -> Unsupported:
+    return Unsupported(name, piece.kind, f"takes {', '.join(takes)}, and this one is {mime}")
 
 
 def turn_has_text(prompt: Prompt) -> bool:

@@ -1,15 +1,20 @@
 """A server of ramet as a backend, or one of SGLang."""
 
+import asyncio
 from typing import Any, Literal
 
 from ramet.frontend.backends import bodies, sglang
-from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, Place, SelectCall, Selection
+from ramet.frontend.backends.chat import made
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.sglang import SGLang
 from ramet.frontend.backends.templates import template, template_of_model
-from ramet.frontend.errors import BackendError
+from ramet.frontend.errors import BackendError, Unsupported
+from ramet.frontend.ir import Media
 from ramet.frontend.prompt import Prompt
+from ramet.ipc.waits import waited
 
+ASKING_S = 10.0  # for the media that it takes
 NOT_FOUND = (404, 405)  # what a server without the language's calls answers to them
 
 
@@ -41,6 +46,7 @@ class Endpoint(Backend):
         self._http = HttpClient(self.name, self.base_url, headers, timeout_s, verify)
         self._server, self._template = server, None if chat_template_name is None else template(chat_template_name)
         self._sglang: SGLang | None = None
+        self._takes: frozenset[str] | None = None  # kinds of media, once it was asked
         self.capabilities = sglang.CAPABILITIES if server == "sglang" else bodies.CAPABILITIES
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
@@ -54,7 +60,7 @@ class Endpoint(Backend):
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
         if (other := await self._other()) is None:
             try:
-                body = {**bodies.select_body(prompt, call), "prompt": self._segments(prompt)}
+                body = await made(prompt, lambda: bodies.select_body(self._segments(prompt), call))
                 return bodies.selection(self.name, await self._http.post("/language/select", body), call)
             except BackendError as error:
                 other = await self._recognised(error)
@@ -63,7 +69,7 @@ class Endpoint(Backend):
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         if (other := await self._other()) is None:
             try:
-                body = {**bodies.hold_body(prompt, seconds), "prompt": self._segments(prompt)}
+                body = await made(prompt, lambda: bodies.hold_body(self._segments(prompt), seconds))
                 await self._http.post_once("/language/generate", body)
                 return
             except BackendError as error:
@@ -77,11 +83,29 @@ class Endpoint(Backend):
     async def render(self, prompt: Prompt) -> str:
         if (other := await self._other()) is None:
             try:
-                reply = await self._http.post("/language/render", {"prompt": self._segments(prompt)})
+                segments = await made(prompt, lambda: self._segments(prompt))
+                reply = await self._http.post("/language/render", {"prompt": segments})
                 return bodies.rendered(self.name, reply)
             except BackendError as error:
                 other = await self._recognised(error)
         return await other.render(prompt)
+
+    def check_media(self, node: Media, place: Place) -> None:
+        if (
+            self._takes is None and self._server != "sglang" and not self.loop.is_current()
+        ):  # there its answer cannot be waited for
+            self._takes = waited(self.loop.start(self._asked_media()))
+        if self._takes is not None and node.kind not in self._takes:
+            raise Unsupported(self.name, node.kind, f"takes no {node.kind} input")
+        super().check_media(node, place)
+
+    async def _asked_media(self) -> frozenset[str]:
+        """Kinds that its model takes; where it does not say, all: the call will tell."""
+        try:
+            info = await asyncio.wait_for(self._http.get("/get_model_info"), ASKING_S)
+            return frozenset(kind for kind in self.capabilities.media if info.get(f"has_{kind}_understanding", True))
+        except (TimeoutError, BackendError, AttributeError):
+            return self.capabilities.media
 
     async def server_info(self) -> dict[str, Any]:
         info: dict[str, Any] = await self._http.get("/get_server_info")
@@ -94,7 +118,7 @@ class Endpoint(Backend):
         await self._http.close()
 
     async def _generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None) -> list[Completion]:
-        body = {**bodies.gen_body(prompt, call), "prompt": self._segments(prompt)}
+        body = await made(prompt, lambda: bodies.gen_body(self._segments(prompt), call))
         if on_text is None:
             return bodies.completions(self.name, await self._http.post("/language/generate", body), call.num_samples)
         growing = bodies.Growing(self.name, on_text, call.num_samples)

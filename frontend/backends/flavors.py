@@ -18,7 +18,9 @@ from ramet.frontend.backends.forms import (
     schema_of_choices,
 )
 from ramet.frontend.backends.schemas import OPENAI
+from ramet.frontend.errors import Unsupported
 from ramet.frontend.ir import Held
+from ramet.frontend.prompt import MediaPiece
 
 COMMON = {
     "max_new_tokens": "max_tokens",
@@ -61,6 +63,8 @@ class Flavor:
     enforces_choices = False  # a choice takes no tokens but its own, unless the model thinks first
     text_logprobs = True  # its completions API has log-probabilities
     least_text_logprobs = 0  # of `logprobs` of the completions API, with which any are given
+    media = frozenset({"image", "audio"})  # of its chats
+    num_frames = False  # of films are chosen by the client
     streams_begun_stops = False  # gives the beginning of a stop text, and cuts what is left of it
 
     def capabilities(self, chat: bool, text: bool) -> Capabilities:
@@ -80,10 +84,17 @@ class Flavor:
             options=self.options if chat or self.text_logprobs else self.options - LOGPROBS,
             most_stops=self.most_stops,
             thoughts=self.thoughts and chat,
+            media=self.media if chat else frozenset(),
+            media_roles=frozenset({"user"}),
+            num_frames=self.num_frames,
         )
 
     def going_on(self) -> dict[str, Any]:
         """Fields with which the last message, the assistant's, is gone on with."""
+        return {}
+
+    def of_films(self, films: Sequence[MediaPiece]) -> dict[str, Any]:
+        """Fields that say how films are looked at. Raises Unsupported."""
         return {}
 
     def sent(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -130,6 +141,7 @@ class Reasoning(OpenAIFlavor):
 
     name = "openai, models that think"
     chat_names = REASONING
+    media = frozenset({"image"})
     enforces_choices = False
     options = frozenset[str]()
 
@@ -150,9 +162,19 @@ class Vllm(Flavor):
     most_stops = None
     continues = True
     thoughts = True
+    media = frozenset({"image", "video", "audio"})
+    num_frames = True
 
     def going_on(self) -> dict[str, Any]:
         return {"continue_final_message": True, "add_generation_prompt": False}
+
+    def of_films(self, films: Sequence[MediaPiece]) -> dict[str, Any]:
+        """It has one number for all films of a call."""
+        found = {film.options.get("num_frames") for film in films}
+        if len(found) > 1:
+            raise Unsupported(self.name, "video: num_frames", "looks at as many frames of each film of a prompt")
+        num = next(iter(found), None)
+        return {} if num is None else {"media_io_kwargs": {"video": {"num_frames": num}}}
 
     def _form(self, held: Held, kind: type | None) -> Form:
         name = {"json_schema": "json", "ebnf": "grammar"}.get(held.kind, held.kind)
@@ -175,6 +197,7 @@ class SglangFlavor(Flavor):
     most_stops = None
     continues = True
     thoughts = True
+    media = frozenset({"image", "video", "audio"})
 
     def going_on(self) -> dict[str, Any]:
         return {"continue_final_message": True}
@@ -203,6 +226,7 @@ class Tgi(Flavor):
     text_logprobs = False
     most_stops = 4
     samples_itself = False
+    media = frozenset({"image"})
 
     def sent(self, sampling: Mapping[str, Any]) -> Mapping[str, Any]:
         """A top_p of 1 asks for nothing, and is refused."""

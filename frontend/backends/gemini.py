@@ -7,14 +7,15 @@ from urllib.parse import quote
 
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, OnText
-from ramet.frontend.backends.chat import at_length, read_chat, stopped
+from ramet.frontend.backends.chat import at_length, made, read_chat, stopped
 from ramet.frontend.backends.forms import FREE, Form, bare_kind, read_choice
 from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.schemas import GEMINI, adapted, with_defs
 from ramet.frontend.backends.service import Question, Service
-from ramet.frontend.errors import BackendError
+from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Held
-from ramet.frontend.prompt import Prompt
+from ramet.frontend.media import sent
+from ramet.frontend.prompt import MediaPiece, Prompt
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 NAMES = {
@@ -38,6 +39,9 @@ CAPABILITIES = Capabilities(
     sampling=frozenset({*NAMES, "stop"}),
     options=frozenset({"return_logprob", "top_logprobs_num", "return_text_in_logprobs"}),
     most_stops=5,
+    media=frozenset({"image", "video", "audio"}),
+    media_roles=frozenset({"user"}),
+    num_frames=False,
 )
 
 
@@ -76,7 +80,8 @@ class Gemini(Service):
         return Form({"responseMimeType": "text/x.enum", "responseSchema": schema}, read_choice(choices))
 
     async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
-        body, answer = self._body(prompt, question), Answer(self.name, question.num_samples, on_text)
+        body = await made(prompt, lambda: self._body(prompt, question))
+        answer = Answer(self.name, question.num_samples, on_text)
         if on_text is None:
             answer.add(await self._http.post(f"{self._path}:generateContent", body))
         else:
@@ -90,7 +95,10 @@ class Gemini(Service):
     def _body(self, prompt: Prompt, question: Question) -> dict[str, Any]:
         system, messages = read_chat(self.name, prompt, joins_turns=True).divided(self.name)
         roles = {"assistant": "model"}
-        contents = [{"role": roles.get(each.role, each.role), "parts": [{"text": each.text}]} for each in messages]
+        contents = [
+            {"role": roles.get(each.role, each.role), "parts": [self._part(piece) for piece in each.content]}
+            for each in messages
+        ]
         config = {NAMES[name]: value for name, value in question.sampling.items() if name in NAMES}
         if config.get("topK", -1) < 0:  # all of them, which is said by saying nothing
             config.pop("topK", None)
@@ -102,6 +110,16 @@ class Gemini(Service):
         config |= {**question.form.fields, **({"thinkingConfig": thinking} if thinking else {})}
         instruction = {"systemInstruction": {"parts": [{"text": system}]}} if system else {}
         return {"contents": contents, **instruction, "generationConfig": config}
+
+    def _part(self, piece: str | MediaPiece) -> dict[str, Any]:
+        if isinstance(piece, str):
+            return {"text": piece}
+        found = sent(piece.kind, piece.source)
+        if found.url:
+            return {"fileData": {"fileUri": found.url}}
+        if found.mime.endswith("*"):
+            raise Unsupported(self.name, piece.kind, "needs the type of a file, and its first bytes do not tell it")
+        return {"inlineData": {"mimeType": found.mime, "data": found.data}}
 
 
 class Answer:

@@ -100,4 +100,4 @@ def _key(prompt: Prompt) -> Key:
 
 
 def _key_of(piece: Piece) -> object:
-    return (piece.kind, id(piece.source)) if isinstance(piece, MediaPiece) else piece
+    return (piece.kind, piece.source, tuple(piece.options.items())) if isinstance(piece, MediaPiece) else piece

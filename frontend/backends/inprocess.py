@@ -4,10 +4,12 @@ The only file of the language that knows the runtime, which is imported already 
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from ramet.frontend.backends import bodies
 from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.chat import made
 from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Prompt
 from ramet.runtime.llm import LLM
@@ -27,6 +29,7 @@ class InProcess(Backend):
     def __init__(self, llm: LLM) -> None:
         self._calls, self._loop, self._flush, self._state = llm.language, llm.loop, llm.flush_cache, llm.state
         self._resolved = llm.resolved
+        self.capabilities = replace(bodies.CAPABILITIES, media=frozenset(llm.placeholders))
 
     @property
     def loop(self) -> Loop:
@@ -38,7 +41,7 @@ class InProcess(Backend):
         return self._loop
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
-        body = bodies.gen_body(prompt, call)
+        body = await made(prompt, lambda: bodies.gen_body(bodies.segments(prompt), call))
         if on_text is None:
             return bodies.completions(self.name, await self._calls.generate(body), call.num_samples)
         growing = bodies.Growing(self.name, on_text, call.num_samples)
@@ -47,16 +50,18 @@ class InProcess(Backend):
         return growing.whole()
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
-        return bodies.selection(self.name, await self._calls.select(bodies.select_body(prompt, call)), call)
+        body = await made(prompt, lambda: bodies.select_body(bodies.segments(prompt), call))
+        return bodies.selection(self.name, await self._calls.select(body), call)
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
-        await self._calls.generate(bodies.hold_body(prompt, seconds))
+        await self._calls.generate(await made(prompt, lambda: bodies.hold_body(bodies.segments(prompt), seconds)))
 
     async def end(self, programs: list[str]) -> None:
         await self._calls.end({"programs": programs})
 
     async def render(self, prompt: Prompt) -> str:
-        return bodies.rendered(self.name, await self._calls.render({"prompt": bodies.segments(prompt)}))
+        segments = await made(prompt, lambda: bodies.segments(prompt))
+        return bodies.rendered(self.name, await self._calls.render({"prompt": segments}))
 
     async def server_info(self) -> dict[str, Any]:
         """As a server's: the scheduler's counters are in `internal_states`."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ramet.frontend.backends import openai_wire as wire
 from ramet.frontend.backends.base import Capabilities, Completion, OnText
-from ramet.frontend.backends.chat import read_chat
+from ramet.frontend.backends.chat import made, read_chat
 from ramet.frontend.backends.flavors import CHAT_ROLES, COMMON, LOGPROBS, Flavor
 from ramet.frontend.backends.forms import Form
 from ramet.frontend.backends.http import BUSY, pause_s, waits_s
@@ -27,6 +27,9 @@ CAPABILITIES = Capabilities(
     sampling=frozenset({*COMMON, "stop"}),
     options=LOGPROBS,
     most_stops=4,
+    media=Flavor.media,
+    media_roles=frozenset({"user"}),
+    num_frames=False,
 )
 
 
@@ -49,7 +52,9 @@ class LiteLLM(Service):
         return self._flavor.choices(choices, in_turns)
 
     async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
-        body = {"model": self.model, "messages": wire.messages(read_chat(self.name, prompt)), **self._arguments}
+        chat = read_chat(self.name, prompt)
+        messages = await made(prompt, lambda: wire.messages(self.name, chat))
+        body = {"model": self.model, "messages": messages, **self._arguments}
         body |= {**wire.sampling_fields(question, COMMON), **wire.chat_logprobs(question.options)}
         answer = wire.Answer(self.name, question.num_samples, on_text)
         try:

@@ -29,6 +29,7 @@ class Mock(Backend):
     """
 
     name = "Mock"
+    reads_files = False
     capabilities = Capabilities(
         held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
     )
@@ -45,7 +46,7 @@ class Mock(Backend):
         self.calls: list[tuple[str, GenCall | SelectCall]] = []
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
-        text = prompt.text()
+        text = prompt.shown()
         self.calls.append((text, call))
         outputs = [self._completion(text, call, sample) for sample in range(call.num_samples)]
         if on_text is not None:
@@ -54,7 +55,7 @@ class Mock(Backend):
         return outputs
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
-        text = prompt.text()
+        text = prompt.shown()
         self.calls.append((text, call))
         index = self._index(text, call)
         probabilities = [float(i == index) for i in range(len(call.choices))]

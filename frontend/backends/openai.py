@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from ramet.frontend.backends import openai_wire as wire
 from ramet.frontend.backends import templates
 from ramet.frontend.backends.base import Completion, OnText, Place
-from ramet.frontend.backends.chat import plain_text, read_chat
+from ramet.frontend.backends.chat import made, plain_text, read_chat
 from ramet.frontend.backends.flavors import FLAVORS, LOGPROBS, OWNERS, Flavor, OpenAIFlavor, Reasoning
 from ramet.frontend.backends.forms import Form
 from ramet.frontend.backends.http import HttpClient
@@ -105,7 +105,7 @@ class OpenAI(Service):
         return self.flavor.choices(choices, in_turns and self._template is None)
 
     async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
-        path, body = self._call(prompt, question)
+        path, body = await made(prompt, lambda: self._call(prompt, question))
         answer = wire.Answer(self.name, question.num_samples, on_text)
         if on_text is None:
             answer.add(await self._http.post(path, body))
@@ -127,11 +127,12 @@ class OpenAI(Service):
         body = {"model": self.model, **options}
         if prompt.has_turns and self._template is None:
             chat = read_chat(self.name, prompt, self.flavor.joins_turns)
-            said = wire.messages(chat)
+            said = wire.messages(self.name, chat)
             if chat.words:
                 said.append({"role": "assistant", "content": chat.words})
                 body |= self.flavor.going_on()
             body |= {"messages": said, **wire.sampling_fields(question, self.flavor.chat_names)}
+            body |= self.flavor.of_films([piece for piece in prompt.media() if piece.kind == "video"])
             return f"/chat/completions{self._version}", body | wire.chat_logprobs(question.options)
         text = self._template.render(prompt) if self._template is not None else plain_text(self.name, prompt)
         if self._template is not None and prompt.has_turns:

@@ -9,18 +9,40 @@ from typing import Any
 
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Completion, OnText
-from ramet.frontend.backends.chat import Chat, at_length, stopped
+from ramet.frontend.backends.chat import Chat, Message, at_length, media_refused, stopped
 from ramet.frontend.backends.http import error_of
 from ramet.frontend.backends.service import Question
 from ramet.frontend.errors import BackendError
+from ramet.frontend.media import sent
+from ramet.frontend.prompt import MediaPiece
 
 STOPPED = frozenset({"stop", "eos", "eos_token", "stop_sequence"})
+SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-def messages(chat: Chat) -> list[dict[str, Any]]:
-    """Without what the assistant's open turn has already."""
-    return [{"role": message.role, "content": message.text} for message in chat.messages]
+def messages(name: str, chat: Chat) -> list[dict[str, Any]]:
+    """Without what the assistant's open turn has already. Raises Unsupported for media of another form."""
+    return [{"role": message.role, "content": _content_of(name, message)} for message in chat.messages]
+
+
+def _content_of(name: str, message: Message) -> str | list[dict[str, Any]]:
+    if not message.has_media:
+        return message.text
+    return [
+        _part(name, piece) if isinstance(piece, MediaPiece) else {"type": "text", "text": piece}
+        for piece in message.content
+    ]
+
+
+def _part(name: str, piece: MediaPiece) -> dict[str, Any]:
+    found = sent(piece.kind, piece.source)
+    if piece.kind == "audio" and not found.url:
+        if found.mime not in SOUNDS:
+            raise media_refused(name, piece, found.mime, SOUNDS)
+        return {"type": "input_audio", "input_audio": {"data": found.data, "format": SOUNDS[found.mime]}}
+    of = f"{piece.kind}_url"
+    return {"type": of, of: {"url": found.as_url}}
 
 
 def sampling_fields(question: Question, names: Mapping[str, str]) -> dict[str, Any]:

@@ -14,10 +14,11 @@ import orjson
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.backends.bodies import Growing, Output, completions, sampling_params
+from ramet.frontend.backends.chat import made
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.service import together
 from ramet.frontend.backends.stops import UntilStop, without_begun_stop
-from ramet.frontend.backends.templates import ChatTemplate
+from ramet.frontend.backends.templates import TEMPLATES, ChatTemplate
 from ramet.frontend.choices import (
     ScoredChoice,
     exact_sequence,
@@ -26,7 +27,8 @@ from ramet.frontend.choices import (
     unconditional_likelihood_normalized,
 )
 from ramet.frontend.errors import BackendError, Unsupported
-from ramet.frontend.prompt import MediaPiece, Prompt
+from ramet.frontend.media import sent
+from ramet.frontend.prompt import Prompt
 from ramet.ipc import choices
 from ramet.ipc.choices import Path, Scored
 
@@ -50,6 +52,8 @@ CAPABILITIES = Capabilities(
     prefixes=True,
     thoughts=False,
     renders=True,
+    media=frozenset({"image", "video", "audio"}),
+    num_frames=False,
 )
 
 
@@ -61,7 +65,7 @@ class SGLang:
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None) -> list[Completion]:
         self._check(call)
-        body = self._body(prompt, call)
+        body = await made(prompt, lambda: self._body(prompt, call))
         if on_text is None:
             return completions(self._name, await self._http.post("/generate", body), call.num_samples)
         params = body["sampling_params"]
@@ -75,13 +79,14 @@ class SGLang:
         if call.method == exact_sequence:
             raise Unsupported(self._name, "select: choices_method", "does not tell which of its tokens end an output")
         text, healed = self.text(prompt), call.options.get("token_healing") is not False
+        media = await made(prompt, lambda: _media(prompt))
         if not healed:
             raise Unsupported(self._name, "select: token_healing", "tokenises prompt and choice as one text only")
         for name in call.options:
             if name not in (*PASSED, "token_healing", "sampling_seed"):
                 raise Unsupported(self._name, f"select: {name}", "is a server of SGLang, which has no such parameter")
         passed = {name: call.options[name] for name in PASSED if name in call.options}
-        paths, num_tokens = await self._paths(text, call.choices, passed)
+        paths, num_tokens = await self._paths(text, call.choices, passed | media)
         sums = [path.logprob for path in paths]
         probabilities = choices.softmax(sums)
         meta: dict[str, Any] = {"prompt_tokens": num_tokens, "completion_tokens": 0, "probabilities": probabilities}
@@ -108,7 +113,8 @@ class SGLang:
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         """The server has no leases: the prompt is computed, and cached as long as there is room."""
         if seconds > 0:
-            body = {"text": self.text(prompt), "sampling_params": {"max_new_tokens": 0}}
+            media = await made(prompt, lambda: _media(prompt))
+            body = {"text": self.text(prompt), "sampling_params": {"max_new_tokens": 0}, **media}
             await self._http.post_once("/generate", body)
 
     async def render(self, prompt: Prompt) -> str:
@@ -116,11 +122,8 @@ class SGLang:
 
     def text(self, prompt: Prompt) -> str:
         """Raises Unsupported."""
-        for piece in prompt.pieces():
-            if isinstance(piece, MediaPiece):
-                raise Unsupported(self._name, piece.kind, f"takes no {piece.kind} input")
         if not prompt.has_turns:
-            return prompt.text()
+            return (self._template or TEMPLATES["default"]).plain(prompt)
         if self._template is None:
             why = "is a server of SGLang, which renders no turns, and no chat template is known for its model"
             raise Unsupported(self._name, "a turn", f"{why}: pass chat_template_name")
@@ -142,7 +145,7 @@ class SGLang:
             params["stop"] = [*params.get("stop", ()), *stops]
         if call.held is not None:
             params[call.held.kind] = call.held.value if isinstance(call.held.value, str) else as_json(call.held.value)
-        return {"text": self.text(prompt), "sampling_params": params, **call.options}
+        return {"text": self.text(prompt), "sampling_params": params, **call.options, **_media(prompt)}
 
     # -- choices ----------------------------------------------------------------------------------------------------
 
@@ -223,6 +226,14 @@ class Whole(Growing):
             output.text = without_begun_stop(output.text, output.meta, self._stops)
         self._until.end(len(outputs[0].text))
         return outputs
+
+
+def _media(prompt: Prompt) -> dict[str, Any]:
+    """Those of each kind in order, as the text has their tokens."""
+    fields: dict[str, list[str]] = {}
+    for piece in prompt.media():
+        fields.setdefault(f"{piece.kind}_data", []).append(sent(piece.kind, piece.source).as_url)
+    return fields
 
 
 def num_common(one: Sequence[Scored], other: Sequence[Scored]) -> int:

@@ -6,10 +6,11 @@ template adds at the beginning, where no turn of the system comes first, is `def
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ramet.frontend.backends.base import Capabilities
 from ramet.frontend.ir import ROLES
-from ramet.frontend.prompt import Prompt, Turn
+from ramet.frontend.prompt import MediaPiece, Prompt, Turn, plain
 
 Marks = Mapping[str, tuple[str, str]]  # role -> what stands before and behind its text
 
@@ -22,27 +23,37 @@ def _same(before: str, behind: str, assistant: str = "assistant") -> Marks:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """`stops`: texts that the model writes at a turn's end. `system_inside`: a first system turn is in the user's."""
+    """`stops`: texts that the model writes at a turn's end. `system_inside`: a first system turn is in the user's.
+
+    `image`, `audio`, `video`: what stands in a text for one, as SGLang's own templates have it.
+    """
 
     name: str
     marks: Marks
     stops: tuple[str, ...] = ()
     default_system: str = ""
     system_inside: bool = False
+    image: str = "<image>"
+    audio: str = "<audio>"
+    video: str = "<video>"
+
+    def plain(self, prompt: Prompt) -> str:
+        """Of a prompt without turns."""
+        return "".join(map(self._piece, prompt.pieces()))
 
     def render(self, prompt: Prompt) -> str:
         """The text of a prompt, open at the end of an open turn. Raises ValueError for a role that it does not know."""
-        turns = [turn for turn in prompt.turns() if turn.role or turn.text]
+        turns = [turn for turn in prompt.turns() if turn.role or turn.text or turn.has_media]
         parts, after_system = [], False
         if self.default_system and turns and turns[0].role not in ("", "system"):
             parts.append(self._turn(Turn("system", (self.default_system,), open=False)))
         for i, turn in enumerate(turns):
             if not turn.role:
-                parts.append(turn.text)
+                parts.append(self._text(turn))
                 continue
             if self.system_inside and turn.role == "system" and i == 0:
                 before, behind = self.marks["system"]
-                parts.append(self.marks["user"][0] + before + turn.text + ("" if turn.open else behind))
+                parts.append(self.marks["user"][0] + before + self._text(turn) + ("" if turn.open else behind))
                 after_system = True
                 continue
             parts.append(self._turn(turn, bare=after_system and turn.role == "user"))
@@ -53,7 +64,15 @@ class ChatTemplate:
         if turn.role not in self.marks:
             raise ValueError(f"the chat template {self.name!r} has no turns of {turn.role}")
         before, behind = self.marks[turn.role]
-        return ("" if bare else before) + turn.text + ("" if turn.open else behind)
+        return ("" if bare else before) + self._text(turn) + ("" if turn.open else behind)
+
+    def _text(self, turn: Turn) -> str:
+        return "".join(map(self._piece, turn.content))
+
+    def _piece(self, piece: Any) -> str:
+        if not isinstance(piece, MediaPiece):
+            return plain(piece)
+        return {"image": self.image, "audio": self.audio, "video": self.video}[piece.kind]
 
 
 CHATML = _same("<|im_start|>{role}\n", "<|im_end|>\n")
@@ -70,8 +89,23 @@ TEMPLATES: Mapping[str, ChatTemplate] = {
         ChatTemplate("claude", {"system": ("", ""), "user": ("\n\nHuman: ", ""), "assistant": ("\n\nAssistant:", "")}),
         ChatTemplate("chatml", CHATML, ("<|im_end|>",)),
         ChatTemplate("qwen", CHATML, ("<|im_end|>",), HELPFUL),
-        ChatTemplate("llama-3-instruct", LLAMA_3, ("<|eot_id|>",)),
-        ChatTemplate("llama-4", _same("<|header_start|>{role}<|header_end|>\n\n", "<|eot|>"), ("<|eot|>",)),
+        ChatTemplate("chatml-llava", CHATML, ("<|im_end|>",), HELPFUL, image="<image>\n"),
+        ChatTemplate(
+            "qwen2-vl",
+            CHATML,
+            ("<|im_end|>",),
+            HELPFUL,
+            image="<|vision_start|><|image_pad|><|vision_end|>",
+            video="<|vision_start|><|video_pad|><|vision_end|>",
+        ),
+        ChatTemplate("llama-3-instruct", LLAMA_3, ("<|eot_id|>",), image="<|image|>"),
+        ChatTemplate("llama-3-instruct-llava", LLAMA_3, ("<|eot_id|>",), image="<image>\n"),
+        ChatTemplate(
+            "llama-4",
+            _same("<|header_start|>{role}<|header_end|>\n\n", "<|eot|>"),
+            ("<|eot|>",),
+            image="<|image|>",
+        ),
         ChatTemplate(
             "llama-2-chat",
             {"system": ("<<SYS>>\n", "\n<</SYS>>\n\n"), "user": ("[INST] ", " [/INST]"), "assistant": ("", " </s><s>")},
@@ -82,10 +116,12 @@ TEMPLATES: Mapping[str, ChatTemplate] = {
             {"system": ("", " "), "user": ("USER:", " "), "assistant": ("ASSISTANT:", "</s>")},
             default_system="A chat between a curious user and an artificial intelligence assistant. The assistant "
             "gives helpful, detailed, and polite answers to the user's questions.",
+            image=" <image>\n",
         ),
         ChatTemplate(
             "gemma-it",
             {**_same("<start_of_turn>{role}\n", "<end_of_turn>\n", "model"), "system": ("", "")},
+            image="<start_of_image>",
         ),
         ChatTemplate(
             "c4ai-command-r",
@@ -110,6 +146,11 @@ BY_MODEL = (  # words that a model's path has -> its template; the first line th
     (("deepseek-v3",), "deepseek-v3"),
     (("deepseek-r1",), "deepseek-v3"),
     (("vicuna",), "vicuna_v1.1"),
+    (("llava-v1.5",), "vicuna_v1.1"),
+    (("llava-v1.6-34b",), "chatml-llava"),
+    (("llava-onevision-qwen2",), "chatml-llava"),
+    (("llama", "llava", "llama-3"), "llama-3-instruct-llava"),
+    (("qwen", "vl"), "qwen2-vl"),
     (("llama-2", "chat"), "llama-2-chat"),
     (("codellama", "instruct"), "llama-2-chat"),
     (("llama-3", "instruct"), "llama-3-instruct"),

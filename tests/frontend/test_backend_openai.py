@@ -535,7 +535,7 @@ def test_places_that_a_chat_does_not_have_are_refused():
 
     @function
     def picture(s: Any) -> None:
-        s += user(ramet.image("cat.png") + "What is it?") + assistant(gen("answer"))
+        s += user("What is it?") + assistant(ramet.image("cat.png") + gen("answer"))
 
     refused(alone, "takes chats only: call gen inside assistant()")
     refused(beside, "reads no text outside of turns")
@@ -544,7 +544,7 @@ def test_places_that_a_chat_does_not_have_are_refused():
     refused(inside, "cannot go on inside a turn that has text already")
     refused(choosing, "cannot go on inside a turn that has text already")
     refused(tools, "a turn of tool: .* reads turns of assistant, system, user only")
-    refused(picture, "takes no image input")
+    refused(picture, "takes media in turns of user only, and here is a turn of assistant")
 
 
 @pytest.mark.parametrize("method", ["exact_sequence", "greedy_token_selection", lambda scored: 0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from interview import FACTS
+from PIL import Image
 
 from ramet import (
     CallFailed,
@@ -183,33 +184,33 @@ def test_thoughts_and_media_are_kept(tmp_path: Path):
         look.run(b"\x00jpg", backend=Replay(path))["it"]
 
 
-class Picture:
-    """As an image of Pillow has it."""
-
-    mode, size = "L", (2, 1)
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def getpalette(self) -> None:
-        return None
-
-    def tobytes(self) -> bytes:
-        return self._content
-
-
 def test_a_picture_in_memory_is_known_by_what_it_shows(tmp_path: Path):
     @function
     def look(s: Any, picture: Any) -> None:
         s += user(image(picture) + "What?") + assistant(gen("it"))
 
     path = tmp_path / "calls.jsonl"
-    look.run(Picture(b"ab"), backend=Replay(path, record=Mock([" a cat"]))).sync()
-    assert look.run(Picture(b"ab"), backend=Replay(path))["it"] == " a cat"
+    one, other = (Image.frombytes("L", (2, 1), content) for content in (b"ab", b"ac"))
+    look.run(one, backend=Replay(path, record=Mock([" a cat"]))).sync()
+    assert look.run(one.copy(), backend=Replay(path))["it"] == " a cat"
     with pytest.raises(CallFailed, match="with other turns"):
-        look.run(Picture(b"ac"), backend=Replay(path))["it"]
-    with pytest.raises(CallFailed, match="image: a object cannot be told from others in a file: give a path, a URL"):
-        look.run(object(), backend=Replay(path, record=Mock()))["it"]
+        look.run(other, backend=Replay(path))["it"]
+
+
+def test_a_file_is_known_by_its_content_wherever_it_lies(tmp_path: Path):
+    @function
+    def look(s: Any, picture: Any) -> None:
+        s += user(image(picture) + "What?") + assistant(gen("it"))
+
+    path, moved, other = tmp_path / "calls.jsonl", tmp_path / "moved.png", tmp_path / "other.png"
+    (tmp_path / "a.png").write_bytes(b"a cat")
+    look.run(tmp_path / "a.png", backend=Replay(path, record=Mock([" a cat"]))).sync()
+    moved.write_bytes(b"a cat")
+    other.write_bytes(b"a dog")
+    for same in (moved, b"a cat", "data:image/png;base64,YSBjYXQ="):
+        assert look.run(same, backend=Replay(path))["it"] == " a cat"
+    with pytest.raises(CallFailed, match="with other turns"):
+        look.run(other, backend=Replay(path))["it"]
 
 
 def test_parameters_may_be_values_of_variables(tmp_path: Path):

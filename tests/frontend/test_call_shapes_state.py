@@ -31,6 +31,7 @@ from ramet import (
     user_end,
     video,
 )
+from ramet.frontend.prompt import MediaPiece
 from ramet.frontend.written import read, written
 from tests.fakes.services import Service
 
@@ -422,21 +423,43 @@ def turned(fork):
     fork += user("q") + assistant(gen("a"))
 
 
-def pictured(fork):
-    fork += image(b"png")
-
-
-@pytest.mark.parametrize("append", [turned, pictured])
-def test_turns_and_media_of_forks_are_not_joined_as_texts(append: Any):
+def test_turns_of_forks_are_not_joined_as_texts():
     def body(s):
         forks = s.fork(2)
         for fork in forks:
-            append(fork)
-        with pytest.raises(ProgramError, match="a fork has turns or media of its own"):
+            turned(fork)
+        with pytest.raises(ProgramError, match="a fork has turns of its own"):
             forks.join("concate_and_append")
         forks.join()
 
     assert run(body).error() is None
+
+
+@pytest.mark.parametrize("contexts", [False, True])
+def test_media_of_forks_are_joined_in_their_order(contexts: bool):
+    def body(s):
+        forks = s.fork(3)
+        forks[0] += "a" + image(b"0")
+        forks[1] += image(b"1") + "b"
+        forks[2] += "c"
+        forks.join("concate_and_append")
+        s += "end" + gen("x")
+
+    prompt = run(body, Service(contexts=contexts, media=frozenset({"image"}))).prompt()
+    first, second = (MediaPiece("image", content) for content in (b"0", b"1"))
+    assert prompt.pieces() == ["a", first, second, "bcend<6>"]
+
+
+def test_contexts_are_of_prompts_without_media():
+    def body(s):
+        s += image(b"0")
+        forks = s.fork(2)
+        for fork in forks:
+            fork += "a"
+        forks.join("concate_and_append")
+
+    state = run(body, Service(contexts=True, media=frozenset({"image"})))
+    assert state.prompt().pieces() == [MediaPiece("image", b"0"), "aa"]
 
 
 def test_forks_are_joined_once():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ramet import (
@@ -15,6 +16,7 @@ from ramet import (
     Compiled,
     Mock,
     ProgramError,
+    audio,
     function,
     gen,
     image,
@@ -23,7 +25,9 @@ from ramet import (
     separate_reasoning,
     system,
     user,
+    video,
 )
+from ramet.frontend.media import sent, source_of
 from ramet.frontend.prompt import MediaPiece
 
 
@@ -88,12 +92,18 @@ def test_keyword_only_parameters_stay_so():
             each.run("X", "y", "z", backend=Mock(reply))
 
 
-def test_media_are_paths():
-    compiled = function(lambda s: s.extend(image(Path("sea.png")))).compile()
-    state = Compiled.from_json(compiled.to_json()).run(backend=Mock())
-    assert list(state.prompt().media()) == [MediaPiece("image", "sea.png")]
-    with pytest.raises(ProgramError, match="it is in memory"):
-        function(lambda s: s.extend(image(b"png"))).compile().to_json()
+def test_media_are_paths_arguments_and_what_was_in_memory():
+    def look(s: Any, where: Any, heard: Any) -> None:
+        s += image(Path("sea.png")) + image(b"\x89PNG") + video(f"{where}/a.mp4", num_frames=3)
+        s += audio(heard, sample_rate=8000)
+
+    heard = np.zeros(4, np.int16)
+    for program in (function(look), Compiled.from_json(function(look).compile().to_json())):
+        media = list(program.run("here", heard, backend=Mock()).prompt().media())
+        assert [piece.kind for piece in media] == ["image", "image", "video", "audio"]
+        assert media[0].source == "sea.png" and media[2] == MediaPiece("video", "here/a.mp4", {"num_frames": 3})
+        assert media[3] == MediaPiece("audio", source_of("audio", heard, 8000))
+        assert sent("image", media[1].source) == sent("image", b"\x89PNG")
 
 
 # -- what is no graph -------------------------------------------------------------------------------------------------
@@ -185,6 +195,18 @@ BROKEN = {
     "type": (graph(op("Gen", name="x", kind="list")), "kind: Invalid enum value"),
     "form": (graph(op("Gen", name="x", held={"kind": "zz", "value": 5})), "held is of the kind 'zz'"),
     "medium": (graph(op("Media", kind="zz", source="a")), "kind: Invalid enum value"),
+    "no medium": (graph(op("Media", kind="image", source="")), "is given an empty text"),
+    "number as a medium": (graph(op("Media", kind="image", source=3)), "source is of type int, must be a path, a URL"),
+    "medium of a text": (graph(op("Media", kind="image", source={"op": "Gen"})), "Gen needs 'name'"),
+    "medium of a value": (
+        graph(op("Media", kind="image", source={"op": "VariableOf", "stream": 0, "name": "x"})),
+        "is of a variable, and media are known before a call",
+    ),
+    "frames of a picture": (
+        graph(op("Media", kind="image", source="a", options={"num_frames": 3})),
+        r"num_frames is no parameter of image\(\)",
+    ),
+    "no frames": (graph(op("Media", kind="video", source="a", options={"num_frames": 0})), "num_frames is 0, must be"),
     "prefetch for nobody": (graph(op("Prefetch", pieces=["a"], streams=[1])), "is for a stream that is of no call"),
     "missing field": (graph(op("Fork", first=1)), "Fork needs 'size'"),
     "other field": (graph(x=1), "unknown field `x`"),

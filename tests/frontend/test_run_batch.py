@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 from samples import slow
 
-from ramet import BatchFailed, CallFailed, ProgramError, function, gen, image
+from ramet import BatchFailed, CallFailed, ProgramError, function, gen
 from ramet.frontend.backends.mock import Mock
 from tests.fakes.services import Service
 
@@ -247,10 +247,6 @@ def sets_an_object(s):
     s["x"] = object()
 
 
-def shows_what_no_file_tells(s):
-    s += image(object())
-
-
 def has_a_text_that_is_no_unicode(s):
     s["x"] = "\ud800"
 
@@ -265,7 +261,6 @@ def holds_itself(s):
     [
         (returns_an_object, "object cannot be written as JSON"),
         (sets_an_object, "object cannot be written as JSON"),
-        (shows_what_no_file_tells, "image: a object cannot be told from others in a file"),
         (has_a_text_that_is_no_unicode, "surrogates not allowed"),
         (holds_itself, "maximum recursion depth"),
     ],

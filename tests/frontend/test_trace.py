@@ -109,7 +109,7 @@ def test_turns_scopes_media_thoughts_and_samples_are_nodes():
     def program(s, question):
         s += system("Be kind.")
         with s.user():
-            s += image("sea.png") + question
+            s += image("sea.png") + question + image(question) + image(f"{question}.png")
         s += assistant(separate_reasoning(gen("a", n=2)) + movable("!"))
         with s.var_scope("scope"):
             s += "b" + gen()
@@ -118,7 +118,8 @@ def test_turns_scopes_media_thoughts_and_samples_are_nodes():
 
     assert nodes(program.trace()) == [
         "Begin system", "ConstantText 'Be kind.'", "End system",
-        "Begin user", "Media image", "Argument question", "End user",
+        "Begin user", "Media image", "Argument question", "Media image of Argument question",
+        "Media image of Text of Argument question in a text, ConstantText '.png'", "End user",
         "Begin assistant", "Gen a, n=2", "ConstantText '!' (movable)", "End assistant",
         "ScopeBegin scope", "ConstantText 'b'", "Gen (unnamed)", "ScopeEnd scope",
         "SetVariable kept", "Variable a[1] of stream 0", "Variable scope of stream 0",

@@ -152,8 +152,8 @@ def test_a_format_of_a_value_is_known():
 
 
 ARGUMENTS = {
-    "image": lambda s, x: s.extend(image(x)),
-    "image of a text": lambda s, x: s.extend(image(f"{x}.png")),
+    "image of a value": lambda s, x: s.extend(gen("y") + "") or s.extend(image(s["y"])),
+    "image of a text with a value": lambda s, x: s.extend(gen("y") + "") or s.extend(image(f"{x}{s['y']}.png")),
     "video": lambda s, x: s.extend(video("a.mp4", num_frames=x)),
     "options of select": lambda s, x: s.extend(select("c", ["a"], cache_salt=f"{x}")),
     "parser of thoughts": lambda s, x: s.extend(separate_reasoning(gen("c"), f"{x}")),
