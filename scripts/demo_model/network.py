@@ -139,6 +139,10 @@ class Network(nn.Module):
                 last = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * self.shape.layers) ** 0.5 if last else 0.04)
 
+    def matrices(self) -> list[nn.Parameter]:
+        """Those for Muon."""
+        return [parameter for parameter in self.layers.parameters() if parameter.dim() == 2]
+
     def hidden(self, tokens: Tensor, documents: Tensor | None) -> Tensor:
         """tokens [B, T] int64 -> [B, T, D] after the last norm."""
         x = self.embed_tokens(tokens)
