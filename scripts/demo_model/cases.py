@@ -34,6 +34,7 @@ class Case:
     is_right: Callable[[Reply], bool]
     max_new_tokens: int
     keys: tuple[str, ...]  # the held-out combinations that it asks for
+    image: str = ""  # a data URI; empty: there is none
 
 
 # Row -> share of right answers that the model must reach; the other rows are there to be seen.

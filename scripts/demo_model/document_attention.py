@@ -19,7 +19,11 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
-    """q, k, v [B, H, T, E] -> [B, H, T, E]: a token sees itself and what is before it in its own document."""
+    """q, k, v [B, H, T, E] -> [B, H, T, E]: a token sees itself and what is before it in its own document.
+
+    In short rows it also sees what is before it of document 0: the picture that a row's questions are about. A row
+    without one has that number at its end alone, as padding.
+    """
     if q.device.type == "cpu" and documents.shape[1] > PIECE:
         out: Tensor = _attend(q, k, v, documents)[0]
         return out
@@ -30,7 +34,8 @@ def masked(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
     """The plain form."""
     length = documents.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
-    mask = (documents[:, None, :, None] == documents[:, None, None, :]) & causal
+    asking, asked = documents[:, None, :, None], documents[:, None, None, :]
+    mask = ((asking == asked) | (asked == 0)) & causal
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 

@@ -1,20 +1,22 @@
-"""Ask a running server every case of cases.py at temperature 0, and print the table.
+"""Ask a running server every case of an evaluation at temperature 0, and print the table.
 
-Decides how cases travel (one batch to /generate), and when the evaluation has passed: each row with a target reaches
+Decides how cases travel (in batches to /generate), and when the evaluation has passed: each row with a target reaches
 it, and every further dtype gives the first one's text on 97 % of the prompts. Knows no case.
 """
 
 import json
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from scripts.demo_model.cases import TARGETS, Case, Reply, all_cases
+from scripts.demo_model.cases import Case, Reply
 
 SAME_ANSWERS = 0.97
 TIMEOUT_S = 600.0
+AT_ONCE = 32  # cases with pictures in one request
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,15 @@ class Answers:
 
 
 def ask(url: str, cases: Sequence[Case]) -> list[Reply]:
+    size = AT_ONCE if any(case.image for case in cases) else len(cases)
+    return [reply for at in range(0, len(cases), size) for reply in _ask(url, cases[at : at + size])]
+
+
+def _ask(url: str, cases: Sequence[Case]) -> list[Reply]:
     params = [{"temperature": 0, "max_new_tokens": case.max_new_tokens} for case in cases]
-    body = {"text": [case.prompt for case in cases], "sampling_params": params}
+    body: dict[str, Any] = {"text": [case.prompt for case in cases], "sampling_params": params}
+    if any(case.image for case in cases):
+        body["image_data"] = [[case.image] if case.image else [] for case in cases]
     data = json.dumps(body).encode()
     request = urllib.request.Request(f"{url}/generate", data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
@@ -59,14 +68,14 @@ def shares(cases: Sequence[Case], replies: Sequence[Reply]) -> dict[str, tuple[i
     return rows
 
 
-def table(cases: Sequence[Case], answers: Sequence[Answers]) -> tuple[list[str], bool]:
+def table(cases: Sequence[Case], targets: Mapping[str, float], answers: Sequence[Answers]) -> tuple[list[str], bool]:
     """The lines, and whether every target is met by every dtype."""
     columns = [shares(cases, each.replies) for each in answers]
     heads = "".join(f"{each.dtype:>18}" for each in answers)
     lines = [f"{'row':<36}{'target':>8}{heads}"]
     passed = True
     for row in columns[0]:
-        target = TARGETS.get(row)
+        target = targets.get(row)
         cells = ""
         for column in columns:
             right, asked = column[row]
@@ -85,15 +94,21 @@ def table(cases: Sequence[Case], answers: Sequence[Answers]) -> tuple[list[str],
     return lines, passed
 
 
-def evaluate(folder: Path, dtypes: Sequence[str], failures: int = 0, log: Path | None = None) -> bool:
+def evaluate(
+    folder: Path,
+    cases: Sequence[Case],
+    targets: Mapping[str, float],
+    dtypes: Sequence[str],
+    failures: int = 0,
+    log: Path | None = None,
+) -> bool:
     """Print the table, add it to the training log, and print up to `failures` wrong answers of each row."""
     if not (folder / "config.json").is_file():
         raise SystemExit(f"folder is {folder}, must hold a model: there is no config.json")
     if log is not None and not log.is_file():
         raise SystemExit(f"--log is {log}, must be a file that training wrote")
-    cases = all_cases()
     answers = [ask_model(folder, dtype, cases) for dtype in dtypes]
-    lines, passed = table(cases, answers)
+    lines, passed = table(cases, targets, answers)
     print("\n".join(lines))
     if log is not None:
         with log.open("a", encoding="utf-8") as file:
