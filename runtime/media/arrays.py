@@ -23,6 +23,7 @@ RECEIVED = {  # what a client calls it -> as it is read, and as it is kept
     "float64": ("<f8", "float32"),
     "int64": ("<i8", "int64"),
     "int32": ("<i4", "int64"),
+    "uint8": ("|u1", "int64"),
     "bool": ("|b1", "bool"),
 }
 

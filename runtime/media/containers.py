@@ -12,6 +12,7 @@ import av
 from ramet.runtime.errors import ClientError
 
 MPEG_TS_PACKET = 188  # bytes
+UNKNOWN_SIZE = 0x7FFF0000  # of a RIFF that was written as a stream, or more
 CODECS = (  # that are decoded
     "h264", "hevc", "vp8", "libvpx", "vp9", "libvpx-vp9", "av1", "libdav1d", "mpeg4", "mpeg2video", "mpeg1video",
     "mjpeg", "theora", "prores", "gif", "apng", "png", "h263", "flv", "aac", "aac_fixed", "mp3", "mp3float", "opus",
@@ -43,6 +44,52 @@ def container_of(data: bytes | memoryview) -> str | None:
     if head[:1] == b"\xff" and head[1:2] and head[1] & 0xF6 == 0xF0:
         return "aac"
     return None
+
+
+def check_whole(data: bytes | memoryview, name: str) -> None:
+    """Raises ClientError for a file that ends before one of its outermost parts does, as far as they say where."""
+    match name:
+        case "mp4":
+            end = _end_of_boxes(data)
+        case "matroska":
+            end = _end_of_segment(data)
+        case "avi" | "wav":
+            size = int.from_bytes(data[4:8], "little")
+            end = size + 8 if size < UNKNOWN_SIZE else 0
+        case _:
+            return
+    if end > len(data):
+        raise ClientError("", f"is cut off: it has {len(data)} of {end} bytes")
+
+
+def _end_of_boxes(data: bytes | memoryview) -> int:
+    at = 0
+    while at + 8 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        if size == 1:
+            size = int.from_bytes(data[at + 8 : at + 16], "big")
+        if size < 8:  # 0: to the end of the file; else it is broken, and FFmpeg says so
+            return at
+        at += size
+    return at
+
+
+def _end_of_segment(data: bytes | memoryview) -> int:
+    """Of Matroska's first element, the header, and the second one, all that is in it."""
+    at = 0
+    for _ in range(2):
+        at += _length_of_number(data, at)
+        width = _length_of_number(data, at)
+        size = int.from_bytes(data[at : at + width], "big") & ((1 << 7 * width) - 1)
+        if width > 8 or size == (1 << 7 * width) - 1:  # unknown: it was written as a stream
+            return 0
+        at += width + size
+    return at
+
+
+def _length_of_number(data: bytes | memoryview, at: int) -> int:
+    """Bytes of a number that says by its leading zeros how many follow."""
+    return 9 - data[at].bit_length() if at < len(data) else 1
 
 
 def opened(data: bytes | memoryview, name: str) -> Any:

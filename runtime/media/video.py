@@ -14,7 +14,7 @@ import av
 from PIL import Image
 
 from ramet.runtime.errors import ClientError, describe
-from ramet.runtime.media.containers import check_seconds, container_of, opened, seconds_of, stream_of
+from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, seconds_of, stream_of
 from ramet.runtime.media.formats.base import Frames, MediaFormat
 from ramet.runtime.media.image import check_pixels, decode_picture, flattened
 from ramet.runtime.media.image import opened as opened_picture
@@ -22,7 +22,6 @@ from ramet.runtime.media_options import MediaArgs
 
 MAX_FPS = 240.0  # of a file: more frames than this for each second of the limit are no film
 BYTES_OF_PIXEL = 3
-LOST_S = 1.0  # how much sooner than its header says a file may end
 
 
 class Choice(NamedTuple):
@@ -40,14 +39,17 @@ class Choice(NamedTuple):
 
 def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs) -> Choice:
     """Raises ClientError."""
-    fps, most = options.get("fps"), options.get("max_frames")
+    fps, most, exact = options.get("fps"), options.get("max_frames"), options.get("num_frames")
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= MAX_FPS):
         raise ClientError("", f"has fps {fps!r}, must be a number in (0, {MAX_FPS:g}]")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise ClientError("", f"has max_frames {most!r}, must be a whole number from 1 on")
-    if most is not None and most > limits.max_video_frames:
-        fact = f"has max_frames {most}, must be at most {limits.max_video_frames}"
-        raise ClientError("", fact, "ask for fewer, or start the server with a larger --max-video-frames", 413)
+    for name, value in (("max_frames", most), ("num_frames", exact)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ClientError("", f"has {name} {value!r}, must be a whole number from 1 on")
+        if value is not None and value > limits.max_video_frames:
+            fact = f"has {name} {value}, must be at most {limits.max_video_frames}"
+            raise ClientError("", fact, "ask for fewer, or start the server with a larger --max-video-frames", 413)
+    if exact is not None:
+        return Choice(None, exact)
     return Choice(media.fps if fps is None else float(fps), most or min(media.max_frames, limits.max_video_frames))
 
 
@@ -67,6 +69,7 @@ def decode_film(
         name = container_of(data)
         if name is None:
             raise ClientError("", "is no film, or broken; MP4, WebM, AVI, MPEG, GIF and animated WebP are read")
+        check_whole(data, name)
         return _of_container(data, name, choice, limits)
     except (ClientError, MemoryError):
         raise
@@ -130,8 +133,6 @@ def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: M
         total, tick = len(packets.shown), float(stream.time_base)
         if not total:
             raise ClientError("", "has no frame")
-        if total < stream.frames:
-            raise ClientError("", f"is cut off: it has {total} of {stream.frames} frames")
         indices = choice.of(total, _rate(stream, packets, tick))
         _check_memory(len(indices), stream.codec_context.width, stream.codec_context.height, limits)
     wanted = [packets.shown[i] for i in indices]
@@ -143,23 +144,19 @@ def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: M
 
 
 def _packets(container: Any, stream: Any, limits: MediaArgs) -> _Packets:
-    """Reads to the end. Raises ClientError for a file that is longer than its header says, or shorter."""
-    shown, keys, ends_s = [], [], 0.0
+    """Reads to the end. Raises ClientError for a film that is longer than its header says."""
+    shown, keys = [], []
     start = 0.0 if container.start_time is None else container.start_time / av.time_base
-    for packet in container.demux():
+    for packet in container.demux(stream):
         if packet.pts is None:
             continue
-        ends_s = max(ends_s, float((packet.pts + (packet.duration or 0)) * packet.time_base) - start)
-        check_seconds(ends_s, limits.max_video_seconds, "--max-video-seconds")
-        if packet.stream.index != stream.index or packet.is_discard:
+        check_seconds(float(packet.pts * packet.time_base) - start, limits.max_video_seconds, "--max-video-seconds")
+        if packet.is_discard:
             continue
         shown.append(packet.pts)
         _check_total(len(shown), limits)
         if packet.is_keyframe:
             keys.append(packet.pts)
-    says = None if container.duration is None else container.duration / av.time_base
-    if says is not None and ends_s + max(LOST_S, says / 20) < says:
-        raise ClientError("", f"is cut off: it ends after {ends_s:.3g} of {says:.3g} s")
     return _Packets(sorted(shown), sorted(keys))
 
 

@@ -22,7 +22,7 @@ from ramet.runtime.media.source import Arrays
 from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.subordinate import be_subordinate, limit, private_stdout, read_frame, write_frame
 
-DECODES = frozenset({"fps", "max_frames"})  # options that say what is decoded: the frames' times show it
+DECODES = frozenset({"fps", "max_frames", "num_frames"})  # options that say what is decoded: the frames' times show it
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
