@@ -11,12 +11,15 @@ event loop, while the scheduler computes the next step: those of streams at ever
 
 import asyncio
 import gc
+import tempfile
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ramet.ipc.channel import ThreadInbox
+from ramet.ipc.folders import OwnedFolder
 from ramet.ipc.loop_thread import call_soon
 from ramet.ipc.message import Message
 from ramet.ipc.messages import Limits, TokenStep, ToScheduler, ToServer, ToTokenizer, Wake
@@ -25,6 +28,7 @@ from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import EngineClosed, EngineFailed
 from ramet.runtime.log import LOGGER
+from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
@@ -33,6 +37,8 @@ from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.encode_process import Encoder, answer
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.threads import Arrivals, EngineThread
+
+FILES = "ramet-media-"  # of the folder for prepared media
 
 
 class InProcessEngine:
@@ -46,6 +52,7 @@ class InProcessEngine:
         self._to_tokenizer: ThreadInbox[ToTokenizer] = ThreadInbox()
         self._arrivals = Arrivals(self._loop, self._deliver, self._can_wait)
         self._detokenizer = Detokenizer(tokenizer)
+        self._media: MediaIntake | None = None
         self._threads = [EngineThread("scheduler", self._loop, partial(self._schedule, load), self._failed)]
 
     @classmethod
@@ -76,6 +83,9 @@ class InProcessEngine:
         self._stop()
         for thread in self._threads:
             await thread.ended()
+        if self._media is not None:
+            await self._media.close()
+            self._files.remove()
         gc.collect()  # the model, whose parts refer to one another; a collection beside another thread's does nothing
 
     def _stop(self) -> None:
@@ -126,6 +136,9 @@ class InProcessEngine:
     # -- on the event loop ------------------------------------------------------------------------------------------
 
     def _loaded(self, limits: Limits) -> None:
+        if limits.media:
+            self._files = OwnedFolder.make(Path(tempfile.gettempdir()), FILES)
+            self._media = MediaIntake(self._args.model_folder, self._files.path, self._args.media)
         client = EngineClient(
             [self._to_tokenizer],
             self._to_scheduler,
@@ -133,6 +146,7 @@ class InProcessEngine:
             Metrics(),
             self._args,
             max_numbers=None,  # the bound is for servers, whose other clients wait while a reply is written
+            media=self._media,
         )
         encoder = Encoder(self._tokenizer, limits, self._chats)
         self._threads.append(EngineThread("tokenizer", self._loop, partial(self._tokenize, encoder), self._failed))

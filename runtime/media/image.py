@@ -35,7 +35,7 @@ def decode_picture(data: bytes | memoryview, max_pixels: int) -> Image.Image:
             with opened(data, max_pixels) as image:
                 image.load()
                 check_pixels(*image.size, max_pixels)  # a frame may be larger than the header says
-                return flattened(_turned(image))
+                return flattened(turned(image))
         except (ClientError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a decoder raises anything; its words go to the client
@@ -78,7 +78,7 @@ def _of_sixteen_bits(image: Image.Image) -> Image.Image:
     return grey
 
 
-def _turned(image: Image.Image) -> Image.Image:
+def turned(image: Image.Image) -> Image.Image:
     """By its EXIF; what cannot be read of that says nothing, as in browsers."""
     try:
         orientation = image.getexif().get(ORIENTATION)

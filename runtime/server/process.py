@@ -28,6 +28,7 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError, ConfigError, ServerError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
+from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.app import make_app
 from ramet.runtime.server.http.accepting import accepting, allowed_connections, raise_descriptor_limit
@@ -103,7 +104,7 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
     # made before the engine is ready, so that nothing sent to the server is lost
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
     front, traces = Front(args, Metrics()), _make_traces(args)
-    runner = make_runner(front)
+    runner, media = make_runner(front), None
     await runner.setup()
     assert runner.server is not None
     try:
@@ -113,23 +114,40 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
             if not isinstance(limits, Limits):
                 assert isinstance(limits, Drain | PeerDied), f"{type(limits).__name__} came before the limits"
                 return 0 if isinstance(limits, Drain) else 1
-            client = _make_client(args, sockets, limits, front.metrics)
+            media = _make_media(args, sockets, limits)
+            client = _make_client(args, sockets, limits, front.metrics, media)
             peers = peers_of(sockets, args.serve.tokenizer_worker_num)
             liveness = Liveness(peers, args.execute.watchdog_timeout, client.unanswered)
             service = _make_service(args, client, front.metrics, style, traces)
             front.service = dataclasses.replace(service, check_moves=liveness.check, sockets=sockets)
             ready()
+            if media is not None:
+                media.warm()
             return await _until_end(client, inbox, ring, liveness)
     finally:
         await runner.cleanup()
+        if media is not None:
+            await media.close()
         client.request_log.writer.close()
         if traces is not None:
             traces.close()
 
 
-def _make_client(args: Args, sockets: paths.SocketFolder, limits: Limits, metrics: Metrics) -> EngineClient:
+def _make_client(
+    args: Args, sockets: paths.SocketFolder, limits: Limits, metrics: Metrics, media: MediaIntake | None
+) -> EngineClient:
     tokenizers = [Sender(sockets.address(paths.tokenizer(i))) for i in range(args.serve.tokenizer_worker_num)]
-    return EngineClient(tokenizers, Sender(sockets.address(paths.SCHEDULER)), limits, metrics, args)
+    scheduler = Sender(sockets.address(paths.SCHEDULER))
+    return EngineClient(tokenizers, scheduler, limits, metrics, args, media=media)
+
+
+def _make_media(args: Args, sockets: paths.SocketFolder, limits: Limits) -> MediaIntake | None:
+    """Of a model that takes some."""
+    if not limits.media:
+        return None
+    folder = sockets.path / "media"
+    folder.mkdir(mode=0o700)
+    return MediaIntake(args.model_folder, folder, args.media)
 
 
 def _make_traces(args: Args) -> "OtlpTraces | None":
