@@ -161,7 +161,7 @@ class Scheduler:
         control.on(LocateSequence, self._locate)
         self.view = LiveView(
             self.cache, self.running, self.waiting, self._why, self._constraints, self.leases, self.follow_ups,
-            self.pausing, clock,
+            self.pausing, self._towers, clock,
         )  # fmt: skip
         self.view.register(control)
         self._adapters.register(control)

@@ -20,6 +20,7 @@ from ramet.runtime.scheduler.admission import WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
+from ramet.runtime.scheduler.media import Towers
 from ramet.runtime.scheduler.pausing import HELD, Pausing
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request
@@ -40,11 +41,12 @@ class LiveView:
         leases: PrefixLeases,
         follow_ups: FollowUps,
         pausing: Pausing,
+        towers: Towers | None,
         clock: Callable[[], float],
     ) -> None:
         self._cache, self._running, self._waiting, self._why = cache, running, waiting, why_waiting
         self._constraints, self._leases, self._follow_ups = constraints, leases, follow_ups
-        self._pausing, self._clock = pausing, clock
+        self._pausing, self._towers, self._clock = pausing, towers, clock
         self._watch: TreeWatch | None = None
 
     def register(self, control: ControlHandler) -> None:
@@ -123,7 +125,9 @@ class LiveView:
         if node is None:
             control.reply(message.call, {"error": "there is no such node"}, ok=False)
         else:
-            control.reply(message.call, NodeTokens(node.run[:MAX_IDS].tolist(), len(node.run)))
+            first = node.run[:MAX_IDS]
+            ids = first if self._towers is None else self._towers.numbers.ids(first)
+            control.reply(message.call, NodeTokens(ids.tolist(), len(node.run)))
 
 
 def _row(
