@@ -14,12 +14,19 @@ from typing import Any, NamedTuple
 from ramet.ipc.media import Grid, MediaKind, MediaToken
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.media.formats.base import Decoded, Frames, MediaFormat, Processed
+from ramet.runtime.media.formats.received import FEATURES, shaped
 from ramet.runtime.text.files import read_json
 
 TOKENS = {  # key of config.json, usual id and text
     MediaKind.IMAGE: ("image_token_id", 151655, "<|image_pad|>"),
     MediaKind.VIDEO: ("video_token_id", 151656, "<|video_pad|>"),
 }
+ARRAYS = {  # names of a piece's patches and of its grid of them
+    MediaKind.IMAGE: ("pixel_values", "image_grid_thw"),
+    MediaKind.VIDEO: ("pixel_values_videos", "video_grid_thw"),
+}
+SECONDS = "second_per_grid_ts"
+MOST_SIDE, MOST_SECONDS = 1 << 14, 3600.0
 PICTURES, FILMS, BOTH = "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"
 LOW_DETAIL = 512 * 512  # pixels
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
@@ -68,6 +75,40 @@ class Qwen2VLFormat(MediaFormat):
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         return self._picture(decoded, options) if kind is MediaKind.IMAGE else self._film(decoded, options)
 
+    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
+        pixels, thw = ARRAYS[kind]
+        given = shaped(arrays, thw, (1, 3))
+        if given.dtype.kind not in "iu":
+            raise ClientError("", f"has {thw} of {given.dtype}, must be integers")
+        frames, rows, columns = given[0].tolist()
+        settings = self._film_settings if kind is MediaKind.VIDEO else self._pictures
+        merged, most_frames = settings.merge_size, MOST_SIDE if kind is MediaKind.VIDEO else 1
+        if not 1 <= frames <= most_frames or not all(
+            1 <= side <= MOST_SIDE and side % merged == 0 for side in (rows, columns)
+        ):
+            fact = f"must be 1 to {most_frames}, and two multiples of {merged} up to {MOST_SIDE}"
+            raise ClientError("", f"has {thw} {[frames, rows, columns]}, {fact}")
+        height, width = rows // merged, columns // merged
+        if are_features:
+            own = {FEATURES: shaped(arrays, FEATURES, (frames * height * width, self._width))}
+        else:
+            size = 3 * settings.temporal_patch_size * settings.patch_size**2
+            own = {pixels: shaped(arrays, pixels, (frames * rows * columns, size)), thw: given.astype("int64")}
+        seconds = float(shaped(arrays, SECONDS, (1,))[0]) if SECONDS in arrays else 1.0
+        if not 0 <= seconds <= MOST_SECONDS:
+            raise ClientError("", f"has {SECONDS} {seconds}, must be at most {MOST_SECONDS}")
+        return self._placed(own, self._steps(frames, seconds), height, width)
+
+    @property
+    def _width(self) -> int:
+        """Numbers of a token's features."""
+        return int((self.config.get("text_config") or self.config).get("hidden_size", 8192))
+
+    def _placed(self, arrays: Mapping[str, Any], times: tuple[int, ...], height: int, width: int) -> Processed:
+        """Arrays that have so many tokens."""
+        grid = Grid(times, height, width)
+        return Processed(arrays, (grid.num_tokens,), (grid,))
+
     # -- pictures -----------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -82,10 +123,9 @@ class Qwen2VLFormat(MediaFormat):
         least, most = pixels_of(options, own.size["shortest_edge"], own.size["longest_edge"])
         check_shape(image)
         made = own(images=[image], size={"shortest_edge": least, "longest_edge": most}, return_tensors="np")
-        _, height, width = (int(each) for each in made["image_grid_thw"][0])
-        grid = Grid((0,), height // own.merge_size, width // own.merge_size)
-        arrays = {name: made[name] for name in ("pixel_values", "image_grid_thw")}
-        return Processed(arrays, (grid.num_tokens,), (grid,))
+        _, rows, columns = (int(each) for each in made["image_grid_thw"][0])
+        arrays = {name: made[name] for name in ARRAYS[MediaKind.IMAGE]}
+        return self._placed(arrays, (0,), rows // own.merge_size, columns // own.merge_size)
 
     # -- films --------------------------------------------------------------------------------------------------------
 
@@ -104,20 +144,18 @@ class Qwen2VLFormat(MediaFormat):
         return self.usual._replace(**found, size=size)
 
     def _film(self, film: Frames, options: Mapping[str, Any]) -> Processed:
+        import numpy as np
+
         settings = self._film_settings
         check_shape(film.images[0])
         height, width = self._film_size(film, *pixels_of(options, *settings.size.values()))
-        patches = patches_of(film, height, width, settings)
-        frames, rows, columns = (
-            -(-len(film.images) // settings.temporal_patch_size),
-            height // settings.patch_size,
-            width // settings.patch_size,
-        )
-        import numpy as np
-
-        arrays = {"pixel_values_videos": patches, "video_grid_thw": np.array([[frames, rows, columns]])}
-        grid = Grid(self._times(film, frames), rows // settings.merge_size, columns // settings.merge_size)
-        return Processed(arrays, (grid.num_tokens,), (grid,))
+        frames = -(-len(film.images) // settings.temporal_patch_size)
+        rows, columns = height // settings.patch_size, width // settings.patch_size
+        names, grid = ARRAYS[MediaKind.VIDEO], np.array([[frames, rows, columns]])
+        arrays = dict(zip(names, (patches_of(film, height, width, settings), grid), strict=True))
+        apart_s = (film.times[-1] - film.times[0]) / max(len(film.times) - 1, 1) * settings.temporal_patch_size
+        times = self._steps(frames, apart_s)
+        return self._placed(arrays, times, rows // settings.merge_size, columns // settings.merge_size)
 
     def _film_size(self, film: Frames, least: int, most: int) -> tuple[int, int]:
         """Height and width of each frame, which have pixels in that range."""
@@ -127,15 +165,13 @@ class Qwen2VLFormat(MediaFormat):
         found: tuple[int, int] = smart_resize(height, width, self._film_settings.factor, least, most)
         return found
 
-    def _times(self, film: Frames, num: int) -> tuple[int, ...]:
-        """Of each of the `num` times that frames are joined to. Qwen2.5-VL counts seconds."""
-        per_second = (self.config.get("vision_config") or {}).get("tokens_per_second", 4)
-        if self.config["architectures"][0].startswith("Qwen2VL") or len(film.times) < 2:
-            return tuple(range(num))
+    def _steps(self, num: int, apart_s: float) -> tuple[int, ...]:
+        """Places of what is joined of a film, which are so many seconds apart. Only Qwen2.5-VL counts seconds."""
         import numpy as np
 
-        seconds = (film.times[-1] - film.times[0]) / (len(film.times) - 1) * self._film_settings.temporal_patch_size
-        return tuple(int(i * np.float32(per_second * seconds)) for i in range(num))
+        per_second = (self.config.get("vision_config") or {}).get("tokens_per_second", 4)
+        step = per_second * apart_s if self.config["architectures"][0].startswith("Qwen2_5") else 1
+        return tuple(int(i * np.float32(step)) for i in range(num))
 
 
 def pixels_of(options: Mapping[str, Any], least: int, most: int) -> tuple[int, int]:

@@ -18,13 +18,20 @@ class Qwen3VLFormat(Qwen2VLFormat):
 
     def _film(self, film: Frames, options: Mapping[str, Any]) -> Processed:
         made, joined = super()._film(film, options), self._film_settings.temporal_patch_size
-        (whole,) = made.grids
-        grid = Grid((0,), whole.height, whole.width)
         times = [*film.times, *film.times[-1:] * (-len(film.times) % joined)]
         expansion: list[str | int] = []
-        for first, last in zip(times[::joined], times[joined - 1 :: joined], strict=True):
-            expansion += [f"<{(first + last) / 2:.1f} seconds>{BEGIN}", grid.num_tokens, END]
-        return made._replace(expansion=tuple(expansion), grids=(grid,) * len(whole.times))
+        for first, last, num in zip(times[::joined], times[joined - 1 :: joined], made.expansion, strict=True):
+            expansion += [f"<{(first + last) / 2:.1f} seconds>{BEGIN}", num, END]
+        return made._replace(expansion=tuple(expansion))
+
+    def _placed(self, arrays: Mapping[str, Any], times: tuple[int, ...], height: int, width: int) -> Processed:
+        grid = Grid((0,), height, width)
+        return Processed(arrays, (grid.num_tokens,) * len(times), (grid,) * len(times))
+
+    @property
+    def _width(self) -> int:
+        levels = (self.config.get("vision_config") or {}).get("deepstack_visual_indexes", (8, 16, 24))
+        return super()._width * (1 + len(levels))
 
     def _film_size(self, film: Frames, least: int, most: int) -> tuple[int, int]:
         from transformers.models.qwen3_vl.video_processing_qwen3_vl import smart_resize
