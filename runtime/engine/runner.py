@@ -445,7 +445,8 @@ class ModelRunner(LoadedModel):
             self._plan(inputs)
             return self._model.hidden_states(inputs, self._attention, wanted)
 
-        if self._deferred_steps is not None and not inputs.embeds and len(inputs.token_ids) >= LEAST_DEFERRED:
+        is_text = not inputs.embeds and inputs.turns is None
+        if self._deferred_steps is not None and is_text and len(inputs.token_ids) >= LEAST_DEFERRED:
             try:
                 kind = None if wanted is None else len(wanted.rows) > 0, inputs.adapters is None
                 return self._deferred_steps.run(kind, computed)

@@ -2,8 +2,6 @@
 arrays of clients.
 """
 
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts"))
 from tiny_media import FAMILIES
 
 from ramet.ipc.media import Grid, MediaKind
