@@ -12,22 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ramet.ipc.media import Grid, MediaKind, MediaToken
-from ramet.runtime.errors import ClientError, ConfigError
-from ramet.runtime.media.formats.base import Decoded, Frames, MediaFormat, Processed
+from ramet.runtime.errors import ClientError
+from ramet.runtime.media.formats.base import Decoded, Frames, Processed
+from ramet.runtime.media.formats.pictures import ALL, FILMS, PICTURES, PictureFormat
 from ramet.runtime.media.formats.received import FEATURES, shaped
 from ramet.runtime.text.files import read_json
 
-TOKENS = {  # key of config.json, usual id and text
-    MediaKind.IMAGE: ("image_token_id", 151655, "<|image_pad|>"),
-    MediaKind.VIDEO: ("video_token_id", 151656, "<|video_pad|>"),
-}
 ARRAYS = {  # names of a piece's patches and of its grid of them
     MediaKind.IMAGE: ("pixel_values", "image_grid_thw"),
     MediaKind.VIDEO: ("pixel_values_videos", "video_grid_thw"),
 }
 SECONDS = "second_per_grid_ts"
 MOST_SIDE, MOST_SECONDS = 1 << 14, 3600.0
-PICTURES, FILMS, BOTH = "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"
 LOW_DETAIL = 512 * 512  # pixels
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 
@@ -49,31 +45,22 @@ class FilmSettings(NamedTuple):
         return self.patch_size * self.merge_size
 
 
-class Qwen2VLFormat(MediaFormat):
+class Qwen2VLFormat(PictureFormat):
+    image = MediaToken("<|image_pad|>", "<|image_pad|>", 151655)
+    film = MediaToken("<|video_pad|>", "<|video_pad|>", 151656)
     usual = FilmSettings({"shortest_edge": 128 * 28 * 28, "longest_edge": 768 * 28 * 28}, 14, 2, 2, CLIP_MEAN, CLIP_STD)
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.config = read_json(folder / "config.json")
-        self.tokens = {
-            kind: MediaToken(text, text, self._id(name, usual)) for kind, (name, usual, text) in TOKENS.items()
-        }
+        super().__init__(folder)
         found = self._film_config
         self.fps, self.max_frames = float(found.get("fps") or 2.0), int(found.get("max_frames") or 768)
 
-    def _id(self, name: str, usual: int) -> int:
-        token = self.config.get(name, usual)
-        if not isinstance(token, int) or isinstance(token, bool):
-            raise ConfigError(f"{self.folder / 'config.json'}: {name} is {token!r}, must be a token id")
-        return token
-
     @property
     def settings(self) -> bytes:
-        files = [read_json(self.folder / name) for name in (PICTURES, FILMS, BOTH)]
-        return json.dumps([files, self.config.get("vision_config")], sort_keys=True).encode()
+        return super().settings + json.dumps(self.vision, sort_keys=True).encode()
 
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
-        return self._picture(decoded, options) if kind is MediaKind.IMAGE else self._film(decoded, options)
+        return self._picture(decoded, options) if kind is MediaKind.IMAGE else self._film_arrays(decoded, options)
 
     def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
         pixels, thw = ARRAYS[kind]
@@ -81,7 +68,7 @@ class Qwen2VLFormat(MediaFormat):
         if given.dtype.kind not in "iu":
             raise ClientError("", f"has {thw} of {given.dtype}, must be integers")
         frames, rows, columns = given[0].tolist()
-        settings = self._film_settings if kind is MediaKind.VIDEO else self._pictures
+        settings = self._film_settings if kind is MediaKind.VIDEO else self.image_processor
         merged, most_frames = settings.merge_size, MOST_SIDE if kind is MediaKind.VIDEO else 1
         if not 1 <= frames <= most_frames or not all(
             1 <= side <= MOST_SIDE and side % merged == 0 for side in (rows, columns)
@@ -111,15 +98,8 @@ class Qwen2VLFormat(MediaFormat):
 
     # -- pictures -----------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _pictures(self) -> Any:
-        from transformers import AutoImageProcessor
-
-        load: Any = AutoImageProcessor.from_pretrained
-        return load(self.folder, backend="pil", local_files_only=True)
-
     def _picture(self, image: Any, options: Mapping[str, Any]) -> Processed:
-        own = self._pictures
+        own = self.image_processor
         least, most = pixels_of(options, own.size["shortest_edge"], own.size["longest_edge"])
         check_shape(image)
         made = own(images=[image], size={"shortest_edge": least, "longest_edge": most}, return_tensors="np")
@@ -132,18 +112,19 @@ class Qwen2VLFormat(MediaFormat):
     @cached_property
     def _film_config(self) -> dict[str, Any]:
         """As transformers finds it: the older files have none of their own for films."""
-        nested = read_json(self.folder / BOTH).get("video_processor")
+        nested = read_json(self.folder / ALL).get("video_processor")
         return nested or read_json(self.folder / FILMS) or read_json(self.folder / PICTURES)
 
     @cached_property
     def _film_settings(self) -> FilmSettings:
-        found = {name: value for name, value in self._film_config.items() if name in FilmSettings._fields}
-        size = {**self.usual.size, **found.pop("size", {})}
-        for edge, name in (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels")):
-            size[edge] = self._film_config.get(name) or size[edge]
-        return self.usual._replace(**found, size=size)
+        given = self._film_config
+        found = {name: given[name] for name in FilmSettings._fields if given.get(name) is not None}
+        size, usual = found.get("size", {}), self.usual.size
+        names = (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels"))
+        found["size"] = {edge: given.get(name) or size.get(edge) or usual[edge] for edge, name in names}
+        return self.usual._replace(**found)
 
-    def _film(self, film: Frames, options: Mapping[str, Any]) -> Processed:
+    def _film_arrays(self, film: Frames, options: Mapping[str, Any]) -> Processed:
         import numpy as np
 
         settings = self._film_settings
@@ -169,7 +150,7 @@ class Qwen2VLFormat(MediaFormat):
         """Places of what is joined of a film, which are so many seconds apart. Only Qwen2.5-VL counts seconds."""
         import numpy as np
 
-        per_second = (self.config.get("vision_config") or {}).get("tokens_per_second", 4)
+        per_second = self.vision.get("tokens_per_second", 4)
         step = per_second * apart_s if self.config["architectures"][0].startswith("Qwen2_5") else 1
         return tuple(int(i * np.float32(step)) for i in range(num))
 

@@ -16,8 +16,8 @@ HALF = [0.5, 0.5, 0.5]
 class Qwen3VLFormat(Qwen2VLFormat):
     usual = FilmSettings({"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}, 16, 2, 2, HALF, HALF)
 
-    def _film(self, film: Frames, options: Mapping[str, Any]) -> Processed:
-        made, joined = super()._film(film, options), self._film_settings.temporal_patch_size
+    def _film_arrays(self, film: Frames, options: Mapping[str, Any]) -> Processed:
+        made, joined = super()._film_arrays(film, options), self._film_settings.temporal_patch_size
         times = [*film.times, *film.times[-1:] * (-len(film.times) % joined)]
         expansion: list[str | int] = []
         for first, last, num in zip(times[::joined], times[joined - 1 :: joined], made.expansion, strict=True):
@@ -30,7 +30,7 @@ class Qwen3VLFormat(Qwen2VLFormat):
 
     @property
     def _width(self) -> int:
-        levels = (self.config.get("vision_config") or {}).get("deepstack_visual_indexes", (8, 16, 24))
+        levels = self.vision.get("deepstack_visual_indexes", (8, 16, 24))
         return super()._width * (1 + len(levels))
 
     def _film_size(self, film: Frames, least: int, most: int) -> tuple[int, int]:
