@@ -23,7 +23,7 @@ import msgspec
 
 from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.errors import ErrorRecord
-from ramet.ipc.media import MediaTokens, PlacedMedia, Prepared
+from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.ipc.message import Message, Uid
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import Stats
@@ -130,7 +130,7 @@ class Turn(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """One turn of a chat, by whose template it is rendered. An open one does not end: the output goes on inside it."""
 
     role: str
-    content: "list[str | ContextGroup]" = []
+    content: "list[str | ContextGroup | MediaPlace]" = []
     open: bool = False
 
 
@@ -140,14 +140,21 @@ class ContextGroup(msgspec.Struct, frozen=True, array_like=True, tag=True):
     contexts: list[str]
 
 
-Segment = str | Turn | ContextGroup  # of a prompt of the language, which is a list of them
+class MediaPlace(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """A piece of media stands here."""
+
+    kind: MediaKind
+
+
+Segment = str | Turn | ContextGroup | MediaPlace  # of a prompt of the language, which is a list of them
 
 
 class RenderPrompt(Message, frozen=True):
-    """A prompt of the language to text and ids."""
+    """A prompt of the language to text and ids. Without its media, placeholders stand for them."""
 
     call: int
     segments: list[Segment]
+    media: tuple[Prepared, ...] = ()
 
 
 class RenderChoices(Message, frozen=True):
@@ -157,6 +164,7 @@ class RenderChoices(Message, frozen=True):
     segments: list[Segment]
     choices: list[str]
     healed: bool = True
+    media: tuple[Prepared, ...] = ()
 
 
 class PromptReply(Message, frozen=True):

@@ -29,6 +29,7 @@ from ramet.ipc.control import (
     LocateSequence,
     MemoryTag,
 )
+from ramet.ipc.media import Prepared
 from ramet.ipc.message import Message, Uid
 from ramet.ipc.messages import (
     Abort,
@@ -334,15 +335,18 @@ class EngineClient:
         worker = self._to_tokenizers[next(self._workers)]
         return await self._ask(worker, RenderReply, lambda call: Render(call, chat))
 
-    async def render_prompt(self, segments: list[Segment]) -> PromptReply:
-        """A prompt of the language to its text and ids."""
+    async def render_prompt(self, segments: list[Segment], media: tuple[Prepared, ...] = ()) -> PromptReply:
+        """A prompt of the language to its text and ids, with what its media expand to."""
         worker = self._to_tokenizers[next(self._workers)]
-        return await self._ask(worker, PromptReply, lambda call: RenderPrompt(call, segments))
+        return await self._ask(worker, PromptReply, lambda call: RenderPrompt(call, segments, media))
 
-    async def render_choices(self, segments: list[Segment], choices: list[str], healed: bool) -> ChoicesReply:
+    async def render_choices(
+        self, segments: list[Segment], choices: list[str], healed: bool, media: tuple[Prepared, ...] = ()
+    ) -> ChoicesReply:
         """A prompt of the language and what may follow it to ids. `healed`: each is tokenised with the prompt."""
         worker = self._to_tokenizers[next(self._workers)]
-        return await self._ask(worker, ChoicesReply, lambda call: RenderChoices(call, segments, choices, healed))
+        asked = lambda call: RenderChoices(call, segments, choices, healed, media)  # noqa: E731
+        return await self._ask(worker, ChoicesReply, asked)
 
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
         worker = self._to_tokenizers[next(self._workers)]

@@ -3,27 +3,31 @@
 One prompt for a call. Its text is rendered where the model's template and tokenizer are (runtime/text/segments.py).
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from ramet.ipc.messages import ContextGroup, Turn
+from ramet.ipc.media import MediaKind, MediaTokens
+from ramet.ipc.messages import ContextGroup, MediaPlace, Turn
 from ramet.ipc.messages import Segment as Rendered
 from ramet.ipc.params import about
 from ramet.ipc.spec import FollowUp, RequestSpec
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
-from ramet.runtime.intake.fields import Int32, Key, Rid, Text, Unbuilt, named
+from ramet.runtime.intake.fields import Int32, Key, Rid, Text, named
 from ramet.runtime.intake.limits import MAX_TURNS
+from ramet.runtime.intake.media import check_taken
 from ramet.runtime.intake.messages import ROLE
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.specs import KEY, PRIORITY, SALT, SpecLists, read_specs
+from ramet.runtime.media.source import MediaSource
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 
 MAX_SELECTED = 4096  # choices of one call: each is a sequence of its own
 MAX_ENDED = 4096  # programs of one call
+PIECES = ("contexts", "image", "video", "audio")  # what an item is, one of them
 MAX_NAME = 128  # characters of a program's name
 INT64 = 1 << 63
 TAIL_CHARS = 64  # of a rendered prompt: whether the output starts inside a thought
@@ -37,29 +41,28 @@ Contexts = Annotated[
 ]
 
 
-def _media(kind: str) -> Meta:
-    refusal = Unbuilt((), "omit it", "", f"but this model takes no {kind}")
-    return Meta(
-        description=f"*refused*: this model takes no {kind}",
-        extra_json_schema={"x-unbuilt": True},
-        extra={"unbuilt": refusal},
-    )
+WRITTEN = "a data URI, or where the server allows it a URL or a path"
 
 
 class Item(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A piece of a turn that is no text."""
 
     contexts: Contexts = None
-    image: Annotated[Any, _media("images")] = None
-    video: Annotated[Any, _media("films")] = None
+    image: Annotated[Text | None, about(f"a picture: {WRITTEN}")] = None
+    video: Annotated[Text | None, about(f"a film: {WRITTEN}")] = None
+    audio: Annotated[Text | None, about(f"a sound: {WRITTEN}")] = None
+    num_frames: Annotated[
+        Annotated[int, named("an integer >= 1", ge=1, le=(1 << 31) - 1)] | None, about("of the film that are looked at")
+    ] = None
 
 
 class Segment(Item, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A turn of a chat (`role`), or `contexts`."""
+    """A turn of a chat (`role`), `contexts`, or a piece of media."""
 
     role: Annotated[Text | None, ROLE] = None
     content: Annotated[
-        Annotated[list[str | Item], Meta(max_length=MAX_TURNS)] | None, about("of a turn: texts and contexts in order")
+        Annotated[list[str | Item], Meta(max_length=MAX_TURNS)] | None,
+        about("of a turn: texts, contexts and media in order"),
     ] = None
     open: Annotated[
         bool | None, about("true: the last turn of a prompt is not ended, and the output goes on inside it")
@@ -68,7 +71,7 @@ class Segment(Item, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 Prompt = Annotated[
     Annotated[list[str | Segment], Meta(min_length=1, max_length=MAX_TURNS)],
-    about("texts, turns of a chat, and contexts, in order"),
+    about("texts, turns of a chat, contexts and media, in order"),
 ]
 HEALING = "the prompt's last tokens may end differently, as they would if prompt and {} were one text; by default {}"
 NAME = about("name of the request, for /abort_request; a new one if it is absent")
@@ -151,12 +154,21 @@ class RenderBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     prompt: Prompt
 
 
-def read_prompt(given: list[str | Segment]) -> list[Rendered]:
-    """Raises ClientError."""
-    return [
-        segment if isinstance(segment, str) else _read_segment(f"prompt[{i}]", segment, i == len(given) - 1)
+class ReadPrompt(NamedTuple):
+    """`media` are in the order of their places among the segments."""
+
+    segments: list[Rendered]
+    media: tuple[MediaSource, ...]
+
+
+def read_prompt(given: list[str | Segment], taken: MediaTokens) -> ReadPrompt:
+    """`taken`: kinds of media that the model takes. Raises ClientError."""
+    reader = _PromptReader(taken)
+    segments = [
+        segment if isinstance(segment, str) else reader.segment(f"prompt[{i}]", segment, i == len(given) - 1)
         for i, segment in enumerate(given)
     ]
+    return ReadPrompt(segments, tuple(reader.media))
 
 
 def continued_text(given: list[str | Segment], rendered: str) -> str | None:
@@ -203,25 +215,45 @@ def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...], goes_on: b
     return replace(spec, follow_up=_follow_up(body) if goes_on else None)
 
 
-def _read_segment(place: str, segment: Segment, is_last: bool) -> Turn | ContextGroup:
-    if segment.role is None:
-        for name in ("content", "open"):
+class _PromptReader:
+    """`media`: what was found so far."""
+
+    def __init__(self, taken: MediaTokens) -> None:
+        self._taken = taken
+        self.media: list[MediaSource] = []
+
+    def segment(self, place: str, segment: Segment, is_last: bool) -> Turn | ContextGroup | MediaPlace:
+        if segment.role is None:
+            for name in ("content", "open"):
+                if getattr(segment, name) is not None:
+                    raise ClientError(f"{place}.{name}", "belongs to a turn, but role is missing")
+            return self._item(place, segment)
+        for name in (*PIECES, "num_frames"):
             if getattr(segment, name) is not None:
-                raise ClientError(f"{place}.{name}", "belongs to a turn, but role is missing")
-        return _read_contexts(place, segment)
-    if segment.contexts is not None:
-        raise ClientError(f"{place}.contexts", "stand beside role: they must stand in its content")
-    if segment.open and not is_last:
-        raise ClientError(f"{place}.open", "is true, but something follows: only the prompt's last segment can be open")
-    content = [
-        item if isinstance(item, str) else _read_contexts(f"{place}.content[{j}]", item)
-        for j, item in enumerate(segment.content or ())
-    ]
-    return Turn(segment.role, content, bool(segment.open))
+                raise ClientError(f"{place}.{name}", "stands beside role: it must stand in its content")
+        if segment.open and not is_last:
+            fact = "is true, but something follows: only the prompt's last segment can be open"
+            raise ClientError(f"{place}.open", fact)
+        content = [
+            item if isinstance(item, str) else self._item(f"{place}.content[{j}]", item)
+            for j, item in enumerate(segment.content or ())
+        ]
+        return Turn(segment.role, content, bool(segment.open))
 
+    def _item(self, place: str, item: Item) -> ContextGroup | MediaPlace:
+        found = [name for name in PIECES if getattr(item, name) is not None]
+        if len(found) != 1:
+            known = [*(["role"] if isinstance(item, Segment) else []), *PIECES]
+            raise ClientError(place, f"must have exactly one of {', '.join(known[:-1])} and {known[-1]}")
+        if item.num_frames is not None and item.video is None:
+            raise ClientError(f"{place}.num_frames", "belongs to a film, but video is missing")
+        if item.contexts is not None:
+            return ContextGroup(item.contexts)
+        [name] = found
+        return self._source(f"{place}.{name}", MediaKind(name), getattr(item, name), item.num_frames)
 
-def _read_contexts(place: str, item: Item) -> ContextGroup:
-    if item.contexts is None:
-        known = "role, contexts, image and video" if isinstance(item, Segment) else "contexts, image and video"
-        raise ClientError(place, f"must have exactly one of {known}")
-    return ContextGroup(item.contexts)
+    def _source(self, place: str, kind: MediaKind, written: str, num_frames: int | None) -> MediaPlace:
+        check_taken(place, kind, self._taken)
+        options = {} if num_frames is None else {"num_frames": num_frames}
+        self.media.append(MediaSource(kind, place, written, options))
+        return MediaPlace(kind)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from msgspec import UNSET
 
+from ramet.ipc.media import Prepared
 from ramet.ipc.messages import PromptReply, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.client import EngineClient
@@ -28,6 +29,7 @@ from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.language.replies import Ended, LanguageReply, Output, RenderedPrompt, SelectReply
 from ramet.runtime.language.selection import Selection
+from ramet.runtime.media.source import MediaSource
 
 
 class LanguageCalls:
@@ -42,12 +44,13 @@ class LanguageCalls:
 
     async def start(self, submission: Submission, body: LanguageGenerateBody, rid: str) -> list[Output]:
         """Renders and sends the prompt; its outputs, one for each sample. Raises ClientError."""
-        segments, style = read_prompt(body.prompt), self._reasoning(body)
+        (segments, sources), style = read_prompt(body.prompt, self._client.limits.media), self._reasoning(body)
         # what is wrong with the parameters is said before anything is rendered
         [prompt] = make_prompts(body, [("prompt", {"ids": b""})], False, [rid], self._defaults)
-        rendered = await submission.during(self._client.render_prompt(segments))
+        media = await self._prepared(sources, submission)
+        rendered = await submission.during(self._client.render_prompt(segments, media))
         spec = completed(body, rendered.may_heal, prompt.spec)
-        prompt = prompt._replace(ids=rendered.ids, contexts=rendered.contexts, spec=spec)
+        prompt = prompt._replace(ids=rendered.ids, contexts=rendered.contexts, spec=spec, media=media)
         reading = None
         if style is not None:
             prompt, reading = _thoughts_apart(prompt, style, body, rendered)
@@ -68,24 +71,32 @@ class LanguageCalls:
 
     async def select(self, body: SelectBody, rid: str) -> SelectReply:
         """Raises what ended one of its sequences."""
-        segments = read_prompt(body.prompt)
+        segments, sources = read_prompt(body.prompt, self._client.limits.media)
         with self.open(streaming=False) as submission:
-            asked = self._client.render_choices(segments, body.choices, body.healed)
+            media = await self._prepared(sources, submission)
+            asked = self._client.render_choices(segments, body.choices, body.healed, media)
             tokens = await submission.during(asked)
-            selection = Selection(body, rid, tokens, self._client.limits.context_length)
+            selection = Selection(body, rid, tokens, self._client.limits.context_length, media)
             done = await self._client.run_in_turn(selection.prompts, submission)
             return selection.reply(done)
 
     async def render(self, body: RenderBody) -> RenderedPrompt:
-        """Raises ClientError."""
+        """Media are not looked at: their placeholders are shown. Raises ClientError."""
+        segments, _ = read_prompt(body.prompt, self._client.limits.media)
         with self.open(streaming=False) as submission:
-            rendered = await submission.during(self._client.render_prompt(read_prompt(body.prompt)))
+            rendered = await submission.during(self._client.render_prompt(segments))
         return RenderedPrompt(rendered.text, len(unpack_ids(rendered.ids)))
 
     def end(self, body: EndBody) -> Ended:
         """Nothing waits for it: what was kept for them ends with the scheduler's next turn."""
         self._client.end_programs(body.programs)
         return Ended(len(body.programs))
+
+    async def _prepared(self, sources: tuple[MediaSource, ...], submission: Submission) -> tuple[Prepared, ...]:
+        """Raises ClientError."""
+        if not sources:
+            return ()
+        return await submission.during(self._client.preparing(submission).prepare(sources))
 
     def _reasoning(self, body: LanguageGenerateBody) -> str | None:
         """The parser that separates thoughts; None where none is asked for. Raises ClientError."""

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from ramet.ipc import choices
 from ramet.ipc.choices import Path
+from ramet.ipc.media import Prepared
 from ramet.ipc.messages import ID_BYTES, ChoicesReply, pack_ids, unpack_ids
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_bytes
 from ramet.runtime.errors import ClientError, ServerError
@@ -50,9 +51,11 @@ class Prompts(Many[Prompt]):
 class Selection:
     """`prompts` are in the order in which `reply` expects their sequences."""
 
-    def __init__(self, body: SelectBody, rid: str, tokens: ChoicesReply, context_length: int) -> None:
-        """Raises ClientError."""
-        self._body, self._rid, self._tokens = body, rid, tokens
+    def __init__(
+        self, body: SelectBody, rid: str, tokens: ChoicesReply, context_length: int, media: tuple[Prepared, ...] = ()
+    ) -> None:
+        """`media`: of the prompt. Raises ClientError."""
+        self._body, self._rid, self._tokens, self._media = body, rid, tokens, media
         self._method = body.method or METHOD
         _check_method(self._method, tokens)
         self._ends = tokens.ends if self._method == WITH_END else ()
@@ -120,8 +123,9 @@ class Selection:
         leaf, place = trie.leaves[at], f"choices[{trie.choices[at]}]"
         start = len(before) // ID_BYTES + leaf.start
         spec = read_scoring(self._body, start, self._ends, goes_on=index == num - 1)
-        contexts = () if is_bare else self._tokens.contexts
-        return Prompt(self._rid, spec, ids=before + pack_ids(leaf.ids), place=place, contexts=contexts)
+        contexts, media = ((), ()) if is_bare else (self._tokens.contexts, self._media)
+        ids = before + pack_ids(leaf.ids)
+        return Prompt(self._rid, spec, ids=ids, place=place, contexts=contexts, media=media)
 
     def _cached(self, done: list[Sequence]) -> int:
         """Tokens of the prompt that were cached before: all sequences but the first find it cached."""

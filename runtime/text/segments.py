@@ -14,6 +14,7 @@ turns.py makes the text.
 from collections.abc import Sequence
 from itertools import takewhile
 
+from ramet.ipc.media import Prepared
 from ramet.ipc.messages import (
     CallFailed,
     ChoicesReply,
@@ -45,7 +46,7 @@ class SegmentEncoder:
 
     def render(self, call: RenderPrompt) -> PromptReply | CallFailed:
         try:
-            written = self._write(call.segments)
+            written = self._write(call.segments, call.media)
             ids, contexts = self._encode_groups(written)
             last = self._encode_last(written)
             ids, contexts = ids + last, contexts if last else without_last_token(contexts)
@@ -57,7 +58,7 @@ class SegmentEncoder:
 
     def render_choices(self, call: RenderChoices) -> ChoicesReply | CallFailed:
         try:
-            written = self._write(call.segments)
+            written = self._write(call.segments, call.media)
             self._check_choices(written.texts[-1], call.choices)
             before, contexts = self._encode_groups(written)
             prompt = self._encode_last(written)
@@ -83,7 +84,7 @@ class SegmentEncoder:
 
     # -- text -------------------------------------------------------------------------------------------------------
 
-    def _write(self, segments: list[Segment]) -> Written:
+    def _write(self, segments: list[Segment], media: Sequence[Prepared]) -> Written:
         for i, segment in enumerate(segments):
             if isinstance(segment, str):
                 require_unicode(segment, f"prompt[{i}]")
@@ -92,7 +93,7 @@ class SegmentEncoder:
                 for j, item in enumerate(segment.content):
                     if isinstance(item, str):
                         require_unicode(item, f"prompt[{i}].content[{j}]")
-        written = turns.write(segments, self._chats)
+        written = turns.write(segments, self._chats, tokens=self._limits.media, media=media)
         for group in written.groups:
             for j, context in enumerate(group.contexts):
                 require_unicode(context, f"{group.place}[{j}]")

@@ -1,22 +1,25 @@
-"""A prompt of the language to text: raw text, turns of a chat by the model's own template, places for contexts.
+"""A prompt of the language to text: raw text, turns of a chat by the model's own template, places for contexts, media.
 
 Decides how these go together. Turns are rendered as one chat, so that a template sees all of them. Raw text before the
 first turn precedes the rendered chat. Behind closed turns it follows them; if more turns come, the rendering of the
 longer chat must begin with that of the shorter one, and what it has beyond is appended. An open turn of the assistant
 is the prompt for a reply and its content as it is; that of another role is rendered with a mark at the end of its
-content, and cut there. Knows no ids.
+content, and cut there. A template writes what stands for media in closed turns; elsewhere it is the placeholder.
+Knows no ids.
 """
 
 import os
 import re
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from ramet.ipc.messages import Chat, ContextGroup, Segment, Turn
+from ramet.ipc.media import MediaKind, MediaTokens, Prepared
+from ramet.ipc.messages import Chat, ContextGroup, MediaPlace, Segment, Turn
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_template import MOST_SECONDS
 from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.placing import expand_text
 
 MAX_BREAKS = 64  # raw texts between turns: each costs a rendering of all turns before it
 END = f"END_{os.urandom(8).hex().upper()}"  # no client knows it
@@ -42,26 +45,37 @@ class Written(NamedTuple):
         return "".join(part for pair in zip(self.texts, between, strict=True) for part in pair)
 
 
-def write(segments: list[Segment], chats: Chats, clock: Callable[[], float] = time.monotonic) -> Written:
-    """Raises ClientError, which names the segment."""
-    writer = _Writer(chats, clock)
+def write(
+    segments: list[Segment],
+    chats: Chats,
+    clock: Callable[[], float] = time.monotonic,
+    tokens: MediaTokens | None = None,
+    media: Sequence[Prepared] = (),
+) -> Written:
+    """`tokens`: of the kinds of media that the model takes; without `media` placeholders are not expanded.
+
+    Raises ClientError, which names the segment.
+    """
+    writer = _Writer(chats, clock, tokens or {})
     for i, segment in enumerate(segments):
         match segment:
             case str():
                 writer.add_text(segment)
             case ContextGroup():
                 writer.add_text(writer.marked(f"prompt[{i}].contexts", segment))
+            case MediaPlace(kind):
+                writer.add_media(kind)
             case Turn():
                 writer.add_turn(i, segment)
-    return writer.finish()
+    return writer.finish(media)
 
 
 class _Writer:
-    def __init__(self, chats: Chats, clock: Callable[[], float]) -> None:
-        self._chats, self._clock = chats, clock
+    def __init__(self, chats: Chats, clock: Callable[[], float], tokens: MediaTokens) -> None:
+        self._chats, self._clock, self._tokens = chats, clock, tokens
         self._deadline = clock() + MOST_SECONDS
         self._parts, self._groups = list[str](), list[Group]()
-        self._messages: list[dict[str, str]] = []
+        self._messages: list[dict[str, Any]] = []
         self._places: list[int] = []  # of each message: the index of its segment
         self._rendered = ""  # of those messages that are in the text already
         self._pending = False  # some messages are not
@@ -78,28 +92,35 @@ class _Writer:
         self._parts.append(text)
         self._may_heal = bool(text) or self._may_heal
 
+    def add_media(self, kind: MediaKind) -> None:
+        self._write_pending()
+        self._parts.append(self._tokens[kind].placeholder)
+        self._may_heal = False
+
     def add_turn(self, index: int, turn: Turn) -> None:
-        items = enumerate(turn.content)
         at = f"prompt[{index}].content"
-        content = "".join(
-            item if isinstance(item, str) else self.marked(f"{at}[{j}].contexts", item) for j, item in items
-        )
+        items = [
+            self.marked(f"{at}[{j}].contexts", item) if isinstance(item, ContextGroup) else item
+            for j, item in enumerate(turn.content)
+        ]
         self._places.append(index)
         if not turn.open:
-            self._messages.append({"role": turn.role, "content": content})
+            self._messages.append({"role": turn.role, "content": _content(items)})
             self._pending, self._may_heal = True, False
             return
-        self._pending, self._may_heal = False, content != ""
+        self._pending, self._may_heal = False, bool(items) and isinstance(items[-1], str) and items[-1] != ""
         if turn.role == "assistant" and self._messages:
             self._append(self._render(add_generation_prompt=True))
-            self._parts.append(content)
+            self._parts += [each if isinstance(each, str) else self._tokens[each.kind].placeholder for each in items]
         else:
-            self._messages.append({"role": turn.role, "content": content + END})
+            self._messages.append({"role": turn.role, "content": _content([*items, END])})
             self._append(self._cut(self._render(), at))
 
-    def finish(self) -> Written:
+    def finish(self, media: Sequence[Prepared]) -> Written:
         self._write_pending()
         text = "".join(self._parts)
+        if media:
+            text, _ = expand_text(text, media, self._tokens)
         texts = re.split(rf"{GROUP}\d+_", text)
         found = [int(number) for number in re.findall(rf"{GROUP}(\d+)_", text)]
         if found != list(range(len(self._groups))):
@@ -148,3 +169,19 @@ class _Writer:
         if found is None:
             return place
         return f"prompt[{self._places[int(found[1])]}]{found[2]}" if found[1] else "prompt"
+
+
+def _content(items: Sequence[str | MediaPlace]) -> str | list[dict[str, str]]:
+    """Of a message: a text, or with media its parts."""
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) == len(items):
+        return "".join(texts)
+    parts: list[dict[str, str]] = []
+    for item in items:
+        if isinstance(item, MediaPlace):
+            parts.append({"type": item.kind.value})
+        elif parts and parts[-1]["type"] == "text":
+            parts[-1] = {"type": "text", "text": parts[-1]["text"] + item}
+        elif item:
+            parts.append({"type": "text", "text": item})
+    return parts
