@@ -88,7 +88,8 @@ class Chats:
         elif form in self._placeholders:
             content = [{"type": form}, {"type": "text", "text": PROBE}]
             wanted.append(self._placeholders[form])
-        before = [] if role in ("user", "system") else [{"role": "user", "content": "a"}]
+        earlier = "a" if form == "text" else [{"type": "text", "text": "a"}]
+        before = [] if role in ("user", "system") else [{"role": "user", "content": earlier}]
         try:
             shown = self._template.render([*before, {"role": role, "content": content}], [TOOL] if with_tools else None)
         except ClientError:

@@ -52,6 +52,7 @@ from ramet.ipc.messages import (
     HiddenStates,
     Limits,
     Logprobs,
+    MediaPlace,
     Opened,
     PromptReply,
     Rejected,
@@ -166,6 +167,8 @@ def joined(segments: list[Segment]) -> str:
                 texts.append(f"{role}:{joined(list(content))}\n"[: -1 if segment.open else None])
             case ContextGroup(contexts):
                 texts += contexts
+            case MediaPlace(kind):
+                texts.append(f"<{kind.value}>")
             case str():
                 texts.append(segment)
     return "".join(texts)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import (
     ContextGroup,
     Drain,
     Generate,
+    MediaPlace,
     ProgramsEnded,
     RenderChoices,
     RenderPrompt,
@@ -23,11 +25,13 @@ from ramet.runtime.intake.language import MAX_ENDED, MAX_SELECTED
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from tests.fakes.engine import CACHED, EOS, TAIL, cut_somewhere, score_at, text_of, token_at
+from tests.fakes.media import TAKES_MEDIA, FakeMedia
 from tests.fakes.server import Served, served
 
 GENERATE, SELECT, RENDER, END = "/language/generate", "/language/select", "/language/render", "/language/end"
 HELLO = {"prompt": ["Hello"]}
 FOLLOWED = {"program": "mine", "state": 3, "kind": "chat"}
+UNCONDITIONAL = "unconditional_likelihood_normalized"
 PICK = {**HELLO, "choices": [" you", " all"]}
 USER = {"role": "user", "content": ["hi ", "there"]}
 OPEN = {"role": "assistant", "content": ["Well"], "open": True}
@@ -53,6 +57,47 @@ def test_a_prompt_reaches_the_tokenizer_in_segments() -> None:
         assert second.segments == [Turn("user", [])]
 
     served(check)
+
+
+def test_media_are_prepared_and_stand_in_their_places() -> None:
+    media = FakeMedia()
+
+    async def check(server: Served) -> None:
+        seen = {"role": "user", "content": ["see ", {"image": "x"}, {"video": "y", "num_frames": 4}, "?"]}
+        prompt = [{"audio": "z"}, "a", seen, OPEN]
+        await asked(server, RENDER, {"prompt": prompt})
+        assert not media.asked
+        await asked(server, GENERATE, {"prompt": prompt, "sampling_params": {"max_new_tokens": 1}})
+        await asked(server, SELECT, {"prompt": prompt, "choices": ["b", "c"], "method": UNCONDITIONAL})
+        places = ["prompt[0].audio", "prompt[2].content[1].image", "prompt[2].content[2].video"]
+        assert media.places == places * 2 and media.written == ["z", "x", "y"] * 2
+        assert [source.options for source in media.asked[0]] == [{}, {}, {"num_frames": 4}]
+        kinds = [MediaKind.AUDIO, MediaKind.IMAGE, MediaKind.VIDEO]
+        audio, image, video = map(MediaPlace, kinds)
+        rendered, told = server.engine.of_type(RenderPrompt)
+        [choices] = server.engine.of_type(RenderChoices)
+        turns = [Turn("user", ["see ", image, video, "?"]), Turn("assistant", ["Well"], True)]
+        assert rendered.segments == told.segments == choices.segments == [audio, "a", *turns]
+        assert rendered.media == () and [item.kind for item in told.media] == kinds
+        generated, first, second, *bare = server.engine.of_type(Generate)
+        assert generated.media == told.media and first.media == second.media == choices.media
+        assert bare and all(each.media == () for each in bare)  # without the prompt
+        assert len(media.released) == 6
+
+    served(check, limits=TAKES_MEDIA, media=media)
+
+
+@pytest.mark.parametrize("path", [GENERATE, SELECT])
+def test_media_that_cannot_be_prepared_are_named_by_their_place(path: str) -> None:
+    media = FakeMedia()
+
+    async def check(server: Served) -> None:
+        more = {"choices": ["a"]} if path == SELECT else {}
+        status, reply = await server.post(path, {"prompt": ["a", {"image": "BROKEN"}], **more})
+        assert (status, reply["error"]["message"]) == (400, "prompt[1].image is no picture")
+        assert not server.engine.of_type(Generate)
+
+    served(check, limits=TAKES_MEDIA, media=media)
 
 
 def test_what_is_rendered_is_generated_from() -> None:
@@ -390,7 +435,7 @@ BAD_PROMPTS: list[tuple[Any, str]] = [
     (["a"] * (MAX_TURNS + 1), f"prompt has {MAX_TURNS + 1} entries, must be a list of 1 to {MAX_TURNS} entries"),
     (["a", 5], "prompt[1] is 5, must be a string or an object"),
     (["a", None], "prompt[1] is None, must be a string or an object"),
-    (["a", {}], "prompt[1] must have exactly one of role, contexts, image and video"),
+    (["a", {}], "prompt[1] must have exactly one of role, contexts, image, video and audio"),
     ([{"role": ""}], "prompt[0].role is '', must not be empty"),
     ([{"role": 5}], "prompt[0].role is 5"),
     ([{"role": "user", "contents": ["a"]}], "prompt[0].contents is no name that is known here"),
@@ -402,13 +447,22 @@ BAD_PROMPTS: list[tuple[Any, str]] = [
     ([{"role": "user", "open": True}, "a"], "prompt[0].open is true, but something follows"),
     ([{"content": ["a"]}], "prompt[0].content belongs to a turn, but role is missing"),
     ([{"open": True, "contexts": ["a"]}], "prompt[0].open belongs to a turn, but role is missing"),
-    ([{"role": "user", "contexts": ["a"]}], "prompt[0].contexts stand beside role"),
+    ([{"role": "user", "contexts": ["a"]}], "prompt[0].contexts stands beside role: it must stand in its content"),
     ([{"contexts": []}], "prompt[0].contexts is [], must not be empty"),
     ([{"contexts": ["a", ""]}], "prompt[0].contexts[1] is '', must not be empty"),
     ([{"contexts": ["a"] * (MAX_CONTEXTS + 1)}], f"must be a list of 1 to {MAX_CONTEXTS} entries"),
-    ([{"image": "x.png"}], "prompt[0].image is 'x.png', but this model takes no images"),
-    (["a", {"video": {"url": "x"}}], "prompt[1].video is {'url': 'x'}, but this model takes no films"),
-    ([{"role": "user", "content": ["a", {"image": "x"}]}], "prompt[0].content[1].image is 'x', but this model takes"),
+    ([{"role": "user", "image": "x"}], "prompt[0].image stands beside role: it must stand in its content"),
+    ([{"image": ""}], "prompt[0].image is '', must not be empty"),
+    ([{"image": "x", "audio": "x"}], "prompt[0] must have exactly one of role, contexts, image, video and audio"),
+    ([{"image": "x", "num_frames": 2}], "prompt[0].num_frames belongs to a film, but video is missing"),
+    ([{"video": "x", "num_frames": 0}], "prompt[0].num_frames is 0, must be an integer >= 1"),
+    ([{"image": "x.png"}], "prompt[0].image is set, but this model takes no images"),
+    (["a", {"video": {"url": "x"}}], "prompt[1].video is {'url': 'x'}, must be a string"),
+    (["a", {"video": "x"}], "prompt[1].video is set, but this model takes no films"),
+    (
+        [{"role": "user", "content": ["a", {"image": "x"}]}],
+        "prompt[0].content[1].image is set, but this model",
+    ),
 ]
 
 

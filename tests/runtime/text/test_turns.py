@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Chat, ContextGroup, Segment, Turn
+from ramet.ipc.media import MediaKind, MediaToken, Prepared
+from ramet.ipc.messages import Chat, ContextGroup, MediaPlace, Segment, Turn
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.template_files import TemplateSources, built_in_names, read_templates
@@ -36,11 +37,11 @@ def bundled(name: str) -> Chats:
     return chats(read_templates(Path(), name).default or "")
 
 
-def user(*content: str | ContextGroup, open: bool = False) -> Turn:
+def user(*content: str | ContextGroup | MediaPlace, open: bool = False) -> Turn:
     return Turn("user", list(content), open)
 
 
-def assistant(*content: str | ContextGroup, open: bool = False) -> Turn:
+def assistant(*content: str | ContextGroup | MediaPlace, open: bool = False) -> Turn:
     return Turn("assistant", list(content), open)
 
 
@@ -261,3 +262,67 @@ def test_longer_prompts_begin_with_shorter_ones() -> None:
     turns: list[Segment] = ["Intro. ", user("a"), assistant("b"), user("c"), assistant("d")]
     texts = [text_of(turns[:i]) for i in range(1, len(turns) + 1)]
     assert all(longer.startswith(shorter) for shorter, longer in pairwise(texts))
+
+
+# -- media -------------------------------------------------------------------------------------------------------------
+
+IMAGE, VIDEO = MediaPlace(MediaKind.IMAGE), MediaPlace(MediaKind.VIDEO)
+TOKENS_OF_MEDIA = {
+    MediaKind.IMAGE: MediaToken("<image>", "<i>", 500),
+    MediaKind.VIDEO: MediaToken("<video>", "<v>", 501),
+}
+PARTS = (  # a template that writes placeholders itself
+    "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}"
+    "{{ p.text if p.type == 'text' else '<' + p.type + '>' }}"
+    "{% endfor %}[end]{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+PICTURES_FIRST = (
+    "{% for m in messages %}[{{ m.role }}]"
+    "{% for p in m.content if p.type != 'text' %}<{{ p.type }}>{% endfor %}"
+    "{% for p in m.content if p.type == 'text' %}{{ p.text }}{% endfor %}"
+    "[end]{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+def with_media(source: str, *segments: Segment, media: tuple[Prepared, ...] = ()) -> str:
+    model = chats(source).with_media(TOKENS_OF_MEDIA)
+    return write(list(segments), model, tokens=TOKENS_OF_MEDIA, media=media).whole
+
+
+@pytest.mark.parametrize("source", [PLAIN, PARTS])
+def test_media_stand_where_the_client_has_them(source: str) -> None:
+    turns = user("a", IMAGE, "b", VIDEO), assistant("c"), user(IMAGE)
+    said = "[user]a<image>b<video>[end][assistant]c[end][user]<image>[end]"
+    assert with_media(source, *turns) == said
+    assert with_media(source, *turns, assistant("d", IMAGE, "e", open=True)) == said + "[assistant]d<image>e"
+    assert with_media(source, user("a", IMAGE, open=True)) == "[user]a<image>"
+    assert with_media(source, user(IMAGE, "a", open=True)) == "[user]<image>a"
+    assert with_media(source, "a", IMAGE, user("b"), VIDEO) == "a<image>[user]b[end]<video>"
+
+
+def test_a_template_has_its_own_order_of_media_and_texts() -> None:
+    assert with_media(PICTURES_FIRST, user("a", IMAGE, "b")) == "[user]<image>ab[end]"
+    assert with_media(PICTURES_FIRST, user("a", IMAGE, open=True)) == "[user]<image>a"
+
+
+def test_media_are_expanded_around_contexts_and_never_inside_them() -> None:
+    one, two = (Prepared(MediaKind.IMAGE, b"", ("(", num, ")"), (), "") for num in (2, 1))
+    group = ContextGroup(["x <image>", "y"])
+    written = write([IMAGE, group, user(IMAGE, "a")], chats(PARTS).with_media(TOKENS_OF_MEDIA),
+                    tokens=TOKENS_OF_MEDIA, media=(one, two))  # fmt: skip
+    assert written.texts == ["(<i><i>)", "[user](<i>)a[end]"]
+    assert written.groups[0].contexts == ["x <image>", "y"]
+
+
+def test_a_prompt_that_ends_with_media_is_not_healed() -> None:
+    inside = user("a"), assistant(IMAGE, open=True)
+    for segments, may_heal in (((IMAGE,), False), ((IMAGE, "a"), True), (inside, False)):
+        model = chats(PARTS).with_media(TOKENS_OF_MEDIA)
+        assert write(list(segments), model, tokens=TOKENS_OF_MEDIA).may_heal is may_heal
+
+
+def test_placeholders_that_a_client_wrote_as_text_are_counted() -> None:
+    one = Prepared(MediaKind.IMAGE, b"", (2,), (), "", "prompt[0].image")
+    with pytest.raises(ClientError) as refused:
+        with_media(PARTS, IMAGE, "see <image>", media=(one,))
+    assert refused.value.place == "prompt[0].image" and "2 times <image>" in refused.value.fact
