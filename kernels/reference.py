@@ -181,6 +181,7 @@ def extend_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    sees: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of each row's new tokens, all of which are in the pool already. Computes in float32.
 
@@ -188,7 +189,8 @@ def extend_attention(
     every position of every row.
     Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. A query sees its
     own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). sinks [H]: a score of
-    each head that takes its part of the weights and has no value (gpt-oss). Returns [T, H, W].
+    each head that takes its part of the weights and has no value (gpt-oss). sees [T] integer: keys of its row that a
+    query sees, its own and maybe some behind it; a window counts from its own in any case. Returns [T, H, W].
     """
     width = values.shape[2] - (4 if values.dtype == torch.int8 else 0)
     out = q.new_empty(*q.shape[:2], width)
@@ -203,7 +205,8 @@ def extend_attention(
             scores = softcap * torch.tanh(scores / softcap)
         last_key = torch.arange(length - new, length, device=q.device)[:, None]  # a query's own
         key = torch.arange(length, device=q.device)[None, :]
-        hidden = (key > last_key) if window is None else (key > last_key) | (key <= last_key - window)
+        end = last_key + 1 if sees is None else sees[first : first + new, None]
+        hidden = (key >= end) if window is None else (key >= end) | (key <= last_key - window)
         scores = scores.masked_fill(hidden, -torch.inf)
         if sinks is not None:
             scores = torch.cat((scores, sinks.float()[:, None, None].expand(-1, new, 1)), dim=-1)

@@ -66,8 +66,12 @@ def cut(
     seq_lens: Ints,
     threads: int,
     shifts: Ints | None = None,
+    sees: Ints | None = None,
 ) -> KernelItems:
-    """table [rows, L] slots; the others [R]. Row r owns tokens [first_tokens[r], first_tokens[r] + num_new[r])."""
+    """table [rows, L] slots; the others [R]. Row r owns tokens [first_tokens[r], first_tokens[r] + num_new[r]).
+
+    sees [T]: keys that a token sees; None: those up to its own.
+    """
     # a row whose own queries fill an item would read no key less often together with others
     num_sharable = np.where(num_new < MAX_MEMBERS, seq_lens - num_new, 0).astype(np.int32)
     shares = find_shares(table, rows, num_sharable, shifts)
@@ -85,7 +89,8 @@ def cut(
     ):
         for at in range(first, first + new, MAX_MEMBERS):
             end = min(at + MAX_MEMBERS, first + new)
-            runs.append(_Run(np.arange(at, end, dtype=np.int32), row, start, stop - (first + new - end)))
+            last = stop - (first + new - end) if sees is None else int(sees[at:end].max())
+            runs.append(_Run(np.arange(at, end, dtype=np.int32), row, start, last))
     return _pieces(runs, threads, bool(shares))
 
 

@@ -108,13 +108,13 @@ struct SeenBy {
     bool none, all;
 };
 
-inline SeenBy seen_by(const int32_t *limits, const Rule &rule, int start, int count) {
+inline SeenBy seen_by(const int32_t *limits, const int32_t *owns, const Rule &rule, int start, int count) {
     SeenBy seen;
-    vi limit;
-    std::memcpy(&limit, limits, sizeof limit);
+    vi limit, own;
+    std::memcpy(&limit, limits, sizeof limit), std::memcpy(&own, owns, sizeof own);
     seen.stop = limit - start;
     seen.stop = seen.stop < count ? seen.stop : vi{} + count;
-    seen.first = rule.window ? limit - rule.window - start : vi{};
+    seen.first = rule.window ? own - rule.window - start : vi{};
     seen.none = !any((seen.first < seen.stop) & (seen.stop > 0));
     seen.all = !any((seen.first > 0) | (seen.stop < count));
     return seen;
@@ -209,10 +209,10 @@ void attend_vectors(Scratch &s, const Rows<C> &k, [[maybe_unused]] const Rows<C>
     }
 }
 
-// All queries of one kv head. limits [Q]; q, out [D][Q]; best, sum [Q]
+// All queries of one kv head. limits, owns [Q]; q, out [D][Q]; best, sum [Q]
 template <class C, Products MADE>
-void attend_many(Scratch &s, const Rows<C> &k, const Rows<C> &v, int64_t num_queries, const int32_t *limits, const float *q, float *out, float *best, float *sum,
-                 const Rule &rule, int start, int count, int head_dim) {
+void attend_many(Scratch &s, const Rows<C> &k, const Rows<C> &v, int64_t num_queries, const int32_t *limits, const int32_t *owns, const float *q, float *out,
+                 float *best, float *sum, const Rule &rule, int start, int count, int head_dim) {
     if constexpr (MADE == IN_TILES) {
         copy_rows(k, head_dim, inputs_of(head_dim), s.keys);
         pair_rows(v, WIDE_TILE, head_dim, s.turned_values);
@@ -229,7 +229,7 @@ void attend_many(Scratch &s, const Rows<C> &k, const Rows<C> &v, int64_t num_que
         const bool two = at + 2 * UNIT<MADE> <= num_queries;
         const int num = two ? 2 * VECTORS : VECTORS;
         bool none = true;  // of these queries sees a key: all lie before what they see, or behind it
-        for (int w = 0; w < num; w++) seen[w] = seen_by(limits + at + w * LANES, rule, start, count), none &= seen[w].none;
+        for (int w = 0; w < num; w++) seen[w] = seen_by(limits + at + w * LANES, owns + at + w * LANES, rule, start, count), none &= seen[w].none;
         if (!none) {
             if (two)
                 attend_vectors<C, MADE, 2 * VECTORS>(s, k, v, num_queries, q + at, out + at, best + at, sum + at, seen, rule, count, head_dim);

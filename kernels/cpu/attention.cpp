@@ -70,8 +70,8 @@ inline float weight_of_sink(const Rule &rule, int h, float best) { return rule.s
 // The first key of an item that one of its queries sees.
 inline int first_key(const Plan &p, const Rule &rule, const Item &item) {
     if (!rule.window) return item.start;
-    int32_t least = p.limits[p.members[item.first_member]];
-    for (int m = 1; m < item.num_members; m++) least = std::min(least, p.limits[p.members[item.first_member + m]]);
+    int32_t least = p.owns[p.members[item.first_member]];
+    for (int m = 1; m < item.num_members; m++) least = std::min(least, p.owns[p.members[item.first_member + m]]);
     return std::max(item.start, least - rule.window);
 }
 
@@ -105,8 +105,8 @@ struct Work {
         s.fit((size_t)num * p.kv_heads, head_dim);
         std::fill_n(s.best.begin(), num * p.kv_heads, LOWEST), std::fill_n(s.sum.begin(), num * p.kv_heads * (few ? LANES : 1), 0.0f);
         std::fill_n(s.out.begin(), (size_t)num * p.kv_heads * head_dim, 0.0f);
-        s.limits.resize(num);
-        for (int i = 0; i < num; i++) s.limits[i] = p.limits[token(i)];
+        s.limits.resize(num), s.owns.resize(num);
+        for (int i = 0; i < num; i++) s.limits[i] = p.limits[token(i)], s.owns[i] = p.owns[token(i)];
         for (int g = 0; g < p.kv_heads; g++) few ? place_rows(g) : place_columns(g);
     }
     void place_rows(int g) {
@@ -154,7 +154,7 @@ struct Work {
         for (int g = 0; g < p.kv_heads; g++) {
             const size_t first = (size_t)g * num;
             ahead.fetch(g, p.kv_heads);
-            attend_many<C, MADE>(s, k, v, num, s.limits.data(), queries_of(g), sums_of(g), s.best.data() + first, s.sum.data() + first, call.rule, start, count, head_dim);
+            attend_many<C, MADE>(s, k, v, num, s.limits.data(), s.owns.data(), queries_of(g), sums_of(g), s.best.data() + first, s.sum.data() + first, call.rule, start, count, head_dim);
             k.next(head_dim), v.next(head_dim);
         }
     }
@@ -162,7 +162,7 @@ struct Work {
     // for those of the other queries.
     void attend_rows(Rows<C> &k, Rows<C> &v, const Ahead &ahead, int start, int count) {
         Seen seen[FEW];
-        for (int i = 0; i < queries; i++) seen[i] = seen_of(s.limits[i], call.rule, start, count);
+        for (int i = 0; i < queries; i++) seen[i] = seen_of(s.limits[i], s.owns[i], call.rule, start, count);
         for (int first = 0, stop; first < p.kv_heads; first = stop) {
             stop = std::min(first + TOGETHER, p.kv_heads);
             for (int g = first; g < stop; g++, k.next(head_dim)) {

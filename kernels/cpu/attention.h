@@ -101,7 +101,7 @@ inline void turn(const float *from, int64_t from_stride, float *to, int64_t to_s
 // A thread's memory: queries, sums and weights of one item for all heads. It grows once.
 struct Scratch {
     std::vector<float> q, out, best, sum, weights_of;  // the last: [Q][TILE], of a few queries, which have sum [Q][LANES]
-    std::vector<int32_t> limits;
+    std::vector<int32_t> limits, owns;
     alignas(64) float keys[WIDE_TILE * MAX_HEAD_DIM];    // [WIDE_TILE][D]
     alignas(64) float values[WIDE_TILE * MAX_HEAD_DIM];  // [WIDE_TILE][D]
     alignas(64) float turned_values[WIDE_TILE / 2 * MAX_HEAD_DIM];
@@ -129,8 +129,8 @@ struct Seen {
     bool any() const { return first < stop; }
 };
 
-inline Seen seen_of(int32_t limit, const Rule &rule, int start, int count) {
-    return {rule.window ? std::max(0, limit - rule.window - start) : 0, std::min(count, limit - start)};
+inline Seen seen_of(int32_t limit, int32_t own, const Rule &rule, int start, int count) {
+    return {rule.window ? std::max(0, own - rule.window - start) : 0, std::min(count, limit - start)};
 }
 
 }  // namespace attention

@@ -107,7 +107,10 @@ struct Block {
             const int vectors = at + 2 * LANES <= Q ? 2 : 1;
             SeenBy seen[2];
             bool none = true;  // of these queries sees a key
-            for (int w = 0; w < vectors; w++) seen[w] = seen_by(s.limits.data() + at + w * LANES, rule, start, count), none &= seen[w].none;
+            for (int w = 0; w < vectors; w++) {
+                const int32_t *const limits = s.limits.data() + at + w * LANES;
+                seen[w] = seen_by(limits, limits, rule, start, count), none &= seen[w].none;
+            }
             if (!none) vectors == 2 ? attend_vectors<2>(at, seen, count) : attend_vectors<1>(at, seen, count);
             at += vectors * LANES;
         }

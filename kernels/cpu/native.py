@@ -26,6 +26,7 @@ class Plan(Structure):
         ("items", c_void_p),
         ("members", c_void_p),
         ("limits", c_void_p),
+        ("owns", c_void_p),
         ("partials", c_void_p),
         ("merges", c_void_p),
         ("table", c_void_p),
@@ -52,6 +53,7 @@ class Step(Structure):
         ("num_new", c_void_p),
         ("seq_lens", c_void_p),
         ("shifts", c_void_p),
+        ("sees", c_void_p),
         ("num_rows", c_int32),
         ("threads", c_int32),
     )

@@ -347,12 +347,17 @@ class CpuOps:
         num_new: Ints,
         seq_lens: Ints,
         shifts: Ints | None = None,
+        sees: Ints | None = None,
     ) -> None:
-        """Cut a step's attention. table [rows of it, L] int32; the columns [R] int32. Good until the next plan."""
-        columns = (rows, first_tokens, num_new, seq_lens, *(() if shifts is None else (shifts,)))
+        """Cut a step's attention. table [rows of it, L] int32; the columns [R] int32. Good until the next plan.
+
+        sees [T] int32: keys that a token sees; None: those up to its own.
+        """
+        given = (rows, first_tokens, num_new, seq_lens, shifts, sees)
+        columns = [column for column in given if column is not None]
         assert all(column.dtype == np.int32 and column.flags.c_contiguous for column in columns)
-        addresses = [column.ctypes.data for column in columns]
-        step = Step(table.data_ptr(), table.stride(0), *addresses[:4], None if shifts is None else addresses[4])
+        addresses = [None if column is None else column.ctypes.data for column in given]
+        step = Step(table.data_ptr(), table.stride(0), *addresses)
         step.num_rows, step.threads = len(rows), self.threads
         if self._tape is not None:
             self._tape.keep(step, planner, table, *columns)

@@ -87,7 +87,7 @@ std::vector<Share> find_shares(const Rows &rows) {
 }  // namespace
 
 struct Planner {
-    std::vector<int32_t> own_start, tokens, members, limits, partials, merges, counts, next;
+    std::vector<int32_t> own_start, tokens, members, owns, partials, merges, counts, next;
     std::vector<Item> items;
     std::vector<Run> runs;
     std::vector<float> partial_out, partial_lse;
@@ -104,24 +104,32 @@ struct Planner {
                 const int64_t end = std::min<int64_t>(at + MAX_MEMBERS, step.num_new[r]);
                 const size_t first = tokens.size();
                 for (int64_t i = at; i < end; i++) tokens.push_back(step.first_tokens[r] + int32_t(i));
-                runs.push_back({first, end - at, step.rows[r], own_start[r], step.seq_lens[r] - (step.num_new[r] - int32_t(end))});
+                runs.push_back({first, end - at, step.rows[r], own_start[r], last_seen(step, first)});
             }
         cut_runs(step.threads);
         const int32_t num_partials = add_merges(end_of_tokens);
         fit_partials(num_partials, plan);
-        plan.items = items.data(), plan.members = members.data(), plan.limits = limits.data(), plan.partials = partials.data();
+        plan.items = items.data(), plan.members = members.data(), plan.owns = owns.data(), plan.partials = partials.data();
+        plan.limits = step.sees ? step.sees : plan.owns;
         plan.merges = merges.data(), plan.table = step.table, plan.table_stride = step.table_stride;
         plan.num_items = int32_t(items.size()), plan.num_merges = int32_t(merges.size() / 3), plan.threads = step.threads;
     }
 
   private:
-    // How many keys each token sees; returns the end of the tokens.
+    // Where each token is; returns the end of the tokens.
     int32_t place_tokens(const Step &step) {
         const int32_t last = step.num_rows - 1, end = step.first_tokens[last] + step.num_new[last];
-        limits.resize(end);
+        owns.resize(end);
         for (int32_t r = 0; r < step.num_rows; r++)
-            for (int32_t i = 0; i < step.num_new[r]; i++) limits[step.first_tokens[r] + i] = step.seq_lens[r] - step.num_new[r] + i + 1;
+            for (int32_t i = 0; i < step.num_new[r]; i++) owns[step.first_tokens[r] + i] = step.seq_lens[r] - step.num_new[r] + i + 1;
         return end;
+    }
+
+    // The end of the keys that tokens from `first` on see.
+    int32_t last_seen(const Step &step, size_t first) const {
+        int32_t most = owns[tokens.back()];
+        for (size_t i = first; step.sees && i < tokens.size(); i++) most = std::max(most, step.sees[tokens[i]]);
+        return most;
     }
 
     void add_share(const Step &step, const Share &share) {

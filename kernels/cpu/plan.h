@@ -11,7 +11,8 @@ struct Item {
 struct Plan {
     const Item *items;
     const int32_t *members;   // token of each member
-    const int32_t *limits;    // [T] keys that a token sees: its position + 1
+    const int32_t *limits;    // [T] keys that a token sees: its position + 1, or more where it sees what comes behind it
+    const int32_t *owns;      // [T] its position + 1, at which a window ends
     const int32_t *partials;  // of each member: where its partial result goes, or -1 when the item is all it needs
     const int32_t *merges;    // [num_merges, 3] token, first partial, count
     const int32_t *table;     // [rows, table_stride] slots
@@ -31,5 +32,6 @@ struct Step {
     const int32_t *num_new;       // tokens, >= 1
     const int32_t *seq_lens;      // tokens, new ones included
     const int32_t *shifts;        // above 0: the row has parallel contexts; null: no row has
+    const int32_t *sees;          // [T] keys that a token sees; null: those up to its own
     int32_t num_rows, threads;
 };

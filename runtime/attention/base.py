@@ -49,6 +49,8 @@ class ForwardInputs:
     # of layers with states, on the device; None: that is the host, or no layer has one
     state_rows: PlacedRows | None = None
     extends: Extends | None = None  # of one with prompts, likewise: all rows are there
+    # [T] int32 host, keys of its row that each token sees: its own, and maybe some behind it; None: none of these
+    sees: Ints | None = None
     adapters: Tensor | None = None  # [T] int32, the slot of each token's adapter, 0 for none; None: no token has one
 
     @property

@@ -86,7 +86,8 @@ class CpuAttention:
     def _long_row(self, inputs: ForwardInputs, r: int, firsts: Ints) -> LongRow:
         first = int(firsts[r])
         slots = inputs.table[int(inputs.rows[r]), : int(inputs.seq_lens[r])].long()
-        return LongRow(first, first + int(inputs.num_new[r]), slots)
+        stop = first + int(inputs.num_new[r])
+        return LongRow(first, stop, slots, None if inputs.sees is None else torch.from_numpy(inputs.sees[first:stop]))
 
     def _plan_short(self, inputs: ForwardInputs, short: Ints, firsts: Ints) -> None:
         assert self._ops is not None, "without compiled kernels all rows are long"
@@ -94,4 +95,4 @@ class CpuAttention:
         shifts = None if inputs.shifts is None else inputs.shifts[at]
         columns = inputs.rows[at], firsts[at], inputs.num_new[at], inputs.seq_lens[at]
         for planner in self._planners:
-            self._ops.plan(planner, inputs.table, *columns, shifts)
+            self._ops.plan(planner, inputs.table, *columns, shifts, inputs.sees)

@@ -28,4 +28,5 @@ class GatheredAttention(CpuAttention):
     ) -> Tensor:
         if not len(row.prefix):
             return attend_row(row, q, own, keys, values, layer, sinks)
-        return attend_densely(q, keys.index_select(0, row.slots), values.index_select(0, row.slots), layer, sinks)
+        gathered = keys.index_select(0, row.slots), values.index_select(0, row.slots)
+        return attend_densely(q, *gathered, row.sees, layer, sinks)

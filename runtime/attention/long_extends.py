@@ -27,6 +27,7 @@ class LongRow:
     first: int
     stop: int
     slots: Tensor  # [P + n] int64
+    sees: Tensor | None = None  # [n] int32, keys that each token sees; None: those up to its own
 
     @property
     def prefix(self) -> Tensor:
@@ -44,9 +45,9 @@ def attend_row(
     sinks: Tensor | None = None,
 ) -> Tensor:
     """q [n, H, D] of the row's new tokens, whose keys and values `own` are in the pool as well -> [n, H, D]."""
-    hides = layer.window is not None and layer.window < len(row.slots)
+    hides = row.sees is not None or (layer.window is not None and layer.window < len(row.slots))
     if own is None or layer.softcap is not None or hides or sinks is not None:
-        return attend_in_blocks(q, keys, values, row.slots, layer, sinks)
+        return attend_in_blocks(q, keys, values, row, layer, sinks)
     return attend_long(q, own, keys, values, row.prefix, layer.scale)
 
 
@@ -63,25 +64,30 @@ def attend_long(q: Tensor, new: Own, keys: Tensor, values: Tensor, prefix: Tenso
 
 
 def attend_in_blocks(
-    q: Tensor, keys: Tensor, values: Tensor, slots: Tensor, layer: LayerAttention, sinks: Tensor | None
+    q: Tensor, keys: Tensor, values: Tensor, row: LongRow, layer: LayerAttention, sinks: Tensor | None
 ) -> Tensor:
-    """q [n, H, D] are the last of a row whose tokens are all in the pool, at slots [P + n] int64 -> [n, H, D]."""
+    """q [n, H, D] are the last of a row whose tokens are all in the pool -> [n, H, D]."""
     out = torch.empty(q.shape, dtype=q.dtype)
-    num_cached = len(slots) - len(q)
+    num_cached = len(row.prefix)
+    own = torch.arange(num_cached, len(row.slots))
+    ends = own + 1 if row.sees is None else row.sees
     for start in range(0, len(q), BLOCK):
         stop = min(start + BLOCK, len(q))
         first = num_cached + start  # position of the block's first query
         oldest = 0 if layer.window is None else max(0, first - layer.window + 1)
-        at = slots[oldest : num_cached + stop]
+        at = row.slots[oldest : int(ends[start:stop].max())]
         k, v = keys.index_select(0, at), values.index_select(0, at)  # [K, G, D]
-        unseen = _unseen(stop - start, len(at), layer.window)
+        unseen = _unseen(own[start:stop] - oldest, ends[start:stop] - oldest, len(at), layer.window)
         out[start:stop] = _attend(q[start:stop], k, v, unseen, layer, sinks)
     return out
 
 
-def attend_densely(q: Tensor, k: Tensor, v: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:
+def attend_densely(
+    q: Tensor, k: Tensor, v: Tensor, sees: Tensor | None, layer: LayerAttention, sinks: Tensor | None
+) -> Tensor:
     """q [n, H, D] are the last of the tokens of k, v [P + n, G, D], all under one mask -> [n, H, D]."""
-    return _attend(q, k, v, _unseen(len(q), len(k), layer.window), layer, sinks)
+    own = torch.arange(len(k) - len(q), len(k))
+    return _attend(q, k, v, _unseen(own, own + 1 if sees is None else sees, len(k), layer.window), layer, sinks)
 
 
 def heads_first(x: Tensor) -> Tensor:
@@ -89,11 +95,11 @@ def heads_first(x: Tensor) -> Tensor:
     return x.transpose(0, 1)[None]
 
 
-def _unseen(num_queries: int, num_keys: int, window: int | None) -> Tensor:
-    """[n, K] bool: the queries are the last of the keys, and each sees its own and those before it in the window."""
+def _unseen(own: Tensor, ends: Tensor, num_keys: int, window: int | None) -> Tensor:
+    """[n, K] bool: a query, whose own key is `own` [n], sees those before `ends` [n] and in the window."""
     key = torch.arange(num_keys)[None, :]
-    own = torch.arange(num_keys - num_queries, num_keys)[:, None]
-    return key > own if window is None else (key > own) | (key <= own - window)
+    behind = key >= ends[:, None]
+    return behind if window is None else behind | (key <= own[:, None] - window)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:

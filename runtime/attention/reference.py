@@ -5,6 +5,7 @@ Knows the pool, and of the model what each layer does with its scores. Gathers e
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from ramet.kernels import reference as kernels
@@ -36,5 +37,6 @@ class ReferenceAttention:
         sinks: Tensor | None = None,
     ) -> Tensor:
         rule, (keys, values) = self._layers[layer], self.cache(layer)
-        asked = rule.scale, rule.window, rule.softcap, sinks
+        sees = None if inputs.sees is None else torch.from_numpy(inputs.sees).to(q.device)
+        asked = rule.scale, rule.window, rule.softcap, sinks, sees
         return kernels.extend_attention(q, keys, values, self._table, self._num_new, self._seq_lens, *asked)

@@ -86,6 +86,7 @@ class FeatureRows:
     num: int
     features: Features
     start: int
+    is_whole: bool = False  # these tokens see each other
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,7 @@ def place(
             *((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
             *(_rows(each, device) for each in batch.features),
         ),
+        sees=_sees(batch),
         save_at=of_states.save_at,
         save_to=of_states.save_to,
         state_rows=PlacedRows.of(of_states, device) if states and device.type != "cpu" else None,
@@ -211,6 +212,17 @@ def _shifted(batch: Batch, positions: Tensor) -> Tensor | None:
     if batch.turns is not None:
         return torch.arange(len(positions), device=positions.device)
     return None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), positions.device)
+
+
+def _sees(batch: Batch) -> Ints | None:
+    """[T] keys that each token sees, of a step where some see what comes behind them."""
+    whole = [each for each in batch.features if each.is_whole]
+    if not whole:
+        return None
+    sees = batch.positions + 1
+    for each in whole:
+        sees[each.first : each.first + each.num] = sees[each.first + each.num - 1]
+    return sees.astype(np.int32, copy=False)
 
 
 def _of_tokens(batch: Batch, column: Ints) -> npt.NDArray[np.int64]:

@@ -99,7 +99,7 @@ class RequestMedia:
                 low, high = max(begin, start), min(begin + num, stop)
                 if low < high:
                     features = self.features[media.item.key]
-                    yield FeatureRows(first + low - start, high - low, features, at + low - begin)
+                    yield FeatureRows(first + low - start, high - low, features, at + low - begin, self.is_whole)
                 at += num
 
     def whole(self, start: int, stop: int) -> tuple[int, int]:

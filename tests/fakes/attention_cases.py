@@ -34,6 +34,7 @@ class Case:
     sinks: bool = False
     shared: int = 0  # tokens that rows of at least so many have in common
     cache: torch.dtype | None = None  # of the pool; None: as the queries
+    ahead: tuple[tuple[int, int], ...] = ()  # spans of the T new tokens that see each other
     size: float = 1.0  # of queries, so that weights are spread or lie on few keys
 
     def on(self, device: torch.device, seed: int = 0) -> "Placed":
@@ -89,8 +90,17 @@ class Placed:
     def expected(self) -> Tensor:
         case = self.case
         table = self.table[self.rows.long()]
-        of = table, self.num_new, self.lengths, case.head_dim**-0.5, case.window, case.softcap, self.sinks
+        of = table, self.num_new, self.lengths, case.head_dim**-0.5, case.window, case.softcap, self.sinks, self.sees
         return reference.extend_attention(self.queries, self.keys, self.values, *of)
+
+    @property
+    def sees(self) -> Tensor | None:
+        if not self.case.ahead:
+            return None
+        sees = torch.cat([torch.arange(cached, cached + new) for cached, new in self.case.rows]) + 1
+        for first, stop in self.case.ahead:
+            sees[first:stop] = sees[stop - 1].item()
+        return sees.int().to(self.device)
 
     def decoded(self, tuning: Any = None, shares: bool = False) -> Tensor:
         case, lengths = self.case, self.column(self.lengths)
@@ -121,6 +131,6 @@ class Placed:
         tiles = self.column(blocks.rows), self.column(blocks.starts)
         rule = case.head_dim**-0.5, case.window, case.softcap, self.sinks
         extend_attention(
-            self.queries, k, v, self.keys, self.values, self.table, *of, *tiles, out, *rule, tuning, tokens
+            self.queries, k, v, self.keys, self.values, self.table, *of, *tiles, out, *rule, tuning, tokens, self.sees
         )
         return out

@@ -145,7 +145,10 @@ def test_the_compiled_planner_cuts_the_same_items(draw: DataObject) -> None:
     rows, firsts = np.arange(1, num + 1, dtype=np.int32), np.cumsum(num_new, dtype=np.int32) - num_new
     shifts = draw.draw(sampled_from([None, np.array(rng.integers(0, 2, num) * 5, np.int32)]))
     threads = draw.draw(integers(1, 5))
-    wanted = cut(table, rows, firsts, num_new, seq_lens, threads, shifts)
-    got = native(table, rows, firsts, num_new, seq_lens, shifts, threads=threads)
+    ends = np.repeat(seq_lens, num_new)
+    own = np.concatenate([np.arange(end - new, end) for end, new in zip(seq_lens, num_new, strict=True)]) + 1
+    sees = draw.draw(sampled_from([None, np.minimum(own + rng.integers(0, 90, len(own)), ends).astype(np.int32)]))
+    wanted = cut(table, rows, firsts, num_new, seq_lens, threads, shifts, sees)
+    got = native(table, rows, firsts, num_new, seq_lens, shifts, sees, threads=threads)
     for name in ("items", "members", "partials", "merges"):
         assert getattr(got, name).tolist() == getattr(wanted, name).tolist(), name

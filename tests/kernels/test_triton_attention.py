@@ -52,6 +52,15 @@ def test_tiles_of_prompts_that_programs_share(rule: dict[str, Any]) -> None:
     near(placed.extended(SMALL, parts=3), placed.expected())
 
 
+@pytest.mark.parametrize("rule", [{}, {"window": 20}, {"window": 5, "softcap": 5.0}, {"sinks": True}], ids=str)
+def test_tokens_that_see_what_comes_behind_them(rule: dict[str, Any]) -> None:
+    """Pictures at a row's begin and at its end, longer than a window and than a tile."""
+    rows = [(0, 30), (5, 60), (40, 23)]
+    ahead = ((0, 9), (28, 30), (35, 80), (90, 113))
+    placed = Case(rows, 4, 2, 48, torch.float32, ahead=ahead, **rule).on(CPU)
+    near(placed.extended(SMALL, parts=2), placed.expected())
+
+
 def shapes_of_models() -> Iterator[Any]:
     """Every shape, and each with another rule and type. The largest take minutes in the interpreter."""
     for i, (heads, head_dim, page) in enumerate(product(MODELS, SIZES, PAGES)):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,8 +87,15 @@ def check(
     cache=None,
     page_size=1,
     sinks=False,
+    ahead=(),
 ) -> None:
+    """`ahead`: spans of the T new tokens that see each other."""
     inputs, num_slots = step(rows, shared, seed=len(rows), page_size=page_size)
+    if ahead:
+        sees = inputs.positions.numpy().astype(np.int32) + 1
+        for first, stop in ahead:
+            sees[first:stop] = sees[stop - 1]
+        inputs = replace(inputs, sees=sees)
     generator = torch.Generator().manual_seed(7)
     pools = [
         KVPool(
@@ -228,6 +236,20 @@ def test_a_window_over_a_shared_prefix(window: int, softcap: float | None) -> No
 @pytest.mark.parametrize("head_dim", [16, 48, 80, 256])
 def test_a_window_and_a_cap_at_any_head_size(head_dim: int) -> None:
     check([(140, 1), (3, 1), (33, 5), (0, 70)], heads=14, kv_heads=2, head_dim=head_dim, window=20, softcap=3.0)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("extras", [{}, {"window": 5}, {"window": 40, "softcap": 9.0}, {"sinks": True}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tokens_that_see_what_comes_behind_them(extras: dict[str, Any], dtype: torch.dtype, compiled: bool) -> None:
+    """Pictures at a row's begin and at its end, longer than a window, an item's members and a block of torch's."""
+    rows = [(9, 1), (0, 70), (100, 20), (3, 600)]
+    ahead = [(1, 17), (60, 71), (71, 91), (100, 400), (640, 691)]
+    check(rows, dtype=dtype, compiled=compiled, ahead=ahead, **extras)
+    if dtype == torch.float32 and compiled:
+        check([(300, 1), (300, 30), (310, 12)], shared=290, ahead=[(3, 20), (31, 43)], **extras)
+    if dtype == torch.float32 and compiled and not extras.get("sinks"):
+        check(rows, ahead=ahead, cache=torch.int8, **extras)
 
 
 @pytest.mark.parametrize("cached", [0, 7, 8, 9, 100])
