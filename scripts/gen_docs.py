@@ -283,8 +283,9 @@ def others_table() -> str:
 
 
 def compared_table() -> str:
-    """The registry, and the seeded checkpoints of each family that test_family_oracle.py compares."""
+    """The registry, and the seeded checkpoints of each family that tests/differential compares."""
     from tiny_families import FAMILIES as CHECKPOINTS  # loads torch
+    from tiny_media import FAMILIES as WITH_TOWERS
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 
     compared: dict[str, list[str]] = {}  # by module
@@ -293,9 +294,15 @@ def compared_table() -> str:
     lines = ["| architecture | what it is | checkpoints that are compared |", "|---|---|---|"]
     for architecture, module in FAMILIES.items():
         about = " ".join((import_module(f"ramet.runtime.models.{module}").__doc__ or "").split())
-        seeded = ", ".join(f"`{name}`" for name in compared.get(module, ())) or "none"
+        stem = _letters(architecture.removesuffix("ForConditionalGeneration"))
+        own = [name for name in WITH_TOWERS if _letters(name) == stem]
+        seeded = ", ".join(f"`{name}`" for name in compared.get(module, own)) or "none"
         lines.append(f"| `{architecture}` | {re.split(r'[.] (?=[A-Z])', about)[0].rstrip('.')} | {seeded} |")
     return "\n".join(lines)
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def harmless_keys() -> str:
