@@ -1,0 +1,140 @@
+"""Sound as it is decoded: one channel at the model's rate, and what is refused before and while."""
+
+import io
+
+import media_files
+import numpy as np
+import pytest
+import soundfile
+import soxr
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.media.audio import MAX_CHANNELS, decode_sound
+from ramet.runtime.media_options import MediaArgs
+
+RATE = 16_000
+EXACT = {
+    "wav": dict(form="WAV", subtype="FLOAT"),
+    "wav of 16 bits": dict(form="WAV", subtype="PCM_16"),
+    "flac": dict(form="FLAC", subtype="PCM_24"),
+}
+LOSSY = {"ogg": dict(form="OGG"), "mp3": dict(form="MP3")}
+IN_CONTAINERS = {
+    "m4a": ("ipod", "aac"),
+    "webm": ("webm", "libopus"),
+    "mkv": ("matroska", "aac"),
+    "adts": ("adts", "aac"),
+}
+
+
+def decoded(data: bytes, rate: int = RATE, **limits: float) -> np.ndarray:
+    found = decode_sound(data, rate, MediaArgs(**limits))
+    assert found.rate == rate and found.samples.dtype == np.float32 and found.samples.ndim == 1
+    return found.samples
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_samples_are_what_was_written(name: str):
+    tone = media_files.tone(0.7)
+    np.testing.assert_allclose(decoded(media_files.sound(tone, **EXACT[name])), tone, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_files_that_lose_some_are_heard_as_libsndfile_hears_them(name: str):
+    data = media_files.sound(media_files.tone(0.7), **LOSSY[name])
+    heard, _ = soundfile.read(io.BytesIO(data), dtype="float32")
+    np.testing.assert_allclose(decoded(data), heard, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", IN_CONTAINERS)
+def test_other_files_are_read_by_ffmpeg(name: str):
+    form, codec = IN_CONTAINERS[name]
+    heard = decoded(media_files.sound_in_container(media_files.tone(1.0, 48_000), 48_000, form, codec))
+    assert abs(len(heard) - RATE) < 2048
+    middle = heard[4000:12_000]
+    pitch = np.abs(np.fft.rfft(middle * np.hanning(len(middle)))).argmax() * RATE / len(middle)
+    assert abs(pitch - 440) < 3 and 0.3 < np.abs(middle).max() < 0.8
+
+
+def test_channels_are_averaged():
+    tone = media_files.tone(0.3, channels=3)
+    data = media_files.sound(tone, subtype="FLOAT")
+    np.testing.assert_allclose(decoded(data), tone.mean(axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [8000, 22_050, 44_100, 48_000])
+def test_samples_are_resampled_by_soxr(rate: int):
+    tone = media_files.tone(0.5, rate)
+    data = media_files.sound(tone, rate, subtype="FLOAT")
+    assert np.array_equal(decoded(data), soxr.resample(tone, rate, RATE, quality="HQ"))
+    assert np.array_equal(decoded(data, rate), tone)
+
+
+@pytest.mark.parametrize("name", [*EXACT, *LOSSY])
+def test_sound_that_takes_longer_than_it_may_is_refused(name: str):
+    data = media_files.sound(media_files.tone(3.0), **{**EXACT, **LOSSY}[name])
+    with pytest.raises(ClientError, match="must take at most 2 s") as refused:
+        decoded(data, max_audio_seconds=2.0)
+    assert refused.value.status == 413 and "--max-audio-seconds" in str(refused.value)
+
+
+@pytest.mark.parametrize("name", IN_CONTAINERS)
+def test_so_is_that_of_containers(name: str):
+    form, codec = IN_CONTAINERS[name]
+    data = media_files.sound_in_container(media_files.tone(3.0), RATE, form, codec)
+    with pytest.raises(ClientError, match="must take at most 2 s"):
+        decoded(data, max_audio_seconds=2.0)
+
+
+def test_what_a_header_says_of_flac_is_no_way_around_the_limit():
+    """It says ten samples; none is decoded beyond the limit, whoever is right."""
+    data = bytearray(media_files.sound(media_files.tone(3.0), **EXACT["flac"]))
+    data[22:26] = (10).to_bytes(4, "big")  # of STREAMINFO, behind four bits that stay
+    try:
+        assert len(decoded(bytes(data), max_audio_seconds=2.0)) <= 2 * RATE
+    except ClientError as refused:
+        assert refused.status in (400, 413)
+
+
+@pytest.mark.parametrize("name", ["wav", "wav of 16 bits", "flac", "m4a", "mkv"])
+def test_sound_that_is_cut_off_is_refused(name: str):
+    tone = media_files.tone(2.0)
+    if name in EXACT:
+        data = media_files.sound(tone, **EXACT[name])
+    else:
+        data = media_files.sound_in_container(tone, RATE, *IN_CONTAINERS[name])
+    for part in media_files.cut(data):
+        with pytest.raises(ClientError) as refused:
+            decoded(part)
+        assert refused.value.status == 400, refused.value
+
+
+def test_samples_must_be_finite():
+    tone = media_files.tone(0.1)
+    tone[7] = np.nan
+    with pytest.raises(ClientError, match="no finite numbers"):
+        decoded(media_files.sound(tone, subtype="FLOAT"))
+
+
+def test_rates_and_channels_are_bounded():
+    with pytest.raises(ClientError, match="has 100 samples per second"):
+        decoded(media_files.sound(media_files.tone(0.5, 100), 100))
+    with pytest.raises(ClientError, match=f"channels, must be in .1, {MAX_CHANNELS}"):
+        decoded(media_files.sound(np.zeros((10, MAX_CHANNELS + 1), np.float32)))
+
+
+def test_no_sample_is_no_sound():
+    with pytest.raises(ClientError, match="has no sample"):
+        decoded(media_files.sound(np.zeros(0, np.float32)))
+
+
+@pytest.mark.parametrize("data", [b"", b"RIFF", b"abc" * 99, b"#EXTM3U\nhttp://127.0.0.1:21100/a.aac\n"])
+def test_what_is_no_sound_is_refused(data: bytes):
+    with pytest.raises(ClientError, match=r"is (no|broken) sound"):
+        decoded(data)
+
+
+def test_a_picture_and_a_film_without_sound_are_refused():
+    for data in (media_files.picture(media_files.noise(8, 8), "JPEG"), media_files.film([9] * 3)):
+        with pytest.raises(ClientError):
+            decoded(data)
