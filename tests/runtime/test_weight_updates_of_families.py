@@ -1,13 +1,16 @@
 """Updated weights of every kind of layer, in every form that they are kept in: outputs are those of a fresh engine."""
 
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from adapters import make_adapter
+from PIL import Image
 from samples import sampled, slow
 from tiny_families import FAMILIES, make_family
+from tiny_media import FIRST_TOKEN, make_llava
 from tiny_model import make_tiny
 
 from ramet.runtime.errors import ClientError
@@ -110,3 +113,32 @@ def test_a_model_through_transformers_is_refused_by_name(tmp_path: Path) -> None
         with pytest.raises(ClientError, match="served through transformers"):
             llm.update_weights_from_disk(str(folder))
         assert len(outputs_of(llm)) == len(PROMPTS)
+
+
+def test_a_tower_and_what_it_has_made_are_of_the_other_weights_too(tmp_path: Path) -> None:
+    a, b = (make_llava(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
+    picture = Image.effect_noise((48, 40), 90).convert("RGB")
+
+    def seen(llm: LLM) -> list[int]:
+        (reply,) = llm.generate([[5, 9, FIRST_TOKEN, 31]], PARAMS, image_data=[picture])
+        ids: list[int] = reply["output_ids"]
+        return ids
+
+    with LLM(b, **OPTIONS) as fresh:
+        expected = seen(fresh)
+    with LLM(a, **OPTIONS) as llm:
+        assert seen(llm) != expected
+        llm.update_weights_from_disk(str(b))
+        assert seen(llm) == expected == seen(llm)
+
+
+def test_another_tower_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    a, b = (make_llava(tmp_path / name) for name in "ab")
+    config = json.loads((b / "config.json").read_text())
+    config["vision_config"]["hidden_act"] = "gelu"
+    (b / "config.json").write_text(json.dumps(config))
+    with LLM(a, **OPTIONS) as llm:
+        before = outputs_of(llm)
+        with pytest.raises(ClientError, match=r"vision_config of its config\.json is different"):
+            llm.update_weights_from_disk(str(b))
+        assert outputs_of(llm) == before
