@@ -153,8 +153,8 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
     if isinstance(body.rid, list):
         _check_distinct(prompts)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))
-    if body.image_data or body.video_data or body.audio_data:
-        written = {name: getattr(body, name) for name in FIELDS}
+    written = {name: value for name in FIELDS if (value := getattr(body, name)) is not None}
+    if written:
         prompts = with_sources_of(prompts, read_fields(written, len(prompts), batch, defaults.limits.media))
         _check_about_media(body, prompts)
     return prompts, batch

@@ -357,9 +357,9 @@ def _listed(place: str, given: Any) -> Array:
 
 def _packed(place: str, numbers: list[Any], shape: tuple[int, ...]) -> Array:
     kinds = set(map(type, numbers))
-    wrong = next((each for each in numbers if type(each) not in (bool, int, float)), None)
-    if wrong is not None:
-        raise ClientError(place, f"has {shown(wrong)}, must have numbers")
+    for each in numbers:
+        if type(each) not in (bool, int, float):
+            raise ClientError(place, f"has {shown(each)}, must have numbers")
     if kinds == {bool}:
         return "bool", shape, bytes(numbers)
     try:

@@ -113,7 +113,7 @@ class Downloads:
             else:
                 return b"".join(parts)
         fact = f"leads to {shown(str(url))}, which is larger than {self._max_mb} MB (--max-media-mb)"
-        raise ClientError(place, fact)
+        raise ClientError(place, fact, status=413)
 
 
 def _why(error: Exception) -> str:

@@ -54,7 +54,7 @@ class Fetcher:
         if not data:
             raise ClientError(place, "is empty")
         if len(data) > self._most:
-            raise ClientError(place, f"is larger than {self._args.max_media_mb} MB (--max-media-mb)")
+            raise ClientError(place, f"is larger than {self._args.max_media_mb} MB (--max-media-mb)", status=413)
         return data
 
     async def _read(self, written: str, place: str) -> bytes:

@@ -135,7 +135,8 @@ def fetched_from(
 
 def refused_from(handlers: dict[str, Handler], path: str = "/", **options: Any) -> str:
     error, _ = fetched_from(handlers, path, **options)
-    assert isinstance(error, ClientError) and error.place == "image_data[0]" and error.status == 400
+    assert isinstance(error, ClientError) and error.place == "image_data[0]"
+    assert error.status == (413 if "larger than" in error.fact else 400)
     return error.fact
 
 

@@ -177,6 +177,8 @@ WRONG: list[tuple[Any, tuple[str, ...]]] = [
     ({**EMBEDDING, "feature": [[1.0], [1.0, 2.0]]}, ("image_data.feature has lists of unequal lengths",)),
     ({**EMBEDDING, "feature": [[1.0], 2.0]}, ("image_data.feature has lists of unequal lengths",)),
     ({**EMBEDDING, "feature": [["1"]]}, ("image_data.feature has '1'", "numbers")),
+    ({**EMBEDDING, "feature": [[1.0, None]]}, ("image_data.feature has None", "numbers")),
+    ({}, ("image_data is {}", "a URL")),
     ({**EMBEDDING, "feature": [[1e39, 1.5]]}, ("image_data.feature has a number",)),
     ({**EMBEDDING, "feature": [[1 << 63]]}, ("image_data.feature has a number that is too large",)),
     ({**EMBEDDING, "feature": [[[[[[[[[1]]]]]]]]]}, ("image_data.feature has 9 dimensions",)),
