@@ -1,8 +1,10 @@
-// The same request as code to copy. Keys are never written into it: they come from the environment.
+// The same request as code to copy. Keys are never written into it: they come from the environment. Nor are pictures:
+// they are read from files of their names.
 
 import { root } from "../connection.js";
 import { html, useState } from "../dom.js";
 import { KINDS, keyOf } from "../keys.js";
+import { imageData, nameOf, partsOf, textOf } from "./pictures.js";
 import { CHAT_NAMES } from "./schema.js";
 
 const VARIABLE = "RAMET_API_KEY";
@@ -29,19 +31,45 @@ export const WRITERS = { curl, Python: openai, ramet: language };
 
 function curl({ path, body }) {
   const key = hasKey() ? ` -H "Authorization: Bearer $${VARIABLE}"` : "";
-  const data = JSON.stringify(body, null, 2).replaceAll("'", `'\\''`);
-  return `curl -N ${base}/${path} -H 'Content-Type: application/json'${key} -d '${data}'`;
+  const start = `curl -N ${base}/${path} -H 'Content-Type: application/json'${key} -d`;
+  if (!hasPictures(body)) return `${start} '${quoted(JSON.stringify(body, null, 2))}'`;
+  // from its input, since an argument may not be as long as a picture
+  const { marked, written } = withMarks(body);
+  const data = JSON.stringify(marked, null, 2).replace(/[\\$`]/g, "\\$&");
+  const read = (head, name) => `${head}$(base64 < '${quoted(name)}' | tr -d '\\n')`;
+  return `${start} @- <<END\n${written(data, new RegExp(`${MARK}(\\d+)${MARK}`, "gu"), read)}\nEND`;
+}
+
+const quoted = (text) => text.replaceAll("'", `'\\''`);
+
+const hasPictures = ({ messages = [] }) => imageData(messages).length > 0;
+
+const MARK = "\u{f0000}"; // of a picture until what reads it is written: nobody types it
+
+/** {marked, written}: a body with marks in the place of pictures, and a text with `write(head, name)` in theirs. */
+function withMarks(body) {
+  const found = [];
+  const mark = (part) => ({ ...part, image_url: { url: `${MARK}${found.push(part) - 1}${MARK}` } });
+  const marked = (content) => content.map((part) => (part.type === "image_url" ? mark(part) : part));
+  const messages = body.messages.map((message) =>
+    (Array.isArray(message.content) ? { ...message, content: marked(message.content) } : message));
+  const written = (text, pattern, write) => text.replace(pattern, (_, index) => {
+    const part = found[index];
+    return write(`${part.image_url.url.split(",", 1)[0]},`, nameOf(part));
+  });
+  return { marked: { ...body, messages }, written };
 }
 
 function openai(request) {
-  const { isChat, fields } = asOpenAI(request);
+  const { isChat, fields: whole } = asOpenAI(request);
+  const { marked: fields, written } = hasPictures(whole) ? withMarks(whole) : { marked: whole, written: null };
   const own = Object.entries(fields).filter(([name]) => ARGUMENTS.has(name));
   const other = Object.entries(fields).filter(([name]) => !ARGUMENTS.has(name));
   const lines = own.map(([name, value]) => `    ${name}=${python(value)},`);
   if (other.length) lines.push(`    extra_body=${python(Object.fromEntries(other))},`);
   const piece = isChat ? "choice.delta.content" : "choice.text";
-  return `${hasKey() ? "import os\n\n" : ""}from openai import OpenAI
-
+  const code = `from openai import OpenAI
+${written ? PYTHON_READER : ""}
 client = OpenAI(base_url=${python(`${base}/v1`)}, api_key=${hasKey() ? `os.environ["${VARIABLE}"]` : '"none"'})
 stream = client.${isChat ? "chat." : ""}completions.create(
 ${lines.join("\n")}
@@ -50,7 +78,18 @@ for chunk in stream:
     for choice in chunk.choices:
         print(${piece} or "", end="", flush=True)
 print()`;
+  const imports = [written && "import base64", hasKey() && "import os", written && "from pathlib import Path"];
+  const head = imports.some(Boolean) ? `${imports.filter(Boolean).join("\n")}\n\n` : "";
+  const read = (start, name) => `${python(start)} + base64_of(${python(name)})`;
+  return head + (written ? written(code, new RegExp(`"${MARK}(\\d+)${MARK}"`, "gu"), read) : code);
 }
+
+const PYTHON_READER = `
+
+def base64_of(file):
+    return base64.b64encode(Path(file).read_bytes()).decode()
+
+`;
 
 /** /generate under the names of OpenAI's completions. */
 function asOpenAI({ path, model, body }) {
@@ -67,11 +106,12 @@ function language({ path, body }) {
   const given = Object.entries(fields).filter(([name]) => OF_GEN.has(name));
   const call = `gen(${['"answer"', ...given.map(([name, value]) => `${name}=${python(value)}`)].join(", ")})`;
   const roles = isChat ? new Set(["assistant", ...lines.map((line) => line.role)]) : [];
-  const names = ["Endpoint", "function", "gen", "set_default_backend", ...roles].sort((a, b) => (a < b ? -1 : 1));
-  const steps = lines.map(({ role, content }) => (role ? `${role}(${python(content)})` : python(content)));
+  const media = isChat && hasPictures(body) ? ["image"] : [];
+  const names = ["Endpoint", "function", "gen", "set_default_backend", ...media, ...roles];
+  const steps = lines.map(({ role, content }) => (role ? `${role}(${said(content)})` : python(content)));
   steps.push(isChat ? `assistant(${call})` : call);
   const key = hasKey() ? `, api_key=os.environ["${VARIABLE}"]` : "";
-  return `${hasKey() ? "import os\n\n" : ""}from ramet import ${names.join(", ")}
+  return `${hasKey() ? "import os\n\n" : ""}from ramet import ${names.sort((a, b) => (a < b ? -1 : 1)).join(", ")}
 
 set_default_backend(Endpoint(${python(base)}${key}))
 
@@ -82,6 +122,13 @@ ${steps.map((step) => `    s += ${step}`).join("\n")}
 
 
 print(program.run()["answer"])`;
+}
+
+/** A message's content in the language. */
+function said(content) {
+  const text = textOf(content);
+  const images = partsOf(content).map((part) => `image(${python(nameOf(part))})`);
+  return [...images, ...(text || !images.length ? [python(text)] : [])].join(" + ");
 }
 
 /** Results of tools are left out with the tools. */

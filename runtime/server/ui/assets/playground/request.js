@@ -36,13 +36,17 @@ function completionRequest(asked) {
 
 /**
  * The same output up to a token, another token in its place, and what the model writes then. It is asked for by ids: no
- * text is tokenised again. Constraints and the number of samples are left out, because both are about a whole output.
+ * text is tokenised again. `pictures`: data URIs of those whose tokens are in the prompt. Constraints and the number of
+ * samples are left out, because both are about a whole output.
  */
-export function continuedRequest(asked, promptIds, keptIds) {
+export function continuedRequest(asked, promptIds, keptIds, pictures) {
   const { n, max_new_tokens: most, min_new_tokens: least, ...params } = parameters(asked);
   if (most !== undefined) params.max_new_tokens = Math.max(0, most - keptIds.length);
   if (least !== undefined) params.min_new_tokens = Math.max(0, least - keptIds.length);
-  const body = { input_ids: [...promptIds, ...keptIds], sampling_params: params, ...adapterOf(asked), stream: true };
+  const body = {
+    input_ids: [...promptIds, ...keptIds], ...(pictures.length && { image_data: pictures }), sampling_params: params,
+    ...adapterOf(asked), stream: true,
+  };
   return { path: "generate", body, extras: nativeExtras(asked.numTop, params.max_new_tokens) };
 }
 

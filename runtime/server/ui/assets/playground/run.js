@@ -2,6 +2,7 @@
 
 import { ask } from "../api.js";
 import { eventsOf } from "../sse.js";
+import { withNames } from "./pictures.js";
 import { asOnPage, sent } from "./request.js";
 
 const DECODER = new TextDecoder();
@@ -32,16 +33,16 @@ export async function fill(samples, request, signal, redraw) {
     }
     for (const sample of samples) if (!sample.finish) sample.error ||= "The stream broke off.";
   } catch (error) {
-    for (const sample of samples) if (!sample.finish) end(sample, error);
+    for (const sample of samples) if (!sample.finish) end(sample, error, request.body.messages);
   }
   for (const sample of samples) sample.running = false;
   redraw();
 }
 
-function end(sample, error) {
+function end(sample, error, messages) {
   if (error.name === "AbortError") sample.finish = "stopped";
   else if (error instanceof TypeError) sample.error = isEmpty(sample) ? "Not answered." : "The connection broke.";
-  else sample.error = asOnPage(error.message);
+  else sample.error = withNames(asOnPage(error.message), messages);
 }
 
 // -- chats ------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import { branch, fill, idsOf, newSample } from "./run.js";
  * {samples, kept, running, start, stop, goOn, keep, show}
  *
  * start(request, n)  n samples of a request, in the place of those that are shown
- * goOn(asked, sample, place, token)  one more sample, with this token at that place of another one; resolves when it
- *                                    has begun
+ * goOn(asked, sample, place, token, pictures)  one more sample, with this token at that place of another one, which
+ *                                              saw these pictures; resolves when it has begun
  */
 export function useSamples() {
   const [samples, setSamples] = useState([]);
@@ -34,9 +34,9 @@ export function useSamples() {
     show(fresh);
     return run(fresh, request);
   };
-  const goOn = async (asked, sample, place, token, others = samples) => {
+  const goOn = async (asked, sample, place, token, pictures, others = samples) => {
     const before = [...idsOf(sample).slice(0, place), token.id];
-    const request = continuedRequest(asked, sample.promptIds, before);
+    const request = continuedRequest(asked, sample.promptIds, before, pictures);
     const branched = branch(sample, place, token, await textOf(before));
     show([...others, branched], others.length);
     void run([branched], request);

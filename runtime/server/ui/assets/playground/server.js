@@ -8,7 +8,7 @@ import { changed } from "../keys.js";
 import { useSignal } from "../signal.js";
 import { backendsOf, parametersOf } from "./schema.js";
 
-/** {fields, backends, models, base, defaults, problem}; null until it answered. */
+/** {fields, backends, models, base, defaults, limits, problem}; null until it answered. */
 export function useServer() {
   const [server, setServer] = useState(null);
   const state = useSignal(connection);
@@ -32,14 +32,18 @@ export function useServer() {
 }
 
 const AGAIN_MS = 3000;
-const EMPTY = { fields: [], backends: [], models: [], base: "", defaults: {}, problem: "" };
+const LIMITS = { takesPictures: false, maxPicture: 0, maxBody: 0 }; // MB
+const EMPTY = { fields: [], backends: [], models: [], base: "", defaults: {}, limits: LIMITS, problem: "" };
 
 async function read() {
-  const [document, models, info] = await Promise.all([
-    askJson("openapi.json"), askJson("v1/models"), askJson("get_server_info"),
+  const [document, models, info, model] = await Promise.all([
+    askJson("openapi.json"), askJson("v1/models"), askJson("get_server_info"), askJson("get_model_info"),
   ]);
   return {
     ...EMPTY, fields: parametersOf(document), backends: backendsOf(document), base: info.served_model_name,
     models: models.data.map((model) => model.id), defaults: { n: 1, ...info.sampling_defaults_resolved },
+    limits: {
+      takesPictures: model.has_image_understanding, maxPicture: info.max_media_mb, maxBody: info.max_body_mb,
+    },
   };
 }

@@ -3,6 +3,7 @@
 import { html, useEffect, useState } from "../dom.js";
 import { Composer, messageOf, TurnHeader, Turns } from "../playground/chat.js";
 import { Code } from "../playground/code.js";
+import { checkSize, imageData } from "../playground/pictures.js";
 import { requestOf } from "../playground/request.js";
 import { hasFailed, Sample, SHOWN_AS } from "../playground/sample.js";
 import { useSamples } from "../playground/samples.js";
@@ -22,11 +23,11 @@ export function PlaygroundView() {
     ${server.problem && html`<p class="problem" role="alert">${server.problem}</p>`}
     <div class="playground">
       <${Settings} asked=${asked} server=${server} change=${change} />
-      <${Talk} asked=${{ ...asked, fields: server.fields, base: server.base }} change=${change} />
+      <${Talk} asked=${{ ...asked, fields: server.fields, base: server.base }} limits=${server.limits} change=${change} />
     </div>`;
 }
 
-function Talk({ asked, change }) {
+function Talk({ asked, limits, change }) {
   const [turns, setTurns] = useState([]); // of the chat, without the samples that are shown
   const [as, setAs] = useState("markdown");
   const [problem, setProblem] = useState("");
@@ -43,6 +44,7 @@ function Talk({ asked, change }) {
   const start = (said) => {
     try {
       const request = requestOf(asked, said.map((turn) => turn.message));
+      checkSize(request.body, limits);
       setProblem("");
       if (isChat) setTurns(said);
       run.start(request, countOf(request));
@@ -70,9 +72,10 @@ function Talk({ asked, change }) {
       setProblem("");
       setTurns((all) => all.slice(0, index));
     };
-    run.goOn(asked, sample, place, token, [sample]).then(begun, fail);
+    run.goOn(asked, sample, place, token, picturesOf(turns.slice(0, index)), [sample]).then(begun, fail);
   };
-  const goOn = (sample) => (place, token) => run.goOn(asked, sample, place, token).then(() => setProblem(""), fail);
+  const goOn = (sample) => (place, token) =>
+    run.goOn(asked, sample, place, token, picturesOf(isChat ? turns : [])).then(() => setProblem(""), fail);
 
   return html`
     <div class="talk">
@@ -101,7 +104,8 @@ function Talk({ asked, change }) {
         </div>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       ${isChat && html`
-        <${Composer} running=${run.running} send=${send} calls=${run.samples[run.kept]?.calls ?? []} />`}
+        <${Composer} running=${run.running} send=${send} limits=${limits}
+          calls=${run.samples[run.kept]?.calls ?? []} />`}
       <details class="codes">
         <summary>Code</summary>
         <${Code} ...${codeOf(asked, isChat ? turns : [])} />
@@ -121,6 +125,8 @@ function Prompt({ prompt, change, run, running }) {
       <button type="button" id="complete" disabled=${running} onClick=${run}>Complete</button>
     </div>`;
 }
+
+const picturesOf = (turns) => imageData(turns.map((turn) => turn.message));
 
 /** Whether another sample before it stands for this one: all of a request that fails say the same. */
 const saysTheSame = (samples, index) =>
