@@ -70,6 +70,13 @@ class Stats(Message, frozen=True):
     forced_tokens: Annotated[
         int, _counter("jump_forward_tokens", "output tokens that a constraint left no choice about and no step drew")
     ] = 0
+    tower_tokens: Annotated[
+        int, _counter("tower_tokens", "tokens of media whose features towers computed or clients gave")
+    ] = 0
+    found_media: Annotated[
+        int, _counter("media_features_found", "pieces of media whose features a request found computed already")
+    ] = 0
+    media_cache_bytes: Annotated[int, _gauge("media_cache_bytes", "bytes of features of media that are kept")] = 0
     running_requests: Annotated[int, _gauge("num_running_reqs", "sequences in the running batch")] = 0
     waiting_requests: Annotated[int, _gauge("num_queue_reqs", "sequences that wait for admission")] = 0
     used_tokens: Annotated[

@@ -212,6 +212,10 @@ class MediaSource(Protocol):
     def is_whole(self) -> bool:
         """Tokens of one piece see each other: no step may end inside it."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Of features that are kept."""
+
     def find(self, key: bytes) -> Features | None:
         """What is kept of the piece with this key."""
 

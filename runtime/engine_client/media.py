@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from ramet.ipc.media import MediaTokens, Prepared
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.metrics.table import Metrics
 
 
 class MediaService(Protocol):
@@ -21,6 +22,9 @@ class MediaService(Protocol):
 
     def release(self, prepared: Sequence[Prepared]) -> None:
         """Nobody reads them any more."""
+
+    def count(self, metrics: Metrics) -> None:
+        """What was prepared, what waits, and what is kept."""
 
 
 class Preparing(NamedTuple):

@@ -9,16 +9,17 @@ loop; a thread waits for each worker that is busy.
 import asyncio
 import os
 import signal
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Coroutine, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from ramet.ipc.media import Prepared
+from ramet.ipc.media import MediaKind, Prepared
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.media.source import MediaSource
@@ -51,6 +52,8 @@ class MediaPool:
         self._threads = ThreadPoolExecutor(limits.media_workers, "ramet-media")
         self._numbers = count(1)
         self._sizes: dict[str, int] = {}  # bytes of each file
+        self.num_prepared = Counter[MediaKind]()
+        self.busy_s: dict[MediaKind, float] = {}  # of workers, with pieces that were refused as well
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -76,6 +79,8 @@ class MediaPool:
         worker = await self._turns.take(request, source.place)
         piece = Piece(source, self._job(source, data))
         working = asyncio.get_running_loop().run_in_executor(self._threads, self._run, worker, piece)
+        begun_s = perf_counter()
+        working.add_done_callback(lambda _: self._count_time(source.kind, begun_s))
         try:
             done = await asyncio.shield(working)
         except asyncio.CancelledError:
@@ -87,6 +92,7 @@ class MediaPool:
         self._turns.give(worker)
         file = piece.job.file
         self._sizes[file] = done.num_bytes
+        self.num_prepared[source.kind] += 1
         made = done.expansion, done.arrays, file, source.place, done.grids, piece.job.are_features
         return Prepared(source.kind, done.key, *made)
 
@@ -138,6 +144,9 @@ class MediaPool:
             await asyncio.wait({working})
         working.exception()
         self._give_back(worker, piece)
+
+    def _count_time(self, kind: MediaKind, begun_s: float) -> None:
+        self.busy_s[kind] = self.busy_s.get(kind, 0.0) + perf_counter() - begun_s
 
     def _give_back(self, worker: WorkerProcess, piece: Piece) -> None:
         _remove(piece.job.file)

@@ -14,6 +14,7 @@ from ramet.runtime.media.fetch import Fetcher
 from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.metrics.table import Metrics
 
 AT_ONCE = 4  # pieces of one request, so that those of others are fetched between them
 
@@ -46,6 +47,15 @@ class MediaIntake:
         """Nobody reads them any more."""
         for each in prepared:
             self.pool.release(each)
+
+    def count(self, metrics: Metrics) -> None:
+        """What was prepared, what waits, and what is kept."""
+        for kind, num in self.pool.num_prepared.items():
+            metrics.media_pieces.set(num, kind.value)
+        for kind, seconds in self.pool.busy_s.items():
+            metrics.media_seconds.set(seconds, kind.value)
+        metrics.media_waiting.set(self.pool.num_waiting)
+        metrics.media_file_bytes.set(self.pool.num_bytes)
 
     def warm(self) -> None:
         """Start a worker, so that the first piece need not wait for it."""

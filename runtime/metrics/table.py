@@ -36,9 +36,9 @@ class Counter:
     def add(self, amount: float, *labels: str) -> None:
         self.values[labels] = self.values.get(labels, 0.0) + amount
 
-    def set(self, total: float) -> None:
-        """For a total that another process counts."""
-        self.values[()] = total
+    def set(self, total: float, *labels: str) -> None:
+        """For a total that is counted elsewhere."""
+        self.values[labels] = total
 
     @property
     def total(self) -> float:
@@ -149,6 +149,16 @@ class Metrics(Collector):
         self.streaming_sessions = Gauge("num_streaming_sessions", "streaming sessions that are open")
         self.streaming_tokens = Gauge(
             "streaming_session_held_tokens", "tokens of streaming sessions that the prefix cache was asked to keep"
+        )
+        self.media_pieces = Counter("media_pieces", "pictures, films and sounds that were prepared, by kind", ("kind",))
+        self.media_seconds = Counter(
+            "media_seconds",
+            "time that workers took to decode and process media, refused ones as well, by kind",
+            ("kind",),
+        )
+        self.media_waiting = Gauge("num_media_queue", "pictures, films and sounds that wait for a worker")
+        self.media_file_bytes = Gauge(
+            "media_file_bytes", "bytes of prepared media in files; each is there while its request runs"
         )
         self.first_token_s = Histogram(
             "time_to_first_token_seconds", "from the arrival of a request to its first token", *buckets.FIRST_TOKEN

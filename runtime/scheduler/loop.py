@@ -147,13 +147,13 @@ class Scheduler:
         self.pausing = Pausing(self.running, self.waiting, self._apply_in_flight)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
         self._why = WaitReasons()
-        self.reporter = Reporter(
-            server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
-            self.pausing, self._why,
-        )  # fmt: skip
-        self._masks = MaskThread(self.running, runner.vocab_size)
         most_media = args.media.max_vision_tokens_per_step
         self._towers = None if runner.media is None else Towers(runner.media, most_media)
+        self.reporter = Reporter(
+            server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
+            self.pausing, self._why, self._towers,
+        )  # fmt: skip
+        self._masks = MaskThread(self.running, runner.vocab_size)
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self.control = control = ControlHandler(server, clock, self.flush)

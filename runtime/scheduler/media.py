@@ -53,6 +53,7 @@ class RequestMedia:
     towers: "Towers"
     turns: Turns | None  # None: its tokens are at their indices to the model
     features: dict[bytes, Features] = field(default_factory=dict)  # by key; what is here stays, whoever is evicted
+    awaited: set[bytes] = field(default_factory=set)  # keys that had no features when they were looked for first
 
     @property
     def numbers(self) -> MediaNumbers:
@@ -80,8 +81,10 @@ class RequestMedia:
                 found = self.towers.find(item)
                 if found is None:
                     missing += item.num_tokens
+                    self.awaited.add(item.key)
                 else:
                     self.features[item.key] = found
+                    self.towers.num_found += item.key not in self.awaited
         return f"waits for {missing} tokens of its media to be computed" if missing else ""
 
     @property
@@ -121,7 +124,8 @@ class Towers:
         self._num_wanted = 0  # tokens
         self._made: dict[bytes, Features] = {}  # in the last turn that made some, however little room is kept for them
         self.failed: dict[bytes, str] = {}  # in that turn: by key, why
-        self.num_tokens = 0  # that towers have made
+        self.num_tokens = 0  # that were computed or given
+        self.num_found = 0  # pieces that were there when a request came for them
 
     def of_request(self, placed: Sequence[PlacedMedia], prompt_len: int) -> RequestMedia:
         return RequestMedia(placed, self, turns_of(prompt_len, placed))

@@ -19,6 +19,7 @@ from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.admission import WINDOW, WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import Constraints
+from ramet.runtime.scheduler.media import Towers
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.results import Results
@@ -78,11 +79,12 @@ class Reporter:
         constraints: Constraints,
         pausing: Pausing,
         why_waiting: WaitReasons,
+        towers: Towers | None,
     ) -> None:
         self._server, self._clock = server, clock
         self._cache, self._running, self._leases = cache, running, leases
         self._waiting, self._results, self._constraints = waiting, results, constraints
-        self._pausing, self._why_waiting = pausing, why_waiting
+        self._pausing, self._why_waiting, self._towers = pausing, why_waiting, towers
         self.listeners: list[StepListener] = []
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
@@ -149,7 +151,7 @@ class Reporter:
     def stats(self) -> Stats:
         """Every counter as it is now."""
         paused = self.paused
-        cache, results, leases = self._cache, self._results, self._leases
+        cache, results, leases, towers = self._cache, self._results, self._leases, self._towers
         held = leases.held() if leases.claimed else NOTHING_HELD
         first = self._waiting.first(WINDOW)
         return Stats(
@@ -159,6 +161,9 @@ class Reporter:
             steps=self.steps,
             discarded_tokens=results.discarded_tokens,
             forced_tokens=results.constrained.forced_tokens,
+            tower_tokens=towers.num_tokens if towers else 0,
+            found_media=towers.num_found if towers else 0,
+            media_cache_bytes=towers.source.num_bytes if towers else 0,
             running_requests=len(self._running),
             waiting_requests=len(self._waiting),
             used_tokens=self._used(),

@@ -71,6 +71,10 @@ class SeenMedia:
         if self.is_whole:
             assert rows.start + rows.num in self._ends[int(rows.features.values[0])], "a span is cut"
 
+    @property
+    def num_bytes(self) -> int:
+        return sum(each.num_bytes for each in self._kept.values())
+
     def find(self, key: bytes) -> Features | None:
         return self._kept.get(key)
 

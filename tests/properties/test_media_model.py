@@ -113,3 +113,15 @@ def one_turn(top: BenchTop, turn: int, aborts: dict[int, list[int]]) -> int:
     top.turn()
     top.clock.advance(0.1)
     return turn + 1
+
+
+def test_what_towers_computed_and_what_was_found_is_counted() -> None:
+    media, first, second = SeenMedia(room=100), piece(1, 5), piece(2, 4)
+    top = BenchTop(total=256, rows=4, context=128, runners=runners_with(media))
+    for uid, parts in enumerate(([first], [first, first, second], [second]), start=1):
+        ids, placed, _ = laid_out([uid, *parts, 7])
+        top.add(uid, ids, 2, media=placed)
+        top.run()
+    state = top.scheduler.state()
+    assert (state["tower_tokens"], state["found_media"]) == (9, 2), "the first is found once, the second once"
+    assert state["media_cache_bytes"] == media.num_bytes == 9 * 4

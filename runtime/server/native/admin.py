@@ -151,6 +151,8 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
     adapters = args.adapters.max_loras_per_batch, *service.client.adapters_in_use()
     served = Served(service.client.weights.model_name, page_size, num_pages, *adapters)
     service.sessions.count(service.metrics)
+    if service.client.media is not None:
+        service.client.media.count(service.metrics)
     page = page_of(service.metrics, args.serve.metrics_compat, served)
     body, content_type = page.render(",".join(request.headers.getall("Accept", [])))
     return web.Response(body=body, headers={"Content-Type": content_type})
