@@ -5,10 +5,11 @@ of its sequences has ended: until then the scheduler may read them.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from ramet.ipc.media import MediaTokens, Prepared
+from ramet.ipc.media import MediaKind, MediaTokens, Prepared
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.metrics.table import Metrics
@@ -33,6 +34,21 @@ class Preparing(NamedTuple):
     tokens: MediaTokens  # of the kinds that the model takes
     prepare: Callable[[Sequence[MediaSource]], Awaitable[tuple[Prepared, ...]]]  # Raises ClientError
 
+    async def of_prompt(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+        """All pieces of one prompt, in order. Raises ClientError."""
+        return await self.prepare(counted(sources))
+
+
+def counted(sources: Sequence[MediaSource]) -> list[MediaSource]:
+    """Those of one prompt: some models make less of a picture where there are several."""
+    num = sum(source.kind is MediaKind.IMAGE for source in sources)
+    return [
+        replace(source, options={**source.options, "num_pictures": num})
+        if num > 1 and source.kind is MediaKind.IMAGE
+        else source
+        for source in sources
+    ]
+
 
 async def _nobody(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
     raise AssertionError(f"{len(sources)} pieces of media were read that nobody can prepare")
@@ -56,9 +72,16 @@ def preparing(service: MediaService | None, tokens: MediaTokens, submission: Sub
 
 async def with_media(prompts: Sequence[Prompt], media: Preparing) -> list[Prompt]:
     """The prompts with what was made of their sources. Raises ClientError."""
-    sources = list({id(source): source for prompt in prompts for source in prompt.sources}.values())
-    prepared = dict(zip(map(id, sources), await media.prepare(sources), strict=True))
+    named: dict[tuple[int, int], MediaSource] = {}  # by the source, and the number of pictures beside it
+    names: list[list[tuple[int, int]]] = []  # of each prompt's pieces
+    for prompt in prompts:
+        pieces = counted(prompt.sources)
+        names.append(
+            [(id(source), piece.options.get("num_pictures", 1)) for source, piece in zip(prompt.sources, pieces)]
+        )
+        named |= zip(names[-1], pieces, strict=True)
+    prepared = dict(zip(named, await media.prepare(list(named.values())), strict=True))
     return [
-        prompt._replace(media=tuple(prepared[id(source)] for source in prompt.sources), sources=())
-        for prompt in prompts
+        prompt._replace(media=tuple(prepared[name] for name in own), sources=())
+        for prompt, own in zip(prompts, names, strict=True)
     ]

@@ -183,7 +183,7 @@ async def prepare(
         spec = replace(spec, params=_showing(spec.params, reading))
     prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts)
     if sources:
-        prompt = prompt._replace(text=rendered.text, ids=None, media=await media.prepare(sources), is_rendered=True)
+        prompt = prompt._replace(text=rendered.text, ids=None, media=await media.of_prompt(sources), is_rendered=True)
     return prompt, reading
 
 

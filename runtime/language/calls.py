@@ -96,7 +96,7 @@ class LanguageCalls:
         """Raises ClientError."""
         if not sources:
             return ()
-        return await submission.during(self._client.preparing(submission).prepare(sources))
+        return await submission.during(self._client.preparing(submission).of_prompt(sources))
 
     def _reasoning(self, body: LanguageGenerateBody) -> str | None:
         """The parser that separates thoughts; None where none is asked for. Raises ClientError."""

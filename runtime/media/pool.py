@@ -126,14 +126,13 @@ class MediaPool:
         task.add_done_callback(self._tasks.discard)
 
     async def _warm(self) -> None:
-        worker = await self._turns.take(None, "")
+        """The first one, which stays free meanwhile: whoever gets it waits no longer than for another one."""
+        worker = self._workers[0]
         try:
             await asyncio.get_running_loop().run_in_executor(self._threads, worker.start)
         except (RametError, TimedOut, WorkerEnded) as error:  # the first piece tries again, and its client is told
             if not self._closed:
                 LOGGER.warning("%s could not be begun ahead of time: %s", worker.name, error or "it takes too long")
-        finally:
-            self._turns.give(worker)
 
     async def _abandon(self, worker: WorkerProcess, piece: Piece, working: "asyncio.Future[Done]") -> None:
         """Nobody waits for it any more."""

@@ -140,9 +140,11 @@ class Preparer:
                 job.kind, self._media, form, chain.from_iterable(_named(*each) for each in sorted(given.items()))
             )
         else:
-            decoded = self._decode(job)
-            made = self._media.prepare(job.kind, decoded, job.options)
-            key = _key(job.kind, self._media, job.options, _pieces(decoded))
+            decoded, options = self._decode(job), dict(job.options)
+            if not self._media.counts_pictures:
+                options.pop("num_pictures", None)
+            made = self._media.prepare(job.kind, decoded, options)
+            key = _key(job.kind, self._media, options, _pieces(decoded))
         arrays = {name: kept(array) for name, array in made.arrays.items()}
         try:
             places, num_bytes = write_arrays(job.file, arrays, job.max_bytes)

@@ -51,12 +51,17 @@ class WorkerProcess:
         options = [str(folder), msgspec.json.encode(limits).decode(), str(NICENESS)]
         self._command = [sys.executable, "-m", "ramet.runtime.media.worker", *options]
         self._timeout_s, self.name = limits.media_timeout_s, name
+        self._starting = threading.Lock()
         self._lock = threading.Lock()  # of what follows
         self._process: subprocess.Popen[bytes] | None = None
         self._busy = self._closed = False
 
     def start(self) -> None:
-        """Unless it runs. Raises ServerError, WorkerEnded and TimedOut."""
+        """Unless it runs; one who comes while another starts it waits. Raises ServerError, WorkerEnded and TimedOut."""
+        with self._starting:
+            self._start()
+
+    def _start(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
         if self._process is not None:

@@ -73,7 +73,7 @@ async def chat_ids(service: Service, chat: Chat) -> bytes:
     if not sources:
         return rendered.ids
     with client.open(streaming=False) as submission:
-        media = await submission.during(client.preparing(submission).prepare(sources))
+        media = await submission.during(client.preparing(submission).of_prompt(sources))
         text, _ = expand_text(rendered.text, media, client.limits.media)
         return (await submission.during(client.tokenize(text, add_special_tokens=False))).ids
 

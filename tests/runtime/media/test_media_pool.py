@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,11 @@ from tiny_media import make_llava
 
 from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.media import MediaKind, Prepared
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
+from ramet.runtime.engine_client.media import Preparing as EnginePreparing
+from ramet.runtime.engine_client.media import counted, with_media
+from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.media.pool import MediaPool, Turns
 from ramet.runtime.media.service import MediaIntake
@@ -108,6 +113,10 @@ def test_a_key_is_of_settings_and_options_as_well(preparing: Preparing, folder: 
     assert Preparing(other, other).done().key != key
 
 
+def test_a_picture_among_others_is_the_same_where_a_model_does_not_count_them(preparing: Preparing):
+    assert preparing.done(options={"num_pictures": 3}).key == preparing.done().key
+
+
 def test_a_file_is_no_larger_than_it_may_be(preparing: Preparing):
     refused = preparing.refused(max_bytes=12_287)
     assert refused.status == 413 and "--media-files-mb" in refused.fact
@@ -174,6 +183,28 @@ def test_the_output_of_a_processor_goes_on_as_it_is(preparing: Preparing, tmp_pa
     arrays = {"pixel_values": ("float32", pixels.shape, pixels.tobytes())}
     done = preparing.done(data=b"", arrays=arrays, are_features=False)
     assert done.expansion == (16,) and (tmp_path / "1").read_bytes() == pixels.tobytes()
+
+
+def test_pictures_of_a_prompt_are_counted():
+    film = MediaSource(MediaKind.VIDEO, "video_data", b"film")
+    assert counted([IMAGE, film]) == [IMAGE, film]
+    first, between, last = counted([IMAGE, film, IMAGE])
+    assert first.options == last.options == {"num_pictures": 2} and between is film
+
+
+def test_a_piece_that_prompts_share_is_prepared_once_for_each_number_of_pictures():
+    asked: list[Sequence[MediaSource]] = []
+
+    async def prepare(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+        asked.append(sources)
+        return tuple(Prepared(s.kind, b"", (s.options.get("num_pictures", 1),), (), "") for s in sources)
+
+    spec = RequestSpec(SamplingParams())
+    other = MediaSource(MediaKind.IMAGE, "image_data[1]", RED)
+    prompts = [Prompt("", spec, "", sources=own) for own in ((IMAGE,), (IMAGE,), (IMAGE, other))]
+    made = asyncio.run(with_media(prompts, EnginePreparing({}, prepare)))
+    assert [[media.num_tokens for media in prompt.media] for prompt in made] == [[1], [1], [2, 2]]
+    assert len(asked) == 1 and len(asked[0]) == 3
 
 
 # -- turns -------------------------------------------------------------------------------------------------------------
