@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 from effective_lines import effective_lines
 from live import Live
+from tiny_media import make_llava
 
 from ramet import LLM, Mock
 
@@ -31,6 +32,11 @@ FORMS = {
     "json_extraction": r"(Person\(name='.*', age=-?\d+, job='.*', city='.*'\) is -?\d+ years old\n){3}",
     "article_analysis": r"About person\nPerson\(.*\)\nIntroduction:.*\n\n"
     r"About weather\nParagraph 1:.*\nParagraph 2:.*\nSummary:.*\n\n",
+}
+SEEING = {  # on a model that takes pictures
+    "image_essay_judge": (
+        r'Related: (no|yes\nSummary: [\s\S]*\n\{"summary": "[A-Za-z ,]{1,60}\.", "grade": "[ABCD][+-]?"\})\n'
+    ),
 }
 
 
@@ -78,7 +84,21 @@ def test_parallel_documents_are_read_before_the_questions(capsys: pytest.Capture
 
 
 def test_every_example_is_tested():
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*FORMS, "article_analysis_openai"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*FORMS, *SEEING, "article_analysis_openai"}
+
+
+def test_an_essay_about_a_picture_is_judged_on_a_server_that_sees(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    [(name, form)] = SEEING.items()
+    with Live(model_path=make_llava(tmp_path / "model"), max_total_tokens=8192, dtype="float32") as live:
+        for number in range(20):  # weights are random, and so is what they choose
+            example(name).main(live.url, essay=f"The sea has {number} waves.")
+            out = capsys.readouterr().out
+            assert re.fullmatch(form, out), out
+            if out.startswith("Related: yes"):
+                break
+        assert out.startswith("Related: yes")
+        shown = printed(name, "--backend", live.url)
+    assert re.fullmatch(form, shown), shown
 
 
 def test_an_example_loads_the_bundled_model_itself():

@@ -8,9 +8,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
+from tiny_media import make_llava
 
 from ramet import (
     LLM,
@@ -168,7 +172,88 @@ def test_figure_4_on_the_bundled_model(llm: LLM, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == state.text() + "\n"
 
 
-# -- the program that the article describes --------------------------------------------------------------------------
+# -- the program that the article describes, as the paper's last version prints it -------------------------------------
+
+MULTI_DIMENSIONAL_JUDGE = r"""
+dimensions = ["Clarity", "Originality", "Evidence"]
+
+@function
+def multi_dimensional_judge(s, path, essay):
+    s += system("Evaluate an essay about an image.")
+    s += user(image(path) + "Essay:" + essay)
+    s += assistant("Sure!")
+
+    # Return directly if it is not related
+    s += user("Is the essay related to the image?")
+    s += assistant(select("related", choices=["yes", "no"]))
+    if s["related"] == "no": return
+
+    # Judge multiple dimensions in parallel
+    forks = s.fork(len(dimensions))
+    for f, dim in zip(forks, dimensions):
+        f += user("Evaluate based on the following dimension:" +
+            dim + ". End your judgment with the word 'END'")
+        f += assistant("Judgment:" + gen("judgment", stop="END"))
+
+    # Merge the judgments
+    judgment = "\n".join(f["judgment"] for f in forks)
+
+    # Generate a summary and a grade. Return in the JSON format.
+    s += user("Provide the judgment, summary, and a letter grade")
+    s += assistant(judgment + "In summary," + gen("summary", stop=".")
+        + "The grade of it is" + gen("grade"))
+
+    schema = r'\{"summary": "[\w\d\s]+\.", "grade": "[ABCD][+-]?"\}'
+    s += user("Return in the JSON format.")
+    s += assistant(gen("output", regex=schema))
+
+state = multi_dimensional_judge.run(path, essay)
+print(state["output"] if state["related"] == "yes" else "not related")
+"""
+
+
+def judged(path: Path, essay: str, backend: Any) -> Any:
+    set_default_backend(backend)
+    words = {each.__name__: each for each in (function, system, user, assistant, image, select, gen)}
+    names: dict[str, Any] = {**words, "path": str(path), "essay": essay}
+    exec(compile(MULTI_DIMENSIONAL_JUDGE, "<figure>", "exec"), names)
+    return names["state"]
+
+
+@pytest.fixture
+def sea(tmp_path: Path) -> Path:
+    rows = np.linspace([190, 220, 250], [10, 40, 120], 40)
+    Image.fromarray(np.repeat(rows[:, None], 30, axis=1).astype(np.uint8)).save(tmp_path / "sea.png")
+    return tmp_path / "sea.png"
+
+
+def test_the_printed_program_on_mock(sea: Path, capsys: pytest.CaptureFixture[str]):
+    verdict = '{"summary": "Good.", "grade": "A-"}'
+    mock = Mock(lambda prompt, call: verdict if call.held else "It is good END of it", picks=["yes"])
+    state = judged(sea, "The sea is blue.", mock)
+    assert capsys.readouterr().out == verdict + "\n"
+    begin = "Evaluate an essay about an image.<image>Essay:The sea is blue.Sure!Is the essay related to the image?"
+    assert len(mock.calls) == 7 and all(prompt.startswith(begin) for prompt, _ in mock.calls)
+    assert state["summary"] == "It is good END of it"
+    judged(sea, "The moon is red.", Mock(picks=["no"]))
+    assert capsys.readouterr().out == "not related\n"
+
+
+def test_the_printed_program_on_a_model_that_sees(
+    sea: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+):
+    """Weights are random, and so is the choice: of a few essays one is related. The same picture is computed once."""
+    with LLM(make_llava(tmp_path_factory.mktemp("llava") / "model"), max_total_tokens=8192, dtype="float32") as llm:
+        for number in range(20):
+            state = judged(sea, f"The sea has {number} waves.", llm)
+            printed = capsys.readouterr().out
+            if state["related"] == "yes":
+                break
+        assert printed.startswith('{"summary": "') and printed == state["output"] + "\n"
+        assert state.text().count("<image>") == 1
+        info = state.get_meta_info("output")
+        assert info["cached_tokens"] > 16  # the picture has 16 tokens
+
 
 DIMENSIONS = ("Clarity", "Originality", "Evidence")
 VERDICT = r'\{"summary": "[A-Za-z ,]{1,80}\.", "grade": "[ABCD][+-]?"\}'
