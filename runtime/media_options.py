@@ -57,7 +57,8 @@ class MediaArgs(Struct, frozen=True, kw_only=True):
         float, about("memory that a worker may take to decode one piece, beside its libraries", ge=64, le=1 << 20)
     ] = 2048.0
     media_files_mb: Annotated[  # a film of 768 frames at full size of a Qwen-VL takes 1200
-        float, about("files of prepared media, all together; each is there while its request runs", gt=0, le=1 << 24)
+        float,
+        about("files of media that requests need, an eighth for those of late", gt=0, le=1 << 24),
     ] = 8192.0
     max_vision_tokens_per_step: Annotated[  # seven pictures of LLaVA-1.5
         int, about("tokens of media that towers compute between two steps; a larger piece goes alone", ge=1, le=1 << 20)

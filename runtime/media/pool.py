@@ -102,6 +102,10 @@ class MediaPool:
         given = () if source.arrays is None else (source.arrays.of, source.arrays.are_features)
         return Job(source.kind, file, left, data, source.options, *given)
 
+    def size_of(self, prepared: Prepared) -> int:
+        """Bytes of its file."""
+        return self._sizes.get(prepared.file, 0)
+
     def release(self, prepared: Prepared) -> None:
         """Nobody needs its arrays any more."""
         if self._sizes.pop(prepared.file, None) is not None:

@@ -2,6 +2,7 @@
 
 A few pieces of a request are fetched and prepared at once; where one fails, the others end with it. What is prepared
 stands in files, which are there until `release`: engine_client calls it when the last sequence of a request has ended.
+A few stay behind it (kept.py), for those who send the same.
 """
 
 import asyncio
@@ -11,11 +12,13 @@ from pathlib import Path
 from ramet.ipc.media import Prepared
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.fetch import Fetcher
+from ramet.runtime.media.kept import KeptMedia
 from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.metrics.table import Metrics
 
+KEPT_SHARE = 8  # of the room for files, that those which no request needs may take: one in so many
 AT_ONCE = 4  # pieces of one request, so that those of others are fetched between them
 
 
@@ -26,6 +29,7 @@ class MediaIntake:
         """`files`: an empty folder of this user alone, which whoever made it removes after `close`."""
         self._most, self._fetcher = args.max_media_per_request, Fetcher(args)
         self.pool = MediaPool(model_folder, files, args)
+        self._kept = KeptMedia(self.pool, int(args.media_files_mb * (1 << 20)) // KEPT_SHARE)
 
     async def prepare(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
         """One for each, in order. Cancelled, or where one fails, it keeps none. Raises ClientError and ServerError."""
@@ -46,7 +50,7 @@ class MediaIntake:
     def release(self, prepared: Iterable[Prepared]) -> None:
         """Nobody reads them any more."""
         for each in prepared:
-            self.pool.release(each)
+            self._kept.release(each)
 
     def count(self, metrics: Metrics) -> None:
         """What was prepared, what waits, and what is kept."""
@@ -67,4 +71,4 @@ class MediaIntake:
 
     async def _prepare_one(self, source: MediaSource, request: asyncio.Semaphore) -> Prepared:
         async with request, self._fetcher.fetched(source) as data:
-            return await self.pool.prepare(source, data, request)
+            return await self._kept.prepare(source, data, request)
