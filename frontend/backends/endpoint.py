@@ -1,6 +1,8 @@
 """A server of ramet as a backend, or one of SGLang."""
 
 import asyncio
+import os
+from itertools import chain
 from typing import Any, Literal
 
 from ramet.frontend.backends import bodies, sglang
@@ -11,9 +13,10 @@ from ramet.frontend.backends.sglang import SGLang
 from ramet.frontend.backends.templates import template, template_of_model
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Media
-from ramet.frontend.prompt import Prompt
+from ramet.frontend.prompt import MediaPiece, Prompt, chained
 from ramet.ipc.waits import waited
 
+MARK = f"MEDIA_{os.urandom(8).hex().upper()}"  # in the place of a piece, while a template is rendered here
 ASKING_S = 10.0  # for the media that it takes
 NOT_FOUND = (404, 405)  # what a server without the language's calls answers to them
 
@@ -127,9 +130,12 @@ class Endpoint(Backend):
         return growing.whole()
 
     def _segments(self, prompt: Prompt) -> list[Any]:
-        if self._template is not None and prompt.has_turns and not any(prompt.media()):
-            return [self._template.render(prompt)]
-        return bodies.segments(prompt)
+        if self._template is None or not prompt.has_turns:
+            return bodies.segments(prompt)
+        marked = chained(MARK if isinstance(piece, MediaPiece) else piece for piece in prompt.pieces())
+        first, *texts = self._template.render(marked).split(MARK)
+        media = bodies.segments(chained(prompt.media()))
+        return [first, *chain.from_iterable(zip(media, texts, strict=True))]
 
     async def _other(self) -> SGLang | None:
         """The server's own dialect, once it is known not to be ramet's."""

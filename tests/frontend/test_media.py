@@ -266,6 +266,26 @@ def test_nothing_larger_than_a_picture_is_made_of_it():
     assert len(file) < pixels.nbytes + 256 and struct.unpack(">II", file[16:24]) == (64, 64)
 
 
+def test_media_stand_in_turns_that_are_rendered_here():
+    prompt = [
+        "<|im_start|>user\nSee ",
+        {"image": "data:image/*;base64,MQ=="},
+        "and",
+        {"image": "data:image/*;base64,Mg=="},
+        "<|im_end|>\n<|im_start|>assistant\n",
+    ]
+    reply = {"text": " a cat", "meta_info": {"finish_reason": {"type": "stop"}}}
+    with Service(Exchange("/language/generate", ANY, reply)) as service:
+        backend = Endpoint(service.url, chat_template_name="chatml", server="ramet")
+        backend.capabilities = replace(backend.capabilities, follow_ups=False)
+        backend._takes = frozenset({"image"})
+        state = function(
+            lambda s: s.extend(user("See " + image(b"1") + "and" + image(b"2")) + assistant(gen("x")))
+        ).run(backend=backend)
+        assert state["x"] == " a cat"
+        assert service.requests[0][1]["prompt"] == prompt
+
+
 def test_a_server_is_asked_which_media_its_model_takes():
     @function
     def look(s: Any, kind: Any) -> None:
