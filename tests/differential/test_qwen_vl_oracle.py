@@ -216,3 +216,27 @@ def test_retracted_requests_equal_transformers(case: Case) -> None:
     with case.llm(page_size=1, max_total_tokens=least, **options) as llm:
         case.check(asked, generate(llm, asked))
         assert llm.state()["retractions"] > 0
+
+
+def arrays_of(case: Case, piece: Piece, form: str) -> dict[str, Any]:
+    """What a client may have computed of it."""
+    arrays = case.made[id(piece)].arrays
+    if form == "processor_output":
+        return {"format": form, **arrays}
+    pixels, grid = (torch.from_numpy(arrays[name]) for name in ARRAYS[piece.kind])
+    with torch.inference_mode():
+        made = case.oracle.model.model.get_image_features(pixels, grid)
+    levels = [made.pooler_output, *getattr(made, "deepstack_features", ())]
+    features = torch.cat([torch.cat(list(level)) for level in levels], dim=1)
+    return {"format": form, "feature": features.numpy(), ARRAYS[piece.kind][1]: arrays[ARRAYS[piece.kind][1]]}
+
+
+@pytest.mark.parametrize("form", ["processor_output", "precomputed_embedding"])
+def test_arrays_in_the_place_of_media_equal_transformers(case: Case, form: str) -> None:
+    """Behind ids that are expanded already."""
+    with case.llm(chunked_prefill_size=16) as llm:
+        for index, field in ((0, "image_data"), (4, "video_data")):
+            given = arrays_of(case, ASKS[index].pieces[0], form)
+            if field == "video_data":  # 2.5-VL counts its seconds
+                given["second_per_grid_ts"] = np.array([2.0], np.float32)
+            case.check([index], llm.generate([case.ids[index]], GREEDY, **{field: [[given]]}))
