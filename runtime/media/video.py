@@ -27,14 +27,13 @@ BYTES_OF_PIXEL = 3
 class Choice(NamedTuple):
     """How many frames are taken."""
 
+    media: MediaFormat
     fps: float | None  # None: max_frames, if there are as many
     max_frames: int
 
     def of(self, total: int, rate: float) -> list[int]:
         """Indices of a film of `total` frames, `rate` each second."""
-        wanted = total if self.fps is None else math.floor(total / rate * min(self.fps, rate))
-        num = max(1, min(self.max_frames, wanted, total))
-        return [0] if num == 1 else [i * (total - 1) // (num - 1) for i in range(num)]
+        return self.media.frames_of(total, rate, self.fps, self.max_frames)
 
 
 def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs) -> Choice:
@@ -49,8 +48,9 @@ def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs)
             fact = f"has {name} {value}, must be at most {limits.max_video_frames}"
             raise ClientError("", fact, "ask for fewer, or start the server with a larger --max-video-frames", 413)
     if exact is not None:
-        return Choice(None, exact)
-    return Choice(media.fps if fps is None else float(fps), most or min(media.max_frames, limits.max_video_frames))
+        return Choice(media, None, exact)
+    frames = most or min(media.max_frames, limits.max_video_frames)
+    return Choice(media, media.fps if fps is None else float(fps), frames)
 
 
 def decode_film(

@@ -95,9 +95,19 @@ class Case:
         model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
         self.oracle = Oracle(model.eval())
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self.made = {id(piece): found.prepare(piece.kind, piece.decoded, {}) for each in ASKS for piece in each.pieces}
+        pieces = [piece for each in ASKS for piece in each.pieces]
+        self.seen = {id(piece): self.taken(piece) for piece in pieces}
+        self.made = {id(piece): found.prepare(piece.kind, self.seen[id(piece)], {}) for piece in pieces}
         self.ids = [self.ids_of(each) for each in ASKS]
         self.expected = [self.greedy(each, ids) for each, ids in zip(ASKS, self.ids, strict=True)]
+
+    def taken(self, piece: Piece) -> Any:
+        """The picture, or the frames that are taken of the film."""
+        if piece.kind is IMAGE:
+            return piece.decoded
+        images, times = piece.decoded
+        indices = self.media.frames_of(len(times), 1 / times[1], self.media.fps, self.media.max_frames)
+        return Frames([images[i] for i in indices], [times[i] for i in indices])
 
     def ids_of(self, each: Ask) -> list[int]:
         parts = each.text.replace("video_pad", "image_pad").split("<|image_pad|>")
@@ -116,7 +126,7 @@ class Case:
             made: list[Processed] = [self.made[id(piece)] for piece in each.pieces if piece.kind is kind]
             for name in names if made else ():
                 given[name] = torch.from_numpy(np.concatenate([one.arrays[name] for one in made]))
-        films = [piece.decoded for piece in each.pieces if piece.kind is VIDEO]
+        films = [self.seen[id(piece)] for piece in each.pieces if piece.kind is VIDEO]
         if films and "Qwen2_5" in type(self.oracle.model).__name__:
             given["second_per_grid_ts"] = [2 * film.times[1] for film in films]
         asked: Any = dict(do_sample=False, eos_token_id=None, pad_token_id=0, max_new_tokens=num_new)

@@ -4,6 +4,7 @@ A family's file holds one class. `read` is cheap: a tokenizer process has a form
 which workers call, loads transformers' processor.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,6 +51,12 @@ class MediaFormat(ABC):
     @abstractmethod
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         """In a worker. Raises ClientError without a place for what the model's processor cannot take."""
+
+    def frames_of(self, total: int, rate: float, fps: float | None, most: int) -> list[int]:
+        """Indices of those that are taken of a film of so many, `rate` each second: `fps` of a second, or `most`."""
+        wanted = total if fps is None else math.floor(total / rate * min(fps, rate))
+        num = max(1, min(most, wanted, total))
+        return [0] if num == 1 else [i * (total - 1) // (num - 1) for i in range(num)]
 
     def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
         """In a worker: of numbers that a client computed, what this model's processor makes or, `are_features`, what

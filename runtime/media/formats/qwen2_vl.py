@@ -54,6 +54,7 @@ class Qwen2VLFormat(PictureFormat):
         super().__init__(folder)
         found = self._film_config
         self.fps, self.max_frames = float(found.get("fps") or 2.0), int(found.get("max_frames") or 768)
+        self._min_frames = int(found.get("min_frames") or 4)
 
     @property
     def settings(self) -> bytes:
@@ -123,6 +124,13 @@ class Qwen2VLFormat(PictureFormat):
         names = (("shortest_edge", "min_pixels"), ("longest_edge", "max_pixels"))
         found["size"] = {edge: given.get(name) or size.get(edge) or usual[edge] for edge, name in names}
         return self.usual._replace(**found)
+
+    def frames_of(self, total: int, rate: float, fps: float | None, most: int) -> list[int]:
+        """A whole number of times that are joined, each frame as far from the next one."""
+        joined = self._film_settings.temporal_patch_size
+        wanted = most if fps is None else max(total / rate * fps, self._min_frames)
+        num = max(int(min(wanted, most, total) / joined) * joined, min(joined, total))
+        return [i * total // num for i in range(num)]
 
     def _film_arrays(self, film: Frames, options: Mapping[str, Any]) -> Processed:
         import numpy as np

@@ -16,6 +16,14 @@ HALF = [0.5, 0.5, 0.5]
 class Qwen3VLFormat(Qwen2VLFormat):
     usual = FilmSettings({"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}, 16, 2, 2, HALF, HALF)
 
+    def frames_of(self, total: int, rate: float, fps: float | None, most: int) -> list[int]:
+        """From the first to the last."""
+        import numpy as np
+
+        wanted = most if fps is None else max(int(total / rate * fps), self._min_frames)
+        indices: list[int] = np.linspace(0, total - 1, min(wanted, most, total)).round().astype(int).tolist()
+        return indices
+
     def _film_arrays(self, film: Frames, options: Mapping[str, Any]) -> Processed:
         made, joined = super()._film_arrays(film, options), self._film_settings.temporal_patch_size
         times = [*film.times, *film.times[-1:] * (-len(film.times) % joined)]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.formats.base import Frames, MediaFormat
-from ramet.runtime.media.video import Choice, decode_film
+from ramet.runtime.media.video import decode_film
 from ramet.runtime.media_options import MediaArgs
 
 SHADES = [10 + 6 * i for i in range(30)]  # three seconds
@@ -98,7 +98,7 @@ def test_what_lies_between_two_frames_is_not_decoded():
     ],
 )
 def test_which_frames_are_taken(fps: float | None, most: int, total: int, rate: float, taken: list[int]):
-    assert Choice(fps, most).of(total, rate) == taken
+    assert Takes().frames_of(total, rate, fps, most) == taken
 
 
 def test_a_request_says_how_many_and_else_the_model():

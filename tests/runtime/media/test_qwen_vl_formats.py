@@ -103,6 +103,28 @@ def own_scale(media: MediaFormat) -> Any:
     return (IMAGENET_STANDARD_MEAN, IMAGENET_STANDARD_STD) if is_qwen3(media) else (OPENAI_CLIP_MEAN, OPENAI_CLIP_STD)
 
 
+@pytest.mark.parametrize("fps", [0.5, 2.0, 3.3, 60.0, None])
+@pytest.mark.parametrize("rate", [1.0, 24.0, 29.97])
+@pytest.mark.parametrize("total", [1, 2, 3, 7, 48, 500])
+def test_frames_are_taken_as_the_processor_takes_them(
+    media: MediaFormat, total: int, rate: float, fps: float | None
+) -> None:
+    most = 33 if fps is None else 20
+    got = media.frames_of(total, rate, fps, most)
+    assert got == sorted(set(got)) and got[0] == 0 and got[-1] < total and len(got) <= most
+    if is_qwen3(media):
+        from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
+
+        own = SimpleNamespace(fps=None, min_frames=4, max_frames=most)
+        told = SimpleNamespace(total_num_frames=total, fps=rate)
+        num = min(most, total) if fps is None else None
+        assert got == Qwen3VLVideoProcessor.sample_frames(own, told, num, fps).tolist()
+    elif total > 1:  # as the class for Qwen2-VL's films says, which cannot be imported without torchvision
+        least = most if fps is None else max(total / rate * fps, 4)
+        num = int(min(least, most // 2 * 2, total // 2 * 2) / 2) * 2
+        assert got == [int(at) for at in np.arange(num) * total / num + 1e-9]
+
+
 def test_a_film_of_equal_pairs_is_a_row_of_pictures(media: MediaFormat) -> None:
     if is_qwen3(media):  # whose films are scaled otherwise than its pictures here
         return
