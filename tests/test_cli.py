@@ -129,6 +129,7 @@ def test_print_config_prints_yaml_and_leaves(module: str) -> None:
         (["serve", "--trace-dir", __file__], f"--trace-dir is {__file__}, which cannot be written to"),
         (["run", "hello", "--temperature", "-1"], "--temperature is -1.0, must be finite and >= 0"),
         (["run", ""], "the prompt is empty"),
+        (["run", "hello", "--image", "/nowhere.png"], "--image /nowhere.png cannot be read: No such file or directory"),
         (["bench", "nothing"], "bench nothing is not one of serving, pipeline, offline, against"),
         (["bench", "serving", "--num-prompts", "0"], "must be an integer >= 1"),
     ],

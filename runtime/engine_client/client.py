@@ -108,6 +108,7 @@ class EngineClient:
         self._to_tokenizers, self._to_scheduler = to_tokenizers, to_scheduler
         self._max_queued, self._timeout_s = args.schedule.max_queued_requests, args.serve.request_timeout_s
         self._max_numbers = max_numbers
+        self._max_media = None if max_numbers is None else args.media.max_media_per_request
         self._metrics = metrics
         self._workers = cycle(range(len(to_tokenizers)))
         self._uids, self._call_numbers = count(1), count(1)
@@ -208,7 +209,7 @@ class EngineClient:
 
     def preparing(self, submission: Submission) -> Preparing:
         """What becomes of a request's media."""
-        return preparing(self.media, self.limits.media, submission)
+        return preparing(self.media, self.limits.media, submission, self._max_media)
 
     async def run_in_turn(self, prompts: Many[Prompt], submission: Submission) -> list[Sequence]:
         """All of them to their ends, a few at a time: what others ask meanwhile waits for these few only.

@@ -11,8 +11,11 @@ from typing import NamedTuple, Protocol
 
 from ramet.ipc.media import MediaKind, MediaTokens, Prepared
 from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.metrics.table import Metrics
+
+AT_ONCE = 256  # pieces of one request that wait for a worker: requests of others take turns with it
 
 
 class MediaService(Protocol):
@@ -57,15 +60,23 @@ async def _nobody(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
 NO_MEDIA = Preparing({}, _nobody)
 
 
-def preparing(service: MediaService | None, tokens: MediaTokens, submission: Submission) -> Preparing:
-    """For one request, whose end releases what was prepared."""
+def preparing(
+    service: MediaService | None, tokens: MediaTokens, submission: Submission, most: int | None = None
+) -> Preparing:
+    """For one request, whose end releases what was prepared. `most`: pieces of it; None: any number."""
     if service is None:
         return NO_MEDIA
 
     async def prepare(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
-        prepared = await service.prepare(sources)
-        submission.at_end.append(partial(service.release, prepared))
-        return prepared
+        if most is not None and len(sources) > most:
+            fact = f"is one of {len(sources)} pieces of this request, must be at most {most}"
+            raise ClientError(sources[most].place, fact, "--max-media-per-request")
+        prepared: list[Prepared] = []
+        for start in range(0, len(sources), AT_ONCE):
+            part = await service.prepare(sources[start : start + AT_ONCE])
+            submission.at_end.append(partial(service.release, part))
+            prepared += part
+        return tuple(prepared)
 
     return Preparing(tokens, prepare)
 

@@ -14,6 +14,7 @@ from live import Live
 from PIL import Image
 from tiny_media import make_llava
 
+from ramet.__main__ import main
 from ramet.runtime.llm import LLM
 
 NEW = 12  # tokens
@@ -161,6 +162,22 @@ def test_llm_says_the_same(folder: Path, server: Live, expected: dict[int, list[
         streamed = list(llm.stream_chat(chats[2], GREEDY))[-1]
         assert [streamed["text"]] == [made[2]["message"]["content"]]
         assert streamed["output_ids"] == expected[2]
+
+
+def test_the_terminal_says_the_same(
+    folder: Path, server: Live, expected: dict[int, list[int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [str(tmp_path / f"{i}.png") for i in range(2)]
+    for name, data in zip(names, FILES, strict=True):
+        Path(name).write_bytes(data)
+    shown = [word for name in names for word in ("--image", name)]
+    options = [word for name, value in OPTIONS.items() for word in ("--" + name.replace("_", "-"), str(value))]
+    argv = ["run", QUESTION, "--model-path", str(folder), *options, "--temperature", "0"]
+    argv += ["--max-new-tokens", str(NEW), "--ignore-eos"]
+    assert main([*argv, *shown]) == 0
+    assert capsys.readouterr().out == post(server, "/v1/detokenize", tokens=expected[2])["text"] + "\n"
+    Path(names[0]).write_text("no picture")
+    assert main([*argv, *shown]) == 2 and "--image is" in capsys.readouterr().err
 
 
 WRONG: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [

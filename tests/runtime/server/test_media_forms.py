@@ -230,6 +230,28 @@ def test_fields_that_ask_for_nothing_need_no_model_that_takes_media() -> None:
     served(check)
 
 
+@pytest.mark.parametrize(("path", "body", "place"), [
+    ("/generate", {"text": "a", "image_data": ["x", "y", "z"]}, "image_data[2]"),
+    ("/generate", {"text": ["a", "b"], "image_data": ["x", "y"], "audio_data": "z"}, "image_data[1]"),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": [{"type": "image", "image": "x"}] * 3}]},
+        "messages[0].content[2].image",
+    ),
+])  # fmt: skip
+def test_a_request_has_a_number_of_pieces_at_most(path: str, body: dict[str, Any], place: str) -> None:
+    media = FakeMedia()
+
+    async def check(server: Served) -> None:
+        status, reply = await server.post(path, body)
+        assert (status, error_of(reply).split(" is one of 3 pieces")[0]) == (400, place)
+        assert "--max-media-per-request" in error_of(reply) and not media.asked
+        both = {"text": ["a"] * 9, "image_data": "x", **ONE}  # the same one for all of them
+        assert (await server.post("/generate", both))[0] == 200 and media.written == ["x"]
+
+    served(check, limits=TAKES_MEDIA, media=media, max_media_per_request=2)
+
+
 def test_whoever_leaves_while_media_are_prepared_sends_nothing() -> None:
     media = FakeMedia()
     media.waits = True
