@@ -15,8 +15,6 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.metrics.table import Metrics
 
-AT_ONCE = 256  # pieces of one request that wait for a worker: requests of others take turns with it
-
 
 class MediaService(Protocol):
     """What fetches, decodes and processes them."""
@@ -71,12 +69,9 @@ def preparing(
         if most is not None and len(sources) > most:
             fact = f"is one of {len(sources)} pieces of this request, must be at most {most}"
             raise ClientError(sources[most].place, fact, "--max-media-per-request")
-        prepared: list[Prepared] = []
-        for start in range(0, len(sources), AT_ONCE):
-            part = await service.prepare(sources[start : start + AT_ONCE])
-            submission.at_end.append(partial(service.release, part))
-            prepared += part
-        return tuple(prepared)
+        prepared = await service.prepare(sources)
+        submission.at_end.append(partial(service.release, prepared))
+        return prepared
 
     return Preparing(tokens, prepare)
 
