@@ -21,6 +21,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.messages import AudioUrl, ImageUrl, MediaPart, VideoUrl
 from ramet.runtime.intake.prompts import check_length, check_most
 from ramet.runtime.media.source import Arrays, MediaSource
+from ramet.runtime.text.chat_messages import template_part
 
 FIELDS = {  # of /generate and LLM.generate
     "image_data": MediaKind.IMAGE,
@@ -222,7 +223,7 @@ def _taken_out(message: Any, sources: list[MediaSource], taken: Collection[Media
     for source in found:
         check_taken(source.place, source.kind, taken)
     sources += found
-    parts = [{"type": part.kind.value} if isinstance(part, MediaSource) else part for part in content]
+    parts = [template_part(part.kind.value) if isinstance(part, MediaSource) else part for part in content]
     return {**message, "content": parts}
 
 

@@ -17,6 +17,11 @@ MEDIA = tuple(kind.value for kind in MediaKind)  # types of parts that stand for
 REASONING_NAMES = ("reasoning_content", "thinking", "reasoning")  # of several the first counts
 
 
+def template_part(kind: str) -> dict[str, str]:
+    """What stands for a piece in a message's content. Some templates look at the type, some for a key of the kind."""
+    return {"type": kind, kind: ""}
+
+
 def normalise(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
     """The same conversation in one form; `messages` stays as it is. Raises ClientError."""
     names: dict[str, str] = {}  # call id: the function that was called

@@ -13,7 +13,7 @@ from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.ipc.messages import Chat
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
-from ramet.runtime.text.chat_messages import normalise
+from ramet.runtime.text.chat_messages import normalise, template_part
 from ramet.runtime.text.chat_template import ChatTemplate
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 
@@ -86,7 +86,7 @@ class Chats:
         if form == "text":
             content = PROBE
         elif form in self._placeholders:
-            content = [{"type": form}, {"type": "text", "text": PROBE}]
+            content = [template_part(form), {"type": "text", "text": PROBE}]
             wanted.append(self._placeholders[form])
         earlier = "a" if form == "text" else [{"type": "text", "text": "a"}]
         before = [] if role in ("user", "system") else [{"role": "user", "content": earlier}]

@@ -95,7 +95,7 @@ def test_chats_have_them_in_their_parts() -> None:
     asked, (first, second) = sources_of_chat([turn(picture, url), turn(film)])
     assert [each.written for each in asked[:2]] == [PICTURE, FILE.getvalue()]
     assert [each.options for each in asked] == [{}, {"detail": "low"}, {"fps": 2.0}]
-    assert len(first.media) == 2 and first.is_rendered and '{"type":"image"},{"type":"image"}' in (first.text or "")
+    assert len(first.media) == 2 and first.is_rendered and (first.text or "").count('"type":"image"') == 2
     assert [item.kind for item in second.media] == [MediaKind.VIDEO]
 
 
