@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ramet.ipc.media import Prepared
-from ramet.runtime.errors import ClientError
 from ramet.runtime.media.fetch import Fetcher
 from ramet.runtime.media.kept import KeptMedia
 from ramet.runtime.media.pool import MediaPool
@@ -27,15 +26,12 @@ class MediaIntake:
 
     def __init__(self, model_folder: Path, files: Path, args: MediaArgs) -> None:
         """`files`: an empty folder of this user alone, which whoever made it removes after `close`."""
-        self._most, self._fetcher = args.max_media_per_request, Fetcher(args)
+        self._fetcher = Fetcher(args)
         self.pool = MediaPool(model_folder, files, args)
         self._kept = KeptMedia(self.pool, int(args.media_files_mb * (1 << 20)) // KEPT_SHARE)
 
     async def prepare(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
         """One for each, in order. Cancelled, or where one fails, it keeps none. Raises ClientError and ServerError."""
-        if len(sources) > self._most:
-            fact = f"is one of {len(sources)} pieces of media in this request, which may have {self._most}"
-            raise ClientError(sources[self._most].place, f"{fact} (--max-media-per-request)", status=413)
         request = asyncio.Semaphore(AT_ONCE)
         tasks = [asyncio.ensure_future(self._prepare_one(source, request)) for source in sources]
         try:
