@@ -16,7 +16,7 @@ WORDS = (
     '<tool_call>\n{"name": "look", "arguments": {"x": 1}}\n</tool_call>', "{{ messages }}", "{% for %}",
     "data: [DONE]\n",
 )  # fmt: skip
-NAMES = ("look", "get_weather", "a.b:c/d-e_1", "x" * 128, "look")
+NAMES = ("look", "get_weather", "a.b:c/d-e_1", "x" * 128, "image/png")
 NUMBERS = ("5", "-100", "0.5", "1e2", "+7")
 TOOL_SCHEMAS: tuple[Any, ...] = (
     {}, {"type": "object", "properties": {}}, {"type": "object", "properties": {"x": {"type": "integer"}}},
