@@ -1,6 +1,7 @@
 """Pictures through a real server and LLM: every surface says what transformers says of the same pictures."""
 
 import base64
+import re
 from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
@@ -149,6 +150,23 @@ def test_a_second_question_about_a_picture_finds_it_in_the_cache(server: Live) -
     other = post(server, "/generate", text=begun + "Where?", image_data=unseen, sampling_params=GREEDY)
     assert again["meta_info"]["cached_tokens"] > 16 > other["meta_info"]["cached_tokens"]
     assert first["meta_info"]["cached_tokens"] < 16 and again["output_ids"] != other["output_ids"]
+
+
+def test_what_is_asked_of_texts_is_asked_of_pictures(server: Live, expected: dict[int, list[int]]) -> None:
+    prompt = {"text": rendered(server, 2), "image_data": URIS}
+    kept = post(server, "/generate", **prompt, sampling_params={**GREEDY, "ignore_eos": False, "regex": "[a-f]{3}"})
+    assert re.fullmatch("[a-f]{3}", kept["text"])
+    asked = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 2, "cache_salt": "a"}
+    salted = post(server, "/generate", **prompt, **asked, sampling_params=GREEDY)
+    meta = salted["meta_info"]
+    assert salted["output_ids"] == expected[2] and meta["cached_tokens"] == 0
+    assert len(meta["input_token_logprobs"]) == meta["prompt_tokens"] and len(meta["output_top_logprobs"]) == NEW
+    again = post(server, "/generate", **prompt, cache_salt="a", sampling_params=GREEDY)
+    assert again["output_ids"] == expected[2] and again["meta_info"]["cached_tokens"] > 32
+    healed = post(server, "/generate", **prompt, token_healing=True, sampling_params=GREEDY)
+    assert healed["meta_info"]["completion_tokens"] == NEW
+    states = post(server, "/generate", **prompt, return_hidden_states="last", sampling_params=GREEDY)
+    assert states["output_ids"] == expected[2]
 
 
 def test_llm_says_the_same(folder: Path, server: Live, expected: dict[int, list[int]]) -> None:
