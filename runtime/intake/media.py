@@ -39,7 +39,16 @@ PART_FIELDS = {  # type of a chat's part -> its kind, and the fields that may ho
     "input_audio": (MediaKind.AUDIO, ("input_audio",)),
     "audio": (MediaKind.AUDIO, ("audio", "url", "path", "base64")),
 }
-OPTIONS = ("detail", "fps", "num_frames", "max_frames", "min_pixels", "max_pixels")
+OPTIONS = (
+    "detail",
+    "fps",
+    "num_frames",
+    "max_frames",
+    "min_pixels",
+    "max_pixels",
+    "min_dynamic_patch",
+    "max_dynamic_patch",
+)
 BESIDE = (  # what other servers' bodies say of all media
     "mm_processor_kwargs", "media_io_kwargs", "video_config", "images_config", "max_dynamic_patch",
     "min_dynamic_patch", "image_max_dynamic_patch", "video_max_dynamic_patch", "use_audio_in_video",

@@ -49,6 +49,8 @@ Rate = Annotated[float, named("a number in (0, 1000]", gt=0, le=1000)] | None
 Frames = Annotated[int, named("an integer in [1, 65536]", ge=1, le=1 << 16)] | None
 Pixels = Annotated[int, named("an integer in [1, 2^30]", ge=1, le=1 << 30)] | None
 
+Tiles = Annotated[int, named("an integer in [1, 64]", ge=1, le=64)] | None
+
 
 class PictureOptions(Struct, frozen=True, kw_only=True):
     """How it is made smaller, as far as the model's processor does."""
@@ -56,6 +58,8 @@ class PictureOptions(Struct, frozen=True, kw_only=True):
     detail: Detail = None
     min_pixels: Pixels = None
     max_pixels: Pixels = None
+    min_dynamic_patch: Tiles = None
+    max_dynamic_patch: Tiles = None
 
 
 class FilmOptions(Struct, frozen=True, kw_only=True):

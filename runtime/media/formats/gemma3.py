@@ -16,6 +16,7 @@ BEFORE, BEHIND = "\n\n<start_of_image>", "<end_of_image>\n\n"
 class Gemma3Format(PictureFormat):
     image = MediaToken("<start_of_image>", "<image_soft_token>", 262144)
     is_whole = True
+    usual_hidden = 2304
 
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         made = self.image_processor(images=[decoded], return_tensors="np")

@@ -8,7 +8,8 @@ from typing import Any
 
 from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.media.formats.base import Frames, MediaFormat
+from ramet.runtime.media.formats.base import Frames, MediaFormat, Processed
+from ramet.runtime.media.formats.received import received_features
 from ramet.runtime.text.files import read_json
 
 PICTURES, FILMS, ALL = "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"
@@ -23,6 +24,7 @@ class PictureFormat(MediaFormat):
 
     image = MediaToken("<image>", "<image>", 32000)  # id: where config.json says none
     film: MediaToken | None = None
+    usual_hidden = 4096  # size of the text model's states, likewise
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.config = folder, read_json(folder / "config.json")
@@ -46,6 +48,12 @@ class PictureFormat(MediaFormat):
     @property
     def settings(self) -> bytes:
         return json.dumps([read_json(self.folder / name) for name in (PICTURES, FILMS, ALL)], sort_keys=True).encode()
+
+    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
+        if not are_features:
+            return super().received(kind, arrays, are_features)
+        text = self.config.get("text_config") or {}
+        return received_features(arrays, int(text.get("hidden_size", self.usual_hidden)))
 
     @property
     def vision(self) -> Mapping[str, Any]:

@@ -112,10 +112,15 @@ def test_options_of_a_piece_stand_beside_its_url() -> None:
 
     async def check(server: Served) -> None:
         film = {"url": "f", "fps": 2, "max_frames": 8, "min_pixels": None}
-        body = {"text": "a", "image_data": {"url": "p", "detail": "low"}, "video_data": film, **ONE}
+        body = {
+            "text": "a",
+            "image_data": {"url": "p", "detail": "low", "max_dynamic_patch": 3},
+            "video_data": film,
+            **ONE,
+        }
         assert (await server.post("/generate", body))[0] == 200
         picture, film_ = media.asked[0]
-        assert (picture.written, picture.options) == ("p", {"detail": "low"})
+        assert (picture.written, picture.options) == ("p", {"detail": "low", "max_dynamic_patch": 3})
         assert (film_.written, film_.options) == ("f", {"fps": 2, "max_frames": 8})
 
     served(check, limits=TAKES_MEDIA, media=media)
