@@ -58,7 +58,7 @@ URLS: dict[MediaKind, type[Struct]] = {
     MediaKind.VIDEO: VideoUrl,
     MediaKind.AUDIO: AudioUrl,
 }
-DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int64": 8, "int32": 4, "uint8": 1, "bool": 1}
+DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int64": 8, "int32": 4, "bool": 1}
 NOT_ARRAYS = frozenset(  # of a processor's output: what a prompt of ids says by itself, and names of other servers
     {"format", "modality", "offsets", "hash", "pad_value", "input_ids", "attention_mask", "token_type_ids",
      "mm_token_type_ids"}
