@@ -10,7 +10,7 @@ MACHINE ?= $(shell uname -m)
 # One worker a core, a file's tests in one worker: what a file starts (a server, an oracle) is started once.
 PARALLEL = -n auto --dist loadfile
 
-.PHONY: help install serve test test-slow test-clients test-ui test-deploy test-operators gpu check bench peers evaluate model docs \
+.PHONY: help install serve test test-slow test-clients test-ui test-deploy test-operators gpu check bench peers evaluate evaluate-vision model model-vision docs \
         ui-vendor build test-packages clean
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo "make peers      other engines for \`ramet bench peers\`, each in an environment in .peers/"
 	@echo "make evaluate   ask the bundled model every question of its evaluation, through a server"
 	@echo "make model      train the bundled model again, into build/model (two hours and a half on two cores)"
+	@echo "make evaluate-vision, make model-vision  the same of the bundled model of pictures (a quarter of an hour)"
 	@echo "make docs       generate the tables and plots in docs/"
 	@echo "make ui-vendor  compare the page's libraries with those of npm's registry"
 	@echo "make build      an sdist, and a wheel with kernels built for each class of CPUs, in dist/ (MACHINE=aarch64: of ARM)"
@@ -119,8 +120,14 @@ bench: install
 evaluate: install
 	$(RUN) -m scripts.demo_model evaluate runtime/models/bundled $(ARGS)
 
+evaluate-vision: install
+	$(RUN) -m scripts.demo_model evaluate-vision runtime/models/bundled_vision $(ARGS)
+
 model: install
 	$(RUN) -m scripts.demo_model train build/model --work build/model-run $(ARGS)
+
+model-vision: install
+	$(RUN) -m scripts.demo_model train-vision build/model-vision --work build/model-vision-run --threads 1 --no-compile $(ARGS)
 
 docs: install
 	$(RUN) scripts/gen_docs.py

@@ -27,16 +27,25 @@ DAY_MS = 86400000.0
 MAX_CONTEXT = 1 << 24  # tokens
 MAX_POOL_TOKENS = 1 << 26  # of which the scheduler keeps 5 bytes each beside the pool
 BUNDLED_MODEL = Path(__file__).resolve().parent / "models" / "bundled"
+BUNDLED_VISION_MODEL = BUNDLED_MODEL.with_name("bundled_vision")  # answers about pictures
+BUNDLED_VISION = "bundled:vision"  # its name as a path
+BUNDLED = {"": ("ramet-bundled", BUNDLED_MODEL), BUNDLED_VISION: ("ramet-bundled-vision", BUNDLED_VISION_MODEL)}
 
 
 class ModelArgs(Struct, frozen=True, kw_only=True):
     """Which model, and how it is read."""
 
     model_path: Annotated[
-        str, about("folder with config.json and safetensors, or a .gguf file; empty: the bundled model")
+        str,
+        about(
+            "folder with config.json and safetensors, or a .gguf file; empty: the bundled model; bundled:vision: the "
+            "bundled one that answers about pictures"
+        ),
     ] = ""
     tokenizer_path: Annotated[str, about("folder with tokenizer.json; empty: the model's")] = ""
-    served_model_name: Annotated[str, about("name in /v1/models; empty: the path as given, or ramet-bundled")] = ""
+    served_model_name: Annotated[
+        str, about("name in /v1/models; empty: the path as given, or ramet-bundled or ramet-bundled-vision")
+    ] = ""
     load_format: Annotated[
         Literal["auto", "safetensors", "dummy"], about("dummy gives seeded random weights from config.json alone")
     ] = "auto"
@@ -459,7 +468,12 @@ class Args(Struct, frozen=True, kw_only=True):
 
     @property
     def model_folder(self) -> Path:
-        return Path(self.model.model_path) if self.model.model_path else BUNDLED_MODEL
+        path = self.model.model_path
+        return BUNDLED[path][1] if path in BUNDLED else Path(path)
+
+    @property
+    def is_bundled(self) -> bool:
+        return self.model.model_path in BUNDLED
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -467,7 +481,8 @@ class Args(Struct, frozen=True, kw_only=True):
 
     @property
     def model_name(self) -> str:
-        return self.model.served_model_name or self.model.model_path or "ramet-bundled"
+        path = self.model.model_path
+        return self.model.served_model_name or (BUNDLED[path][0] if path in BUNDLED else path)
 
     @property
     def named_adapters(self) -> list[NamedAdapter]:

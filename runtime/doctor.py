@@ -228,7 +228,7 @@ def _refusal_of(path: Path, flags: Sequence[str]) -> str | None:
 
 def model(args: Args) -> Finding:
     """The files that a start reads: of the bundled model, or of the folders that the options name."""
-    asked = args.model.model_path or args.model.tokenizer_path
+    asked = not args.is_bundled or args.model.tokenizer_path
     what, remedy = ("model", "correct RAMET_MODEL_PATH, RAMET_TOKENIZER_PATH") if asked else BUNDLED
     folder, needs_weights = args.model_folder, args.model.load_format != "dummy" and args.execute.runner == "model"
     if folder.is_file():

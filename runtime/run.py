@@ -17,7 +17,7 @@ from msgspec import inspect
 from msgspec.structs import replace
 
 from ramet.ipc.params import CHECKS, SamplingParams, parse
-from ramet.runtime.config import Args
+from ramet.runtime.config import BUNDLED_VISION, Args
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.flags import Parser, parse_with, serve_parser
 from ramet.runtime.options import Option, options_of
@@ -25,7 +25,6 @@ from ramet.runtime.options import Option, options_of
 if TYPE_CHECKING:
     from ramet.runtime.llm import LLM
 
-BUNDLED_VISION = "bundled:vision"  # the model that answers about media where none is named
 MEDIA = {
     "image": "a picture that the prompt is about; may be given several times. The prompt is then a user's turn by the "
     "model's chat template, and without --model-path the bundled model for pictures answers",

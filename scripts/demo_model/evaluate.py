@@ -16,7 +16,7 @@ from scripts.demo_model.cases import Case, Reply
 
 SAME_ANSWERS = 0.97
 TIMEOUT_S = 600.0
-AT_ONCE = 32  # cases with pictures in one request
+AT_ONCE = 16  # cases with pictures in one request
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """LLaVA-1.5 in small for training: CLIP's tower, a projector and the demo model's Llama.
 
-Decides the shape of the model of pictures and the arithmetic of its training. Beside the answers, the tower is taught
-by what each patch shows, which needs no question: shape, colour, and where the thing's middle is. The three layers
-that say so stay out of the checkpoint. Knows no scene, no question and no optimizer.
+Decides the shape of the model of pictures and the arithmetic of its training. The tower is taught by what each patch
+shows, which needs no question: shape, colour, and where the thing's middle is. The three layers that say so stay out
+of the checkpoint; all else is taught by answers. Knows no scene, no question and no optimizer.
 B rows, one picture each, S pixels a side, P patches, T tokens a row, D hidden size of the text model, W of the tower.
 """
 
@@ -18,8 +18,7 @@ from transformers.models.llava.modeling_llava import LlavaMultiModalProjector
 
 from scripts.demo_model.network import Network, Shape
 
-PATCH_LOSS = 0.5  # beside the answers' loss
-MIDDLE_LOSS = 4.0  # beside the patches'
+MIDDLE_LOSS = 4.0  # beside those of shapes and colours
 LEAST_STRENGTH = 1e-2  # of a direction that is not noise: a variance
 
 
@@ -167,19 +166,17 @@ class PictureNetwork(nn.Module):
 
     def forward(
         self,
-        pixels: Tensor,
+        seen: Tensor,
         tokens: Tensor,
         positions: Tensor,
         documents: Tensor,
         targets: Tensor,
         weights: Tensor,
-        shown: Patches,
-    ) -> tuple[Tensor, Tensor]:
-        """Mean cross-entropy in nats of the answers (weights [B, T] float32), and the loss of the patches."""
-        seen = self.patches(pixels)
+    ) -> Tensor:
+        """Mean cross-entropy in nats of the answers, weights [B, T] float32."""
         logits = self.logits(self.hidden(seen, tokens, positions, documents)).flatten(0, 1)
         losses = F.cross_entropy(logits.float(), targets.flatten(), reduction="none")
-        return (losses * weights.flatten()).sum() / weights.sum(), self.patch_loss(seen, shown)
+        return (losses * weights.flatten()).sum() / weights.sum()
 
     def patch_loss(self, seen: Tensor, shown: Patches) -> Tensor:
         there = (shown.shapes > 0)[:, :, None]

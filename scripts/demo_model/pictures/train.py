@@ -1,8 +1,8 @@
 """Train the model of pictures: from seed to a Hugging Face folder, with a log of every figure.
 
-Decides the schedule; run.py has the loop. First the tower learns alone what patches show, which needs no text and
-costs a quarter; then all of it learns to answer, and the tower goes on with both. Each phase has its own warm-up and
-falls to a low rate. Knows no kind of question.
+Decides the schedule; run.py has the loop. First the tower learns what patches show, which needs no text; then it stays
+as it is, and the rest learns to answer. At the rate that the rest needs, a tower that learns on forgets shapes.
+Each phase has a warm-up and falls to a low rate. Knows no kind of question.
 
     python -m scripts.demo_model train-vision FOLDER --work WORK        starts, or goes on from WORK
 """
@@ -31,7 +31,7 @@ from scripts.demo_model.pictures.batches import (
     written,
 )
 from scripts.demo_model.pictures.folder import CHAT_TEMPLATE, write_processor
-from scripts.demo_model.pictures.network import PATCH_LOSS, PictureNetwork, PictureShape
+from scripts.demo_model.pictures.network import PictureNetwork, PictureShape
 from scripts.demo_model.pictures.questions import questions
 from scripts.demo_model.pictures.scenes import COLOURS, SHAPES, draw_scene
 from scripts.demo_model.run import TrainingRun, check_positive
@@ -45,12 +45,12 @@ class PicturePlan:
     seed: int = 1
     first_steps: int = 600
     first_rows: int = 64
-    second_steps: int = 1300
+    second_steps: int = 600
     second_rows: int = 32
     length: int = 192
     warm_up: int = 40
     decay: float = 0.4  # the last part of each phase: rates fall
-    first_end: float = 0.2  # the first phase's last rate
+    first_end: float = 0.05  # the first phase's last rate
     matrix_rate: float = 6e-3
     vector_rate: float = 4e-3
     weight_decay: float = 0.05
@@ -58,8 +58,8 @@ class PicturePlan:
     tokenizer_pictures: int = 1500
     whitening_pictures: int = 400
     log_every: int = 25
-    measure_every: int = 250
-    measure_rows: int = 96
+    measure_every: int = 100
+    measure_rows: int = 48
     save_every: int = 100
 
     def __post_init__(self) -> None:
@@ -108,11 +108,13 @@ class PictureRun(TrainingRun):
         tower, draw = self.shape.tower, Draw(f"{self.plan.seed}/{self.step}")
         if self.step < self.plan.first_steps:
             pixels, shown = make_pictures(draw, tower, self.plan.first_rows)
-            patches = self.network.patch_loss(self.network.patches(as_numbers(pixels)), shown)
-            return {"patches": PATCH_LOSS * patches}, shown.shapes.numel()
+            seen = self.network.patches(as_numbers(pixels))
+            return {"patches": self.network.patch_loss(seen, shown)}, shown.shapes.numel()
         batch = make_batch(self.tokenizer, tower, draw, self.plan.second_rows, self.plan.length)
-        answers, patches = forward(as_numbers(batch.pixels), *batch.given, batch.targets, batch.weights, batch.shown)
-        return {"answers": answers, "patches": PATCH_LOSS * patches}, int((batch.documents >= 0).sum())
+        with torch.no_grad():
+            seen = self.network.patches(as_numbers(batch.pixels))
+        answers = forward(seen, *batch.given, batch.targets, batch.weights)
+        return {"answers": answers}, int((batch.documents >= 0).sum())
 
     @torch.no_grad()
     def measure(self) -> None:
@@ -143,5 +145,6 @@ class PictureRun(TrainingRun):
     def export(self, folder: Path) -> None:
         model = self.network.checkpoint(eos_token_id=STOP_IDS, pad_token_id=PAD)
         model.save_pretrained(folder)
+        (folder / "model.safetensors").chmod(0o644)  # written for its owner alone
         write_tokenizer(self.tokenizer, folder, self.shape.text.context, CHAT_TEMPLATE)
         write_processor(folder, self.shape.tower.image, self.shape.tower.patch)
