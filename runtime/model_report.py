@@ -24,6 +24,7 @@ from ramet.runtime.lora.reading import read_adapter
 from ramet.runtime.lora.targets import targets_of
 from ramet.runtime.models.registry import FAMILIES, family_of, read_config
 from ramet.runtime.models.shape import ModelShape
+from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import implementation_of
 from ramet.runtime.text.template_files import read_templates
 from ramet.runtime.weights.containers import opened
@@ -172,5 +173,5 @@ def _refusals(shape: ModelShape) -> Iterator[Finding]:
     if shape.experts is None:
         why = "those of transformers' modules are not kept" if shape.of_transformers else "there are none"
         yield Finding("note", "experts", f"{why}: --enable-return-routed-experts is refused")
-    if shape.composite:
+    if shape.composite and not has_tower(shape):
         yield Finding("note", "pictures", "are refused: the vision tower is not read")

@@ -12,7 +12,7 @@ from gguf_checkpoints import write_gguf
 from msgspec.structs import replace
 from quantised_checkpoints import Kind, quantise_folder
 from safetensors.torch import load_file, save_file
-from tiny_families import make_family
+from tiny_families import make_composite, make_family
 from tiny_model import make_tiny
 from tiny_others import make_other
 
@@ -51,6 +51,11 @@ def test_a_family_says_what_it_is_and_that_every_tensor_is_there(folders: dict[s
     assert "context of 256" in found["layers"].found and "experts" not in found
     assert "in 1 file, every tensor is there" in found["files"].found
     assert " files, every tensor is there" in report(folders["qwen2"])["files"].found
+
+
+def test_pictures_are_refused_where_the_tower_is_not_read(tmp_path: Path) -> None:
+    assert "pictures" in report(make_composite(tmp_path / "text", generation=4))
+    assert "pictures" not in report(make_composite(tmp_path / "seen", generation=3))
 
 
 def test_memory_is_what_a_start_plans(folders: dict[str, Path]) -> None:
