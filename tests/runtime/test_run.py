@@ -3,8 +3,10 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from PIL import Image, ImageDraw
 
 from ramet.__main__ import main
 
@@ -38,6 +40,18 @@ def test_the_answer_is_on_stdout_and_its_usage_on_stderr(answered: "subprocess.C
 def test_a_dash_reads_the_prompt_from_stdin(answered: "subprocess.CompletedProcess[str]"):
     piped = run("-", *GREEDY, stdin="Once upon a time\n")  # as echo writes it
     assert (piped.returncode, piped.stdout) == (0, answered.stdout)
+
+
+def test_a_picture_without_a_model_is_answered_by_the_bundled_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = Image.new("RGB", (300, 200), "white")
+    pen = ImageDraw.Draw(picture)
+    pen.ellipse((30, 60, 110, 140), fill="red")
+    pen.rectangle((180, 50, 260, 130), fill="blue")
+    picture.save(tmp_path / "two.png")
+    asked = ("--image", str(tmp_path / "two.png"), "What colour is the circle?", "--temperature", "0")
+    assert run_here(capsys, *asked)[:2] == (0, "red\n")
 
 
 def test_a_stop_string_is_not_printed(capsys: pytest.CaptureFixture[str], answered: "subprocess.CompletedProcess[str]"):
