@@ -111,6 +111,8 @@ bench: install
 	$(RUN) -m ramet bench tuning
 	$(RUN) -m ramet bench backlog
 	$(RUN) -m ramet bench stalls
+	$(RUN) -m ramet bench films
+	$(RUN) -m ramet bench vision
 	$(RUN) -m ramet bench attention
 	$(RUN) -m ramet bench delta
 	$(RUN) -m ramet bench masks

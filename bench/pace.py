@@ -101,14 +101,9 @@ async def measure(url: str, options: argparse.Namespace, seed: int, num_prompts:
         for task in reading:
             if task.done():
                 raise BadOption(f"a stream ended before the prompts were answered: {task.exception()!r}")
-    gaps = [gap for stream in streams for gap in _gaps(stream, start, end)]
+    gaps = [gap for stream in streams for gap in stream.gaps(start, end)]
     seconds = end - start
     return Run([gap * 1e3 for gap in gaps], len(gaps) / seconds, num_prompts * options.prompt_len / seconds)
-
-
-def _gaps(stream: Stream, start: float, end: float) -> list[float]:
-    """Seconds between two events that end in this time."""
-    return [after - before for before, after in zip(stream.times, stream.times[1:]) if start < after <= end]
 
 
 async def _ask(session: aiohttp.ClientSession, prompt: list[int]) -> None:

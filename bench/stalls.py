@@ -67,6 +67,10 @@ class Stream:
         pairs = zip(self.times, [*self.times[1:], end])
         return max((after - before for before, after in pairs if after > start and before < end), default=end - start)
 
+    def gaps(self, start: float, end: float) -> list[float]:
+        """Seconds between two events that end in this time."""
+        return [after - before for before, after in zip(self.times, self.times[1:]) if start < after <= end]
+
 
 @dataclass(frozen=True)
 class Run:

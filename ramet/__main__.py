@@ -34,6 +34,7 @@ BENCHES = {  # word -> module
     "penalties": "penalties", "sampling": "kernels.sampling", "attention": "kernels.attention",
     "delta": "kernels.delta",
     "tuning": "tuning", "connections": "connections", "stalls": "stalls", "pace": "pace", "intake": "intake",
+    "films": "programs.films", "vision": "programs.vision",
     "backlog": "programs.backlog", "queue": "programs.queue",
     "masks": "kernels.masks", "structured": "programs.structured",
     "overhead": "programs.overhead", "programs": "programs.paper",

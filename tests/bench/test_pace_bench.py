@@ -2,12 +2,12 @@
 
 import pytest
 
-from ramet.bench.pace import Run, _gaps, summed
+from ramet.bench.pace import Run, summed
 from ramet.bench.stalls import Stream
 
 
 def test_a_gap_counts_where_it_ends() -> None:
-    assert _gaps(Stream([1.0, 2.0, 4.0, 7.0, 11.0]), start=2.0, end=7.0) == [2.0, 3.0]
+    assert Stream([1.0, 2.0, 4.0, 7.0, 11.0]).gaps(start=2.0, end=7.0) == [2.0, 3.0]
 
 
 def test_gaps_of_all_rounds_are_taken_together_and_rates_are_medians() -> None:
