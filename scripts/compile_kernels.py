@@ -65,7 +65,7 @@ TYPES = {
     **dict.fromkeys(("scale", "cap", "eps", "alpha", "limit"), "fp32"),
     **dict.fromkeys(("table", "rows", "seq_lens", "items", "num_items", "arrived", "firsts", "num_new"), "*i32"),
     **dict.fromkeys(("block_rows", "block_starts", "tile_rows", "tile_starts", "relayed", "shifts"), "*i32"),
-    **dict.fromkeys(("leaders", "members", "shared", "own_chunks"), "*i32"),
+    **dict.fromkeys(("leaders", "members", "shared", "own_chunks", "sees"), "*i32"),
     **dict.fromkeys(("ids", "shifted", "new_slots", "experts"), "*i64"),
     **dict.fromkeys(("num_routes", "num_tiles", "num_experts"), "i32"),
     **dict.fromkeys(("order", "ends"), "*i32"),
@@ -79,6 +79,7 @@ OF_THE_MODEL = (
 HALVES, FP8 = ("bf16", "fp16"), "fp8e4nv"
 LEAST_FP8 = 89  # capability
 ATTENTION = ("_decode", "_extend", "_shared")
+SEES_AHEAD = 256  # numbers of a head of Gemma 3, whose tokens of one picture see each other
 LATENTS = ((16, 512, 64), (20, 512, 64), (128, 512, 64), (40, 256, 32))  # heads, numbers of a latent and of what turns
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
 SEEN = {
@@ -139,10 +140,11 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
                 **heads, **of_rows, "SPLITS": decode_attention.SPLITS, "LANES": many.queries, "BLOCK": many.block,
                 "STAGES": many.stages, "num_warps": many.warps,
             }  # fmt: skip
-        yield extend_attention._extend, kind, {
-            **heads, **rule, "TOKENS": many.queries // group, "PARTS": 1, "LANES": many.queries, "BLOCK": many.block,
-            "STAGES": many.stages, **tuned.launched(many.warps, head_dim),
-        }  # fmt: skip
+        for ahead in (False, True) if head_dim == SEES_AHEAD else (False,):
+            yield extend_attention._extend, kind, {
+                **heads, **rule, "TOKENS": many.queries // group, "PARTS": 1, "LANES": many.queries,
+                "BLOCK": many.block, "STAGES": many.stages, "AHEAD": ahead, **tuned.launched(many.warps, head_dim),
+            }  # fmt: skip
 
 
 def latents(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:

@@ -60,7 +60,7 @@ def extend_attention(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, table: Tensor,
     rows: Tensor, firsts: Tensor, num_new: Tensor, seq_lens: Tensor, _: Tensor, __: Tensor, out: Tensor,
     scale: float, window: int | None = None, softcap: float | None = None, sinks: Tensor | None = None,
-    *, tile: int,
+    *, tile: int, sees: Tensor | None = None,
 ) -> None:  # fmt: skip
     for row, first, new, length in zip(
         rows.tolist(), firsts.tolist(), num_new.tolist(), seq_lens.tolist(), strict=True
@@ -69,8 +69,9 @@ def extend_attention(
         if not new:  # the row that padding tiles belong to
             continue
         out[own] = reference.extend_attention(
-            q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap, sinks
-        )
+            q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap, sinks,
+            None if sees is None else sees[own],
+        )  # fmt: skip
 
 
 def decode_latents(
