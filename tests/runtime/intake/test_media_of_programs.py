@@ -94,7 +94,9 @@ def test_chats_have_them_in_their_parts() -> None:
     film = {"type": "video", "video": np.zeros((2, 4, 4, 3), np.uint8), "fps": 2.0}
     asked, (first, second) = sources_of_chat([turn(picture, url), turn(film)])
     assert [each.written for each in asked[:2]] == [PICTURE, FILE.getvalue()]
-    assert [each.options for each in asked] == [{}, {"detail": "low"}, {"fps": 2.0}]
+    assert [each.options for each in asked] == [
+        {"num_pictures": 2}, {"detail": "low", "num_pictures": 2}, {"fps": 2.0},
+    ]  # fmt: skip
     assert len(first.media) == 2 and first.is_rendered and (first.text or "").count('"type":"image"') == 2
     assert [item.kind for item in second.media] == [MediaKind.VIDEO]
 
