@@ -160,6 +160,27 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Pictures, films and sound",
+        (
+            Panel("Prepared", "none", {"{{kind}}": rate("media_pieces_total", "kind")}, "per second"),
+            Panel(
+                "Workers at them",
+                "none",
+                {"{{kind}}": rate("media_seconds_total", "kind")},
+                "workers that decode and process, refused ones as well, on average",
+                is_stacked=True,
+            ),
+            Panel("Waiting for a worker", "none", {"pieces": level("num_media_queue")}),
+            Panel("Tokens through towers", "none", {"tokens": rate("tower_tokens_total")}, "per second"),
+            Panel("Features found computed", "none", {"pieces": rate("media_features_found_total")}, "per second"),
+            Panel(
+                "Memory",
+                "bytes",
+                {"prepared, in files": level("media_file_bytes"), "features": level("media_cache_bytes")},
+            ),
+        ),
+    ),
+    Section(
         "HTTP",
         (
             Panel(

@@ -36,7 +36,7 @@ same = np.allclose(*found, rtol=1e-3, atol=1e-3)
 
 H, D, K, T = 2, 80, 70, 40
 class Plan(ctypes.Structure):
-    _fields_ = [(name, p) for name in ("items", "members", "limits", "partials", "merges", "table")]
+    _fields_ = [(name, p) for name in ("items", "members", "limits", "owns", "partials", "merges", "table")]
     _fields_ += [("table_stride", n), ("partial_out", p), ("partial_lse", p)]
     names = ("num_items", "num_merges", "heads", "kv_heads", "head_dim", "threads")
     _fields_ += list(zip(names, [ctypes.c_int32] * 6))
@@ -44,7 +44,8 @@ class Rule(ctypes.Structure):
     _fields_ = [("scale", ctypes.c_float), ("window", ctypes.c_int32), ("softcap", ctypes.c_float), ("sinks", p)]
 library.ramet_attention.argtypes = (p, p, i, i, p, n, p, p, p)
 q, k, v = made(T, H, D), made(K, H, D), made(K, H, D)
-columns = [[0, T, 0, 0, K], range(T), range(K - T + 1, K + 1), [-1] * T, [0], range(K)]
+ends = range(K - T + 1, K + 1)
+columns = [[0, T, 0, 0, K], range(T), ends, ends, [-1] * T, [0], range(K)]
 columns = [np.array(column, np.int32) for column in columns]
 plan = Plan(*(column.ctypes.data for column in columns), K, None, None, 1, 0, H, H, D, 1)
 found = []

@@ -43,9 +43,9 @@ def test_the_table_marks_a_missed_target_and_fails() -> None:
     row = "recall in turn three"
     cases = [Case(row, "p", starts_with("yes"), 4, ())] * 10
     good, bad = [reply("yes")] * 10, [reply("yes")] * 8 + [reply("no")] * 2
-    lines, passed = table(cases, [Answers("bfloat16", good, 1.0)])
+    lines, passed = table(cases, {row: 0.9}, [Answers("bfloat16", good, 1.0)])
     assert passed and "10/10" in lines[1] and "!" not in lines[1]
-    lines, passed = table(cases, [Answers("bfloat16", bad, 1.0)])
+    lines, passed = table(cases, {row: 0.9}, [Answers("bfloat16", bad, 1.0)])
     assert not passed and "8/10" in lines[1] and "!" in lines[1]
 
 
@@ -53,7 +53,7 @@ def test_two_dtypes_that_answer_differently_fail() -> None:
     cases = [Case("seen only", "p", starts_with("yes"), 4, ())] * 10
     one = Answers("bfloat16", [reply("yes")] * 10, 1.0)
     other = Answers("float32", [reply("yes")] * 9 + [reply("yes, too")], 1.0)
-    lines, passed = table(cases, [one, other])
+    lines, passed = table(cases, {}, [one, other])
     assert not passed and "9/10 90.0%" in lines[-2]
 
 
