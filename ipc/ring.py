@@ -7,7 +7,8 @@ Whoever maps it sees what a process does although that process hangs, is stopped
     records    a kind, begin and duration in seconds, and numbers; the oldest is overwritten
 
 The file is allocated whole, so that a full disk is an error at the start and not a fault at some write. Writing an
-event takes no lock: a reader drops what may have been overwritten while it read. Times are CLOCK_MONOTONIC seconds.
+event takes no lock: a reader drops what may have been overwritten while it read, and each number of the head is stored
+at once. Times are CLOCK_MONOTONIC seconds.
 """
 
 import json
@@ -28,9 +29,9 @@ MANY_RECORDS, FEW_RECORDS = 1 << 15, 1 << 14  # of the scheduler, and of the oth
 
 _HEAD = struct.Struct("@qqq")
 _BEAT = struct.Struct("@qd")
-_STATE = struct.Struct("@qdq")  # a beat, and the count of events
 _COUNT = struct.Struct("@q")
 _STATE_AT, _COUNT_AT, _KINDS_AT, _RECORDS_AT = 24, 40, 64, 4096
+_ACTIVITY, _BEAT_S, _EVENTS_SO_FAR = 3, 4, 5  # of the words of eight bytes
 _RECORD = struct.Struct(f"@qdd{MAX_NUMBERS}d")
 _EVENTS = [struct.Struct(f"@qdd{n}d").pack_into for n in range(MAX_NUMBERS + 1)]  # by how many numbers it has
 
@@ -68,6 +69,8 @@ class Ring:
         assert len(described) < _RECORDS_AT - _KINDS_AT, f"{len(described)} bytes of kinds"
         assert max(map(len, kinds.values()), default=0) <= MAX_NUMBERS, kinds
         self._map = _allocate(path, _RECORDS_AT + num_records * _RECORD.size)
+        # An item of these is stored at once. struct writes zeros first, which a reader may see.
+        self._whole, self._seconds = memoryview(self._map).cast("q"), memoryview(self._map).cast("d")
         self._size, self._count = num_records, 0
         self._map[_KINDS_AT : _KINDS_AT + len(described)] = described
         self.beat(Activity.EXCUSED)  # it starts
@@ -75,8 +78,8 @@ class Ring:
 
     def beat(self, activity: Activity) -> None:
         """It moves, and is at this from now on."""
-        self._activity = int(activity)
-        _BEAT.pack_into(self._map, _STATE_AT, activity, time.monotonic())
+        self._seconds[_BEAT_S] = time.monotonic()  # before the activity: from which it counts
+        self._whole[_ACTIVITY] = activity
 
     def add(self, kind: int, begun_s: float, *numbers: float) -> None:
         """An event that ends now. It moves, and stays at what it is at."""
@@ -84,7 +87,8 @@ class Ring:
         place = _RECORDS_AT + self._count % self._size * _RECORD.size
         _EVENTS[len(numbers)](self._map, place, kind, begun_s, now_s - begun_s, *numbers)
         self._count += 1
-        _STATE.pack_into(self._map, _STATE_AT, self._activity, now_s, self._count)
+        self._whole[_EVENTS_SO_FAR] = self._count
+        self._seconds[_BEAT_S] = now_s
 
 
 class RingView:

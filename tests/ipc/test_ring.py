@@ -47,6 +47,28 @@ def test_the_latest_events_stay_and_the_file_does_not_grow(tmp_path: Path, num: 
     assert (tmp_path / "a.ring").stat().st_size == size
 
 
+def test_a_reader_beside_a_writer_in_another_process_gets_whole_beats(tmp_path: Path):
+    """Each is later than the one before and none is zero, at what the writer is at."""
+    path = tmp_path / "a.ring"
+    loop = "ring.beat(Activity.WORKING); ring.add(0, 0.0)"
+    code = (
+        "import sys; from pathlib import Path; from ramet.ipc.ring import Activity, Ring\n"
+        f"ring = Ring(Path(sys.argv[1]), {{'rest': ()}}, 8); {loop}; print(flush=True)\nwhile True: {loop}"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as writer:
+        try:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            view = RingView(path)
+            before_s = view.pulse().beat_s
+            for _ in range(200_000):
+                activity, beat_s = view.pulse()
+                assert activity is Activity.WORKING and beat_s >= before_s > 0
+                before_s = beat_s
+        finally:
+            writer.kill()
+
+
 def test_a_reader_beside_a_writer_gets_whole_events(tmp_path: Path):
     ring, view = Ring(tmp_path / "a.ring", KINDS, 16), RingView(tmp_path / "a.ring")
     stop = threading.Event()
