@@ -63,6 +63,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     place: str = ""  # the field that a client wrote it in, for errors
     grids: tuple[Grid, ...] = ()  # of a model that turns by them: one for each number of the expansion
     are_features: bool = False  # the one array is what a tower would make
+    is_given: bool = False  # a client computed the arrays
 
     @property
     def num_tokens(self) -> int:

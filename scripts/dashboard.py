@@ -170,7 +170,11 @@ SECTIONS = (
                 "workers that decode and process, refused ones as well, on average",
                 is_stacked=True,
             ),
-            Panel("Waiting for a worker", "none", {"pieces": level("num_media_queue")}),
+            Panel(
+                "Pieces",
+                "none",
+                {"that wait for a worker": level("num_media_queue"), "that requests need": level("num_media_in_use")},
+            ),
             Panel("Tokens through towers", "none", {"tokens": rate("tower_tokens_total")}, "per second"),
             Panel("Features found computed", "none", {"pieces": rate("media_features_found_total")}, "per second"),
             Panel(

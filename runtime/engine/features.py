@@ -61,7 +61,6 @@ class Media:
     def __init__(self, tower: Any, tokens: MediaTokens, most_bytes: int, is_whole: bool = False) -> None:
         self._tower, self.tokens, self.is_whole = tower, tokens, is_whole
         self._cache = FeatureCache(most_bytes)
-        self.num_computed = 0  # pieces that the tower has read
 
     def find(self, key: bytes) -> Features | None:
         return self._cache.find(key)
@@ -112,7 +111,6 @@ class Media:
             made = [next(iter(arrays.values())) for arrays in pieces]
         else:
             made = self._tower.features(group[0].kind, pieces)
-            self.num_computed += len(group)
         out = []
         for item, values in zip(group, made, strict=True):
             if values.shape != (item.num_tokens, self._tower.width):

@@ -38,6 +38,11 @@ class KeptMedia:
         self._users = Counter[str]()  # of each file
         self._unused: OrderedDict[str, Prepared] = OrderedDict()  # the one that was needed longest ago first
 
+    @property
+    def num_used(self) -> int:
+        """Files that some request needs."""
+        return len(self._users)
+
     async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable) -> Prepared:
         """As the pool's; each is released as often as it was prepared."""
         if source.arrays is not None:  # it is made already

@@ -55,6 +55,7 @@ class MediaIntake:
         for kind, seconds in self.pool.busy_s.items():
             metrics.media_seconds.set(seconds, kind.value)
         metrics.media_waiting.set(self.pool.num_waiting)
+        metrics.media_in_use.set(self._kept.num_used)
         metrics.media_file_bytes.set(self.pool.num_bytes)
 
     def warm(self) -> None:

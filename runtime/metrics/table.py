@@ -157,8 +157,9 @@ class Metrics(Collector):
             ("kind",),
         )
         self.media_waiting = Gauge("num_media_queue", "pictures, films and sounds that wait for a worker")
+        self.media_in_use = Gauge("num_media_in_use", "files of prepared media that requests need")
         self.media_file_bytes = Gauge(
-            "media_file_bytes", "bytes of prepared media in files; each is there while its request runs"
+            "media_file_bytes", "bytes of prepared media in files: those that requests need, and some of late"
         )
         self.first_token_s = Histogram(
             "time_to_first_token_seconds", "from the arrival of a request to its first token", *buckets.FIRST_TOKEN

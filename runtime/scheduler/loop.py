@@ -409,7 +409,8 @@ class Scheduler:
                 self._why.end(WaitKind.PACE, fact)
                 break
             if request.media is not None and (failure := request.media.failure):
-                self._refuse_media(request, *failure)
+                self.waiting.remove(request.uid)
+                self._results.close_waiting(request, failure)
                 continue
             match self._admission.try_add(request):
                 case Admitted(running):
@@ -422,12 +423,6 @@ class Scheduler:
                         self._why.end(reason.kind, f"is behind a request that {reason.text}")
                         break
         return prefills
-
-    def _refuse_media(self, request: Request, place: str, fact: str) -> None:
-        """A request ends whose media cannot be computed."""
-        self.waiting.remove(request.uid)
-        finish = Finish(FinishKind.ABORT, message=f"{place} {fact}", status=400, place=place)
-        self._results.close_waiting(request, finish)
 
     def _compute_media(self, towers: Towers) -> None:
         """What waiting requests lack of features, between two steps."""

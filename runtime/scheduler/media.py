@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
+from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
 from ramet.runtime.scheduler.turns import Turns, turns_of
@@ -21,19 +22,29 @@ MOST_NUMBERS = ((1 << 31) - 1) // len(KINDS)
 
 
 class MediaNumbers:
-    """A number for each different piece, which also says its kind. Keys of `most` pieces are remembered."""
+    """A number for each different piece, which also says its kind. Keys of `most` pieces are remembered.
 
-    def __init__(self, of_kinds: MediaTokens, most: int = 1 << 17) -> None:
-        self._most = most
+    When `last` numbers are given out, the first one follows, in another era: prefixes are shared inside one alone.
+    """
+
+    def __init__(self, of_kinds: MediaTokens, most: int = 1 << 17, last: int = MOST_NUMBERS) -> None:
+        self._most, self._last = most, last
+        self.era = 0
         self._numbers: dict[bytes, int] = {}  # the one that was met longest ago first
         self._next = 1
         self._ids = np.array([of_kinds[kind].id if kind in of_kinds else 0 for kind in KINDS], dtype=np.int32)
+
+    def begin(self, num_pieces: int) -> None:
+        """A prompt has so many, which are all of one era."""
+        if self._next + num_pieces > self._last:
+            self._numbers.clear()
+            self._next, self.era = 1, self.era + 1
 
     def of(self, key: bytes, kind: MediaKind) -> int:
         """Below zero."""
         number = self._numbers.pop(key, None)
         if number is None:
-            assert self._next < MOST_NUMBERS, "more different pieces of media than there are numbers"
+            assert self._next < self._last, "more different pieces of media than there are numbers"
             number, self._next = self._next * len(KINDS) + KINDS.index(kind), self._next + 1
             if len(self._numbers) >= self._most:  # what is cached of it is found no more
                 del self._numbers[next(iter(self._numbers))]
@@ -52,6 +63,7 @@ class RequestMedia:
     placed: Sequence[PlacedMedia]
     towers: "Towers"
     turns: Turns | None  # None: its tokens are at their indices to the model
+    era: int  # of its numbers
     features: dict[bytes, Features] = field(default_factory=dict)  # by key; what is here stays, whoever is evicted
     awaited: set[bytes] = field(default_factory=set)  # keys that had no features when they were looked for first
 
@@ -88,11 +100,14 @@ class RequestMedia:
         return f"waits for {missing} tokens of its media to be computed" if missing else ""
 
     @property
-    def failure(self) -> tuple[str, str] | None:
-        """The field of a piece that has no features, and why."""
+    def failure(self) -> Finish | None:
+        """Why there are no features of a piece: the client's fault where it computed what a tower was to read."""
         failed = self.towers.failed
-        found = (m.item for m in self.placed if m.item.key in failed)
-        return next(((item.place, failed[item.key]) for item in found), None)
+        item = next((m.item for m in self.placed if m.item.file in failed), None)
+        if item is None:
+            return None
+        status, message = 400 if item.is_given else 500, f"{item.place} {failed[item.file]}"
+        return Finish(FinishKind.ABORT, message=message, status=status, place=item.place)
 
     def rows(self, start: int, stop: int, first: int) -> Iterable[FeatureRows]:
         """Of tokens [start, stop), the first of which is `first` of a step's."""
@@ -123,12 +138,13 @@ class Towers:
         self._wanted: dict[bytes, Prepared] = {}
         self._num_wanted = 0  # tokens
         self._made: dict[bytes, Features] = {}  # in the last turn that made some, however little room is kept for them
-        self.failed: dict[bytes, str] = {}  # in that turn: by key, why
+        self.failed: dict[str, str] = {}  # in that turn: why, by file: the same piece of another request has its own
         self.num_tokens = 0  # that were computed or given
         self.num_found = 0  # pieces that were there when a request came for them
 
     def of_request(self, placed: Sequence[PlacedMedia], prompt_len: int) -> RequestMedia:
-        return RequestMedia(placed, self, turns_of(prompt_len, placed))
+        self.numbers.begin(len(placed))
+        return RequestMedia(placed, self, turns_of(prompt_len, placed), self.numbers.era)
 
     @property
     def has_work(self) -> bool:
@@ -153,7 +169,7 @@ class Towers:
         self._made, self.failed = {}, {}
         for item, made in zip(wanted, self.source.compute(wanted), strict=True):
             if isinstance(made, str):
-                self.failed[item.key] = made
+                self.failed[item.file] = made
             else:
                 self._made[item.key] = made
                 self.num_tokens += item.num_tokens

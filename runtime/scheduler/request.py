@@ -189,6 +189,8 @@ class Request:
         return (*self.spec.namespace, LONG) if is_long else self.spec.namespace
 
     def _computed_in(self, namespace: Namespace) -> Namespace:
+        if self.media is not None and self.media.era:
+            namespace = (*namespace, f"media {self.media.era}")
         return (*namespace, f"weights {self.weights}") if self.weights else namespace
 
     def take_weights(self, number: int) -> None:

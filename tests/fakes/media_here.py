@@ -39,8 +39,9 @@ class MediaHere:
             raise ClientError(source.place, done.fact, done.hint, done.status)
         self.files.add(file)
         return Prepared(
-            source.kind, done.key, done.expansion, done.arrays, file, source.place, done.grids, are_features
-        )
+            source.kind, done.key, done.expansion, done.arrays, file, source.place, done.grids, are_features,
+            is_given=source.arrays is not None,
+        )  # fmt: skip
 
 
 def with_media_here(llm: LLM, folder: Path) -> LLM:

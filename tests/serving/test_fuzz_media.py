@@ -72,7 +72,14 @@ def watched(live: Live, files_mb: int) -> Iterator[Live]:
     assert all(peak_mb(worker) < WORKER_MB for worker in workers(live))
     places = {Path(each.laddr).parent for each in now["server"].net_connections("unix") if each.laddr}
     sizes = [file.stat().st_size for place in places for file in place.glob("media/*")]
-    assert places and sum(sizes) <= (files_mb << 20) // KEPT_SHARE
+    assert places and sum(sizes) == metric(live, "media_file_bytes") <= (files_mb << 20) // KEPT_SHARE
+    assert metric(live, "num_media_in_use") == 0  # so each of these files is one of late
+
+
+def metric(live: Live, name: str) -> float:
+    lines = requests.get(live.url + "/metrics", timeout=10).text.splitlines()
+    (value,) = (line.split()[-1] for line in lines if line.split()[0].partition("{")[0] == f"ramet:{name}")
+    return float(value)
 
 
 def workers(live: Live) -> list[psutil.Process]:

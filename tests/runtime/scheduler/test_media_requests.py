@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from bench_top import BenchTop
 from hash_runner import expected_output
+from msgspec.structs import replace
 from seen_media import Prompt, SeenMedia, laid_out, piece, runners_with
 
 from ramet.ipc.control import ReadNode, Watch
 from ramet.ipc.live import LiveState, NodeTokens
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import FinishKind
+from ramet.runtime.scheduler.media import MediaNumbers
 
 BEFORE, AFTER = list(range(20)), list(range(30, 40))
 CAT, DOG, FILM = piece(1, 8), piece(2, 8), piece(3, 4, 4, kind=MediaKind.VIDEO)
@@ -118,8 +120,31 @@ def test_a_picture_that_cannot_be_computed_ends_its_requests_alone(top: BenchTop
     assert top.tokens[2] == expected
     for uid in (1, 3, 4):
         finish = top.finish[uid]
-        assert finish.kind is FinishKind.ABORT and (finish.status, finish.place) == (400, "image_data[0]")
+        assert finish.kind is FinishKind.ABORT and (finish.status, finish.place) == (500, "image_data[0]")
         assert finish.message == "image_data[0] could not be computed: it is broken"
+
+
+def test_what_a_client_computed_is_its_own_fault(top: BenchTop) -> None:
+    add(top, 1, [replace(piece(9, 8, broken=True), is_given=True), *AFTER])
+    top.run()
+    assert top.finish[1].status == 400
+
+
+def test_a_picture_whose_file_is_gone_harms_nobody_who_sent_the_same(top: BenchTop, media: SeenMedia) -> None:
+    gone = replace(CAT, file="broken")
+    add(top, 1, [gone, *AFTER])
+    expected = add(top, 2, [CAT, *AFTER])
+    top.run()
+    assert top.finish[1].kind is FinishKind.ABORT and top.tokens[2] == expected
+    assert media.computed[CAT.key] == 2
+
+
+def test_numbers_that_are_given_out_again_share_nothing(top: BenchTop) -> None:
+    top.scheduler._towers.numbers = MediaNumbers(SeenMedia.tokens, last=3)
+    assert cached(top, 1, [*BEFORE, CAT, *AFTER]) == 0
+    assert cached(top, 2, [*BEFORE, DOG, *AFTER]) == len(BEFORE)
+    assert cached(top, 3, [*BEFORE, piece(4, 8), *AFTER]) == 0  # its number was the cat's
+    assert cached(top, 4, [*BEFORE, piece(4, 8), *AFTER]) == len(BEFORE) + 8 + len(AFTER) - 1
 
 
 def test_samples_share_a_picture(top: BenchTop, media: SeenMedia) -> None:
