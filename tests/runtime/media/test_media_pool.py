@@ -394,8 +394,10 @@ def test_a_client_that_goes_away_frees_its_place(asking: Asking):
     stopped = asking.worker
     stopped.suspend()
     preparing = asking.loop.start(asking.intake.prepare([IMAGE]))
+    while asking.pool._turns._free:  # until it has the worker: bytes are read on threads, so a second may overtake it
+        time.sleep(0.01)
     waiting = asking.loop.start(asking.intake.prepare([IMAGE]))
-    while not asking.pool.num_waiting:  # the first one has the worker then
+    while not asking.pool.num_waiting:
         time.sleep(0.01)
     preparing.cancel()
     asking.release(*waiting.result(WAIT_S))
