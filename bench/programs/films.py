@@ -3,9 +3,11 @@
 A server of a text decoder of the 160M class with made-up weights and a small tower, on one thread (`--num-threads 1`),
 so that of two cores one is left for all else. Some streams of completions run. For some seconds nothing else happens;
 then a film of 30 seconds (640 x 360, 25 frames a second, H.264) is sent, one after the other, each when the one before
-is answered (128 frames, whose features are kept: decoding is the cost). A round's ratio is the median time between
-two tokens with films over that without; rounds begin with the one and the other in turn. Each film is a file of its
-own, because files that were decoded lately are known; their frames are the same.
+is answered (128 frames, whose features are kept: decoding is the cost). Then both again, the other way round: a stream
+reads more keys with each of its tokens, so that whatever comes later is slower, and by turning both are as late. A
+round's ratio is the median time between two tokens with films (the mean of both times') over that without; rounds
+begin with the one and the other in turn. Each film is a file of its own, because files that were decoded lately are
+known; their frames are the same.
 """
 
 import argparse
@@ -97,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="ramet bench films", description=__doc__, formatter_class=formatter)
     p.add_argument("--streams", type=positive, default=4, help="that run, default 4")
     p.add_argument("--film-s", type=float, default=30.0, help="length of a film, default 30")
-    p.add_argument("--window-s", type=float, default=8.0, help="seconds of a round without films, and with; default 8")
+    p.add_argument("--window-s", type=float, default=4.0, help="seconds without films, and with, twice a round; default 4")
     p.add_argument("--rounds", type=positive, default=7, help="default 7")
     p.add_argument("--output-file", type=Path, default=report.results_file("films"), help=report.RESULTS_HELP)
     p.add_argument("serve", nargs="*", help="after --: options for the server")
@@ -123,18 +125,19 @@ async def measure(url: str, options: argparse.Namespace, shown: bytes, number: i
         reading = [asyncio.create_task(follow(session, *each)) for each in zip(streams, prompts, strict=True)]
         stack.callback(lambda: [task.cancel() for task in reading])
         await asyncio.gather(*(stream.begun.wait() for stream in streams))
-        found: dict[str, Window] = {}
-        for name in turned([ALONE, WITH], number):
+        found: dict[str, list[Window]] = {ALONE: [], WITH: []}
+        order = turned([ALONE, WITH], number)
+        for name in [*order, *reversed(order)]:
             start = time.perf_counter()
             films_s = await _during(session, name, options, shown)
             gaps = [gap * 1e3 for stream in streams for gap in stream.gaps(start, time.perf_counter())]
-            found[name] = Window(gaps, films_s)
+            found[name].append(Window(gaps, films_s))
         for task in reading:
             if task.done():
                 raise BadOption(f"a stream ended before the films: {task.exception()!r}; ask for a shorter --window-s")
-    alone, busy = sorted(found[ALONE].gaps_ms), sorted(found[WITH].gaps_ms)
-    p99 = percentile(alone, 99), percentile(busy, 99)
-    return Round(statistics.median(alone), statistics.median(busy), *p99, statistics.median(found[WITH].films_s))
+    medians = [statistics.fmean(statistics.median(each.gaps_ms) for each in found[name]) for name in (ALONE, WITH)]
+    p99 = [statistics.fmean(percentile(sorted(each.gaps_ms), 99) for each in found[name]) for name in (ALONE, WITH)]
+    return Round(*medians, *p99, statistics.median(seconds for each in found[WITH] for seconds in each.films_s))
 
 
 async def _during(session: aiohttp.ClientSession, name: str, options: argparse.Namespace, shown: bytes) -> list[float]:
