@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="ramet bench films", description=__doc__, formatter_class=formatter)
     p.add_argument("--streams", type=positive, default=4, help="that run, default 4")
     p.add_argument("--film-s", type=float, default=30.0, help="length of a film, default 30")
-    p.add_argument("--window-s", type=float, default=4.0, help="seconds without films, and with, twice a round; default 4")
+    p.add_argument("--window-s", type=float, default=4.0, help="seconds without films, and with, default 4")
     p.add_argument("--rounds", type=positive, default=7, help="default 7")
     p.add_argument("--output-file", type=Path, default=report.results_file("films"), help=report.RESULTS_HELP)
     p.add_argument("serve", nargs="*", help="after --: options for the server")
@@ -135,9 +135,17 @@ async def measure(url: str, options: argparse.Namespace, shown: bytes, number: i
         for task in reading:
             if task.done():
                 raise BadOption(f"a stream ended before the films: {task.exception()!r}; ask for a shorter --window-s")
-    medians = [statistics.fmean(statistics.median(each.gaps_ms) for each in found[name]) for name in (ALONE, WITH)]
-    p99 = [statistics.fmean(percentile(sorted(each.gaps_ms), 99) for each in found[name]) for name in (ALONE, WITH)]
-    return Round(*medians, *p99, statistics.median(seconds for each in found[WITH] for seconds in each.films_s))
+    alone, busy = found[ALONE], found[WITH]
+    film_s = statistics.median(seconds for each in busy for seconds in each.films_s)
+    return Round(_median(alone), _median(busy), _p99(alone), _p99(busy), film_s)
+
+
+def _median(windows: list[Window]) -> float:
+    return statistics.fmean(statistics.median(each.gaps_ms) for each in windows)
+
+
+def _p99(windows: list[Window]) -> float:
+    return statistics.fmean(percentile(sorted(each.gaps_ms), 99) for each in windows)
 
 
 async def _during(session: aiohttp.ClientSession, name: str, options: argparse.Namespace, shown: bytes) -> list[float]:

@@ -9,6 +9,7 @@ import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,13 @@ class FeatureCache:
 
 
 class Media:
-    """`tower`: see runtime/models/towers/base.py."""
+    """`tower`: see runtime/models/towers/base.py; torch computes it with `num_threads` on a CPU."""
 
-    def __init__(self, tower: Any, tokens: MediaTokens, most_bytes: int, is_whole: bool = False) -> None:
+    def __init__(
+        self, tower: Any, tokens: MediaTokens, most_bytes: int, is_whole: bool = False, num_threads: int = 1
+    ) -> None:
         self._tower, self.tokens, self.is_whole = tower, tokens, is_whole
+        self._num_threads = num_threads
         self._cache = FeatureCache(most_bytes)
 
     def find(self, key: bytes) -> Features | None:
@@ -83,8 +87,9 @@ class Media:
     def compute(self, items: Sequence[Prepared]) -> list[Features | str]:
         """Of each, or why there are none. Pieces whose arrays have the same names are computed at once."""
         done: list[Features | str] = []
-        for group in _alike(items):
-            done += self._compute(group)
+        with torch_threads(self._num_threads):
+            for group in _alike(items):
+                done += self._compute(group)
         return done
 
     def _compute(self, group: Sequence[Prepared]) -> Iterator[Features | str]:
@@ -120,6 +125,17 @@ class Media:
             self._cache.keep(item.key, features)
             out.append(features)
         return out
+
+
+@contextmanager
+def torch_threads(num: int) -> Iterator[None]:
+    """Elsewhere torch may have fewer, where its threads would spin beside those of our kernels."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _alike(items: Sequence[Prepared]) -> Iterator[list[Prepared]]:

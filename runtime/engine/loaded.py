@@ -87,7 +87,7 @@ class LoadedModel:
             self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
         if has_tower(self.shape):
             with phase(report, "tower"):
-                self.media = load_media(args, self.shape, self.dtype, self.device)
+                self.media = load_media(args, self.shape, self.dtype, self.device, self._threads)
         with phase(report, "kv pool"):
             self._place_memory(args)
             self._epilogue = choose_epilogue(self.device)(

@@ -14,14 +14,15 @@ from ramet.runtime.models.towers.registry import has_tower, tower_of
 from ramet.runtime.weights.containers import opened
 
 
-def load_media(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Media | None:
+def load_media(
+    args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, num_threads: int
+) -> Media | None:
     """None: the model takes texts alone. Raises ConfigError."""
     found = format_of(args.model_folder) if has_tower(shape) else None
     if found is None:
         return None
-    return Media(
-        tower_for(args, shape, dtype, device), found.tokens, int(args.media.media_cache_mb * (1 << 20)), found.is_whole
-    )
+    tower, most_bytes = tower_for(args, shape, dtype, device), int(args.media.media_cache_mb * (1 << 20))
+    return Media(tower, found.tokens, most_bytes, found.is_whole, num_threads)
 
 
 def tower_for(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Any:
