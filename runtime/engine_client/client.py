@@ -74,6 +74,7 @@ from ramet.runtime.engine_client.submission import (
     Submission,
     check_bytes,
     check_queue,
+    ended,
 )
 from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
@@ -163,16 +164,19 @@ class EngineClient:
     # -- what callers ask -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def open(self, streaming: bool, probe: bool = False, *, as_batch: bool = False) -> Iterator[Submission]:
+    def open(
+        self, streaming: bool, probe: bool = False, *, as_batch: bool = False, rid: str = ""
+    ) -> Iterator[Submission]:
         """A request from its arrival on. Leaving the block aborts what has not ended by then.
 
         It is refused while `max_queued` sequences wait, and by `send` where its own are too many beside them.
+        `rid`: what ends it while its prompts are being made.
         """
         self.check_ready()
         if not probe and self._max_queued is not None and self.num_waiting >= self._max_queued:
             raise ServerError(QUEUE_FULL, 503)
         submission = Submission(
-            streaming, time.monotonic(), as_batch=as_batch, probe=probe, max_numbers=self._max_numbers
+            streaming, time.monotonic(), as_batch=as_batch, probe=probe, max_numbers=self._max_numbers, rid=rid
         )
         self._submissions.add(submission)
         self._none_left.clear()
@@ -235,11 +239,14 @@ class EngineClient:
     def abort(self, rid: str | None, message: str) -> int:
         """End what a rid names (a request, a prompt or a sample), or everything (None); clients get what came so far.
 
-        Returns how many sequences.
+        Returns how many sequences; a request whose prompts are being made, which is refused then, counts as one.
         """
         hit = [s for s in self._sequences.by_uid.values() if rid is None or s.is_named(rid)]
         self._send_abort(hit, message)
-        return len(hit)
+        unsent = list(self._unsent) if rid is None else self._unsent_of(rid)
+        for submission in unsent:
+            submission.fail(ended(message))
+        return len(hit) + len(unsent)
 
     def _abort_all(self, message: str) -> None:
         self.abort(None, message)
@@ -250,6 +257,10 @@ class EngineClient:
 
     def uids_of(self, rid: str) -> list[Uid]:
         return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
+
+    def is_making(self, rid: str) -> bool:
+        """Whether the prompts of a request with this id are being made: media are prepared, and texts rendered."""
+        return bool(self._unsent_of(rid))
 
     def id_of(self, uid: Uid) -> str:
         """The id of a sequence as clients know it; empty: it has ended."""
@@ -488,6 +499,9 @@ class EngineClient:
         submission.fail(ServerError(fact, 504))
         submission.aborted = True
         self._send_abort(self._open_of(submission), "ran out of time")
+
+    def _unsent_of(self, rid: str) -> list[Submission]:
+        return [submission for submission in self._unsent if submission.rid == rid]
 
     def _open_of(self, submission: Submission) -> list[Sequence]:
         return [sequence for sequence in submission.sequences if sequence.uid in self._sequences.by_uid]

@@ -47,6 +47,11 @@ def check_bytes(place: str, total: int, hint: str) -> None:
         )
 
 
+def ended(why: str) -> ClientError:
+    """Of a request that somebody ended, and that has nothing to show."""
+    return ClientError("", f"The request was ended before it was done: {why}")
+
+
 class Prompt(NamedTuple):
     """One prompt, to be sampled spec.params.n times. Exactly one of text, ids (packed int32) and embeds is set."""
 
@@ -210,7 +215,9 @@ class Submission:
         as_batch: bool = False,
         probe: bool = False,
         max_numbers: int | None = MOST_NUMBERS,
+        rid: str = "",
     ) -> None:
+        self.rid = rid  # of the whole; its prompts have their own
         self.streaming, self.arrival_s, self.as_batch, self.probe = streaming, arrival_s, as_batch, probe
         self.sequences: list[Sequence] = []
         self.fresh: list[Sequence] = []
@@ -258,7 +265,7 @@ class Submission:
         for sequence in await self.finished():
             assert sequence.finish is not None
             if sequence.finish.aborted:
-                raise ClientError("", f"The request was ended before it was done: {sequence.finish.message}")
+                raise ended(sequence.finish.message)
         return self.sequences
 
     async def during(self, asked: Awaitable[T]) -> T:

@@ -38,9 +38,9 @@ class LanguageCalls:
     def __init__(self, client: EngineClient, defaults: Defaults, style: Style) -> None:
         self._client, self._defaults, self._style = client, defaults, style
 
-    def open(self, streaming: bool) -> AbstractContextManager[Submission]:
+    def open(self, streaming: bool, rid: str = "") -> AbstractContextManager[Submission]:
         """As the handle's."""
-        return self._client.open(streaming)
+        return self._client.open(streaming, rid=rid)
 
     async def start(self, submission: Submission, body: LanguageGenerateBody, rid: str) -> list[Output]:
         """Renders and sends the prompt; its outputs, one for each sample. Raises ClientError."""
@@ -63,7 +63,7 @@ class LanguageCalls:
 
     async def generate(self, body: LanguageGenerateBody, rid: str) -> LanguageReply | list[LanguageReply]:
         """One reply, or a list of them for n > 1. Raises what ended the request."""
-        with self.open(streaming=False) as submission:
+        with self.open(streaming=False, rid=rid) as submission:
             outputs = await self.start(submission, body, rid)
             await submission.finished()
             replies = [output.new() for output in outputs]
@@ -72,7 +72,7 @@ class LanguageCalls:
     async def select(self, body: SelectBody, rid: str) -> SelectReply:
         """Raises what ended one of its sequences."""
         segments, sources = read_prompt(body.prompt, self._client.limits.media)
-        with self.open(streaming=False) as submission:
+        with self.open(streaming=False, rid=rid) as submission:
             media = await self._prepared(sources, submission)
             asked = self._client.render_choices(segments, body.choices, body.healed, media)
             tokens = await submission.during(asked)

@@ -35,7 +35,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
     chat, calls = read_chat(said, service.style)
     silent = said.thinking is not None and said.thinking.display == "omitted"
-    with service.client.open(streaming=bool(body.stream)) as submission:
+    with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls)
         (sequence,) = submission.sequences
         blocks = Blocks(sequence, reader, asked, silent)

@@ -21,7 +21,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     calls = _calls(service)
     if not body.stream:
         return await respond_in_turn(request, await calls.generate(body, rid))
-    with service.client.open(streaming=True) as submission:
+    with service.client.open(streaming=True, rid=rid) as submission:
         outputs = await calls.start(submission, body, rid)
         return await sse.stream(request, submission, [partial(_event, output) for output in outputs])
 

@@ -37,6 +37,7 @@ from ramet.version import __version__
 GENERATE_WITHIN_S = 20.0
 ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: it is being tokenised or detokenised"}
+MAKING = {"state": "in transit", "reason": "its prompt is being made: media are prepared, and chats rendered"}
 
 
 class Status(Reply, frozen=True):
@@ -209,6 +210,8 @@ async def abort_request(service: Service, request: web.Request) -> web.Response:
 async def where(service: Service, request: web.Request, rid: str) -> web.Response:
     """State of one request, and why it waits."""
     uids = service.client.uids_of(rid)
+    if not uids and service.client.is_making(rid):
+        return respond({**MAKING, **asdict(RequestState(rid, MAKING["state"], []))})
     if not uids:
         raise ClientError("id", f"is {shown(rid)}: no such request is open", status=404)
     replies = [await service.client.locate(uid) for uid in uids]

@@ -38,7 +38,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
         items = [item._replace(spec=beginning_after(item.spec, tag[0])) for item in items]
     if turn is not None:
         return await take_turn(service, request, turn.asked, items[0], _counted(tag), stream=bool(body.stream))
-    with service.client.open(streaming=bool(body.stream)) as submission:
+    with service.client.open(streaming=bool(body.stream), rid=rid) as submission:
         await service.client.send_with_media(items, submission)
         if body.stream:
             deltas = service.args.serve.incremental_streaming_output

@@ -44,7 +44,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
         parallel=body.parallel_tool_calls is not False,
     )
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
-    with service.client.open(streaming=bool(body.stream)) as submission:
+    with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         readers = await send_chat(service, submission, asked, chat, calls, thoughts=_thoughts(body))
         sequences = submission.sequences
         if body.stream:

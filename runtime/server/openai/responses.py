@@ -52,7 +52,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     before = read_stored(_stored(service, previous, "previous_response_id").messages) if previous else []
     chat, calls = read_chat(body, before, service.style)
     stored = body.store is not False and service.responses.maxsize > 0
-    with service.client.open(streaming=bool(body.stream)) as submission:
+    with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
         (sequence,) = submission.sequences
 

@@ -269,6 +269,39 @@ def test_whoever_leaves_while_media_are_prepared_sends_nothing() -> None:
     served(check, limits=TAKES_MEDIA, media=media, request_timeout_s=0.2)
 
 
+PICTURE_PART = {"type": "image_url", "image_url": "x"}
+
+
+@pytest.mark.parametrize("rid", ["mine", None])
+@pytest.mark.parametrize(("path", "body"), [
+    ("/generate", {"text": "a", "image_data": "x"}),
+    ("/generate", {"text": ["a", "b"], "image_data": "x", "stream": True}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": [PICTURE_PART]}]}),
+    ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}),
+    ("/language/generate", {"prompt": [{"image": "x"}]}),
+])  # fmt: skip
+def test_a_request_whose_media_are_prepared_is_found_and_aborted(path: str, body: Any, rid: str | None) -> None:
+    """By its id, or with all others."""
+    media = FakeMedia()
+    media.waits = True
+
+    async def check(server: Served) -> None:
+        asking = asyncio.ensure_future(server.post(path, {**body, "rid": "mine"}))
+        while not (media.asked or asking.done()):
+            await asyncio.sleep(0)
+        assert (await server.post("/abort_request", {"rid": "other"}))[1] == {"aborted": 0}
+        _, found = await server.get("/v1/requests/mine")
+        assert found["state"] == "in transit" and "prompt is being made" in found["reason"]
+        aborting = {"abort_all": True} if rid is None else {"rid": rid}
+        assert await server.post("/abort_request", aborting) == (200, {"aborted": 1})
+        status, reply = await asking
+        assert status == 400 and "was ended before it was done" in error_of(reply)
+        assert server.client.num_waiting == 0 and not server.engine.of_type(Generate)
+        assert (await server.get("/v1/requests/mine"))[0] == 404
+
+    served(check, limits=TAKES_MEDIA, media=media)
+
+
 def test_media_are_kept_until_the_last_sequence_has_ended() -> None:
     media = FakeMedia()
 
