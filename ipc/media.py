@@ -64,6 +64,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
     grids: tuple[Grid, ...] = ()  # of a model that turns by them: one for each number of the expansion
     are_features: bool = False  # the one array is what a tower would make
     is_given: bool = False  # a client computed the arrays
+    is_expanded: bool = False  # and its prompt has the tokens: the texts between them its arrays do not say
 
     @property
     def num_tokens(self) -> int:

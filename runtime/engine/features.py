@@ -119,9 +119,12 @@ class Media:
         out = []
         for item, values in zip(group, made, strict=True):
             if values.shape != (item.num_tokens, self._tower.width):
-                own, needed = list(values.shape), [item.num_tokens, self._tower.width]
-                raise ValueError(f"the features are {own}, must be {needed}")
-            features = Features(values.to(device="cpu", dtype=self._tower.dtype, copy=True))
+                needed = [item.num_tokens, self._tower.width]
+                raise ValueError(f"the features are {list(values.shape)}, must be {needed}")
+            own = values.to(device="cpu", dtype=self._tower.dtype, copy=True)
+            if not bool(own.isfinite().all()):
+                raise ValueError("the features are not all finite")
+            features = Features(own)
             self._cache.keep(item.key, features)
             out.append(features)
         return out

@@ -16,6 +16,7 @@ from ramet.runtime.media.source import Arrays
 
 ALIGNMENT = 64  # bytes
 MAX_DIMENSIONS = 8
+MAX_NUMBER = 1e4  # of floats, as of an embedding's: sums over layers must stay within float16's 65504
 RECEIVED = {  # what a client calls it -> as it is read, and as it is kept
     "float32": ("<f4", "float32"),
     "float16": ("<f2", "float32"),
@@ -79,4 +80,6 @@ def _received(name: str, dtype: str, shape: tuple[int, ...], buffer: bytes | mem
         array = array.astype(own)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise ClientError("", f"has {name} with NaN or infinity in it, must be finite")
+    if array.dtype.kind == "f" and max(-array.min(), array.max()) > MAX_NUMBER:
+        raise ClientError("", f"has {name} with a number outside [-{MAX_NUMBER:g}, {MAX_NUMBER:g}]")
     return array

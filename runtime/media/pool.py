@@ -94,7 +94,8 @@ class MediaPool:
         self._sizes[file] = done.num_bytes
         self.num_prepared[source.kind] += 1
         made = done.expansion, done.arrays, file, source.place, done.grids, piece.job.are_features
-        return Prepared(source.kind, done.key, *made, is_given=source.arrays is not None)
+        is_given = source.arrays is not None
+        return Prepared(source.kind, done.key, *made, is_given=is_given, is_expanded=done.is_expanded)
 
     def _job(self, source: MediaSource, data: bytes | list[bytes]) -> Job:
         file = str(self._folder / f"{next(self._numbers)}.media")

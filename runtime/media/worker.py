@@ -53,6 +53,7 @@ class Done(msgspec.Struct, frozen=True, tag=True, array_like=True):
     arrays: tuple[ArrayAt, ...]
     grids: tuple[Grid, ...]
     num_bytes: int  # of the file
+    is_expanded: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -152,7 +153,7 @@ class Preparer:
             total = sum(array.nbytes for array in arrays.values())
             fact = f"takes {total >> 20} MiB once it is prepared, and {job.max_bytes >> 20} MiB of --media-files-mb are"
             return Refused(f"{fact} left", "send a smaller one, or the same again later", 413)
-        return Done(key, _expansion(made), places, made.grids, num_bytes)
+        return Done(key, _expansion(made), places, made.grids, num_bytes, made.is_expanded)
 
     def _decode(self, job: Job) -> Decoded:
         if job.kind is MediaKind.VIDEO:

@@ -109,6 +109,10 @@ def _runs(ids: Sequence[int], features: Collection[int]) -> list[tuple[int, int]
 
 
 def _spelled(item: Prepared, tokens: MediaTokens) -> str:
+    """Raises ClientError for a piece whose tokens the prompt should have."""
+    if item.is_expanded:
+        fact = f"needs its {item.num_tokens} tokens in the prompt, between texts that its arrays do not say"
+        raise ClientError(item.place, fact, "send the input_ids that the model's processor made")
     text = tokens[item.kind].text
     return "".join(part if isinstance(part, str) else text * part for part in item.expansion)
 

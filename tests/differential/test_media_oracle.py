@@ -4,6 +4,8 @@ Prompts with one piece, several, or none are together in a batch; cut at every p
 """
 
 import sys
+from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from tiny_media import FAMILIES
 from tokenizers import Tokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from media_here import with_media_here
 from oracle import TIE
 
 from ramet.ipc.media import MediaKind
@@ -24,9 +27,11 @@ from ramet.runtime.llm import LLM
 from ramet.runtime.media.formats.base import Frames, Processed, Sound
 from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.models.registry import read_config
+from ramet.runtime.models.towers.registry import TOWERS
 
 NUM_NEW = 8
 TILED = ("llava-next", "llava-onevision")  # whose tiles of several pictures are padded to as many
+IN_ROWS = ("idefics3", "smolvlm")  # whose tiles have texts between them
 Piece = tuple[MediaKind, Any]
 IMAGE, VIDEO, AUDIO = MediaKind
 
@@ -70,18 +75,26 @@ class Case:
         assert media is not None
         self.media, self.token = media, media.tokens[kind]
         self.tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
-        whole = getattr(transformers, read_config(self.folder)["architectures"][0])
+        self.architecture = read_config(self.folder)["architectures"][0]
+        whole = getattr(transformers, self.architecture)
         self.whole: Any = whole.from_pretrained(self.folder, dtype=torch.float32).eval()
         self.asked = prompts_of(kind, self.token.placeholder)
-        self.ids, self.expected = zip(*map(self._expected, self.asked), strict=True)
+        self.made = [self._made(asked) for asked in self.asked]
+        self.ids = [self._ids(asked, made) for asked, made in zip(self.asked, self.made, strict=True)]
 
-    def _expected(self, asked: Asked) -> tuple[list[int], tuple[list[int], list[float]]]:
+    @cached_property
+    def expected(self) -> list[tuple[list[int], list[float]]]:
+        return [self._greedy(ids, self._arrays(made)) for ids, made in zip(self.ids, self.made, strict=True)]
+
+    def _made(self, asked: Asked) -> list[Processed]:
         options = {"num_pictures": len(asked.pieces)} if self.media.counts_pictures else {}
-        made = [self.media.prepare(kind, decoded(kind, piece), options) for kind, piece in asked.pieces]
+        return [self.media.prepare(kind, decoded(kind, piece), options) for kind, piece in asked.pieces]
+
+    def _ids(self, asked: Asked, made: list[Processed]) -> list[int]:
         before, *behind = asked.text.split(self.token.placeholder)
         text = before + "".join(written(m, self.token.text) + b for m, b in zip(made, behind, strict=True))
-        ids = self.tokenizer.encode(text).ids
-        return ids, self._greedy(ids, self._arrays(made))
+        ids: list[int] = self.tokenizer.encode(text).ids
+        return ids
 
     def _arrays(self, made: list[Processed]) -> dict[str, torch.Tensor]:
         """As one call of the processor has those of several pieces."""
@@ -92,7 +105,7 @@ class Case:
             arrays["pixel_values"] = [
                 torch.nn.functional.pad(each, (*[0] * 6, 0, most - each.shape[1])) for each in arrays["pixel_values"]
             ]
-        dim = 1 if self.family in ("idefics3", "smolvlm") else 0
+        dim = 1 if self.family in IN_ROWS else 0
         found = {name: torch.cat(each, dim=dim) for name, each in arrays.items()}
         if self.family == "llava-onevision" and self.kind is IMAGE and made:
             found["batch_num_images"] = torch.tensor([len(made)])
@@ -116,11 +129,9 @@ class Case:
         return LLM(model_path=str(self.folder), **{**settled, **options})
 
     def check(self, llm: LLM, which: slice = slice(None)) -> None:
-        asked, field = self.asked[which], f"{self.kind.value}_data"
-        replies = llm.generate(
-            [each.text for each in asked],
-            {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True},
-            **{field: [[piece for _, piece in each.pieces] for each in asked]},
+        asked = self.asked[which]
+        replies = self.replies(
+            llm, [each.text for each in asked], [[piece for _, piece in each.pieces] for each in asked]
         )
         for reply, ids, expected in zip(replies, self.ids[which], self.expected[which], strict=True):
             assert reply["meta_info"]["prompt_tokens"] == len(ids)
@@ -128,6 +139,32 @@ class Case:
                 assert got == want or gap < TIE, (reply["output_ids"], expected)
                 if got != want:
                     break
+
+    def replies(self, llm: LLM, prompts: list[Any], media: list[list[Any]]) -> list[dict[str, Any]]:
+        params = {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True}
+        replies: list[dict[str, Any]] = llm.generate(prompts, params, **{f"{self.kind.value}_data": media})
+        return replies
+
+    def given(self, form: str, says_rows: bool) -> list[list[dict[str, Any]]]:
+        """What a client may have computed of each prompt's pieces. `says_rows`: of tiles the rows and columns, too."""
+        found = []
+        for asked, made in zip(self.asked, self.made, strict=True):
+            pieces = zip(asked.pieces, made, strict=True)
+            found.append([self._given(form, piece, each, says_rows) for (_, piece), each in pieces])
+        return found
+
+    @torch.inference_mode()
+    def _given(self, form: str, piece: Any, made: Processed, says_rows: bool) -> dict[str, Any]:
+        arrays: dict[str, Any] = dict(made.arrays)
+        if form == "precomputed_embedding":
+            tower = import_module(f"ramet.runtime.models.towers.{TOWERS[self.architecture]}").TOWER(self.whole.model)
+            (features,) = tower.features(self.kind, [{n: torch.from_numpy(array) for n, array in arrays.items()}])
+            arrays = {"feature": features.numpy()}
+        if self.family in IN_ROWS and says_rows:
+            own: Any = self.media
+            seen = own.image_processor(images=[[piece]], return_tensors="np", return_row_col_info=True)
+            arrays |= {name: np.array(seen[name]) for name in ("rows", "cols")}
+        return {"format": form, **arrays}
 
 
 def decoded(kind: MediaKind, piece: Any) -> Any:
@@ -158,6 +195,20 @@ QUICK = ("llava-onevision", IMAGE), ("gemma3", IMAGE)
 @pytest.fixture(scope="module", params=[case if case in QUICK else slow((case,)) for case in CASES], ids=str)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     return Case(*request.param, tmp_path_factory.mktemp("media"))
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES)
+def test_arrays_stand_for_what_they_were_made_of(family: str, kind: MediaKind, tmp_path: Path) -> None:
+    """As what the processor makes, and as features, at a placeholder and behind ids that have its tokens already."""
+    case = Case(family, kind, tmp_path)
+    texts = [each.text for each in case.asked]
+    with with_media_here(case.llm(chunked_prefill_size=16), tmp_path) as llm:
+        want = case.replies(llm, texts, [[piece for _, piece in each.pieces] for each in case.asked])
+        for form in ("processor_output", "precomputed_embedding"):
+            for prompts, says_rows in ((texts, True), (case.ids, False)):
+                got = case.replies(llm, list(prompts), case.given(form, says_rows))
+                assert [each["output_ids"] for each in got] == [each["output_ids"] for each in want]
+    assert len({tuple(each["output_ids"]) for each in want}) == len(want)
 
 
 def test_outputs_depend_on_what_is_seen(case: Case) -> None:

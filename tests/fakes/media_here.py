@@ -8,6 +8,7 @@ from ramet.ipc.media import Prepared
 from ramet.runtime.config import MediaArgs
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
+from ramet.runtime.media.objects import encoded
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media.worker import Job, Preparer, Refused
 
@@ -33,14 +34,15 @@ class MediaHere:
         file = str(self._folder / f"{next(self._numbers)}")
         of = None if source.arrays is None else source.arrays.of
         are_features = source.arrays is not None and source.arrays.are_features
-        job = Job(source.kind, file, MAX_BYTES, source.written, source.options, of, are_features)
+        data = source.written if isinstance(source.written, bytes) else encoded(source.kind, source.written)
+        job = Job(source.kind, file, MAX_BYTES, data, source.options, of, are_features)
         done = self._preparer.run(job)
         if isinstance(done, Refused):
             raise ClientError(source.place, done.fact, done.hint, done.status)
         self.files.add(file)
         return Prepared(
             source.kind, done.key, done.expansion, done.arrays, file, source.place, done.grids, are_features,
-            is_given=source.arrays is not None,
+            is_given=source.arrays is not None, is_expanded=done.is_expanded,
         )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ramet.ipc.media import Grid, MediaKind, MediaTokens
-from ramet.runtime.errors import ClientError
 
 
 class Processed(NamedTuple):
@@ -20,6 +19,7 @@ class Processed(NamedTuple):
     arrays: Mapping[str, Any]  # of numpy
     expansion: tuple[str | int, ...]
     grids: tuple[Grid, ...] = ()
+    is_expanded: bool = False
 
 
 class Frames(NamedTuple):
@@ -58,12 +58,12 @@ class MediaFormat(ABC):
         num = max(1, min(most, wanted, total))
         return [0] if num == 1 else [i * (total - 1) // (num - 1) for i in range(num)]
 
+    @abstractmethod
     def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
-        """In a worker: of numbers that a client computed, what this model's processor makes or, `are_features`, what
-        its tower would make: float32 [tokens, size] as `feature`. Raises ClientError without a place.
+        """In a worker: of numbers that a client computed, what this model's processor in transformers makes of one
+        piece or, `are_features`, what its tower would make: [tokens, size] as `feature`. Raises ClientError without a
+        place.
         """
-        form = "precomputed_embedding" if are_features else "processor_output"
-        raise ClientError("", f"has format {form!r}, which is not built for this model", "send the media themselves")
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import Any
 from ramet.ipc.media import MediaKind, MediaToken
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.media.formats.base import Decoded, MediaFormat, Processed
-from ramet.runtime.media.formats.received import received_features, shaped
+from ramet.runtime.media.formats.received import FEATURES, floats
 from ramet.runtime.text.files import read_json
 
 IMAGE_TEXT = "<image>"
@@ -48,10 +48,11 @@ class LlavaFormat(MediaFormat):
 
     def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
         if are_features:
-            return received_features(arrays, self.config.get("text_config", {}).get("hidden_size", 4096))
+            features = floats(arrays, FEATURES, (None, self.config.get("text_config", {}).get("hidden_size", 4096)))
+            return Processed({FEATURES: features}, (len(features),))
         size: int = self.config.get("vision_config", {}).get("image_size", 336)
         return Processed(
-            {"pixel_values": shaped(arrays, "pixel_values", (1, 3, size, size))}, (self._tokens_of_picture,)
+            {"pixel_values": floats(arrays, "pixel_values", (1, 3, size, size))}, (self._tokens_of_picture,)
         )
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from ramet.ipc.media import MediaKind, MediaToken
 from ramet.runtime.media.formats.base import Decoded, Processed
-from ramet.runtime.media.formats.llava_next import LlavaNextFormat
+from ramet.runtime.media.formats.llava_next import MOST_SIDE, LlavaNextFormat
+from ramet.runtime.media.formats.received import floats, integers
 
 USUAL_RATIO = "anyres_max_9"
+BESIDE, MOST_BESIDE = "batch_num_images", 1 << 16  # pictures of a client's prompt, this one among them
 SLACK = 1.1  # of the edges, before tokens become fewer
 
 
@@ -20,10 +22,7 @@ class LlavaOnevisionFormat(LlavaNextFormat):
     film = MediaToken("<video>", "<video>", 151647)
     counts_pictures = True
     fps, max_frames = None, 32
-
-    @property
-    def patches(self) -> int:
-        return self.side(384, 14)
+    usual_edge = 384
 
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         if kind is MediaKind.VIDEO:
@@ -31,8 +30,21 @@ class LlavaOnevisionFormat(LlavaNextFormat):
         if options.get("num_pictures", 1) == 1 and options.get("detail") != "low":
             return super().prepare(kind, decoded, options)
         made = self.image_processor(images=[[decoded, decoded]], return_tensors="np")  # as it does with several
-        arrays = {name: made[name][:1] for name in ("pixel_values", "image_sizes")}
-        return Processed(arrays, (self.patches**2 + 1,))
+        return self._squared(made["pixel_values"][:1], made["image_sizes"][:1])
+
+    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
+        if are_features:
+            return super().received(kind, arrays, are_features)
+        if kind is MediaKind.VIDEO:
+            return self.film_of(floats(arrays, "pixel_values_videos", (1, None, 3, self.edge, self.edge)))
+        pixels = floats(arrays, "pixel_values", (1, None, 3, self.edge, self.edge))
+        beside = integers(arrays, BESIDE, (1,), 1, MOST_BESIDE)[0] if BESIDE in arrays else 1
+        if pixels.shape[1] > 1 and beside == 1:
+            return super().received(kind, arrays, are_features)
+        return self._squared(pixels[:, :1], integers(arrays, "image_sizes", (1, 2), 1, MOST_SIDE))
+
+    def _squared(self, pixel_values: Any, image_sizes: Any) -> Processed:
+        return Processed({"pixel_values": pixel_values, "image_sizes": image_sizes}, (self.patches**2 + 1,))
 
     def film_of(self, pixel_values: Any) -> Processed:
         """[1, frames, 3, height, width]"""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
-from ramet.runtime.errors import ConfigError
-from ramet.runtime.media.formats.base import Frames, MediaFormat, Processed
-from ramet.runtime.media.formats.received import received_features
+from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.media.formats.base import Frames, MediaFormat
+from ramet.runtime.media.formats.received import FEATURES, floats
 from ramet.runtime.text.files import read_json
 
 PICTURES, FILMS, ALL = "preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json"
@@ -49,11 +49,13 @@ class PictureFormat(MediaFormat):
     def settings(self) -> bytes:
         return json.dumps([read_json(self.folder / name) for name in (PICTURES, FILMS, ALL)], sort_keys=True).encode()
 
-    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
-        if not are_features:
-            return super().received(kind, arrays, are_features)
+    def received_features(self, arrays: Mapping[str, Any], unit: int = 1) -> Any:
+        """[n, N] of a client, n a multiple of `unit`. Raises ClientError without a place."""
         text = self.config.get("text_config") or {}
-        return received_features(arrays, int(text.get("hidden_size", self.usual_hidden)))
+        features = floats(arrays, FEATURES, (None, int(text.get("hidden_size", self.usual_hidden))))
+        if len(features) % unit:
+            raise ClientError("", f"has {FEATURES} of {len(features)} tokens, must be a multiple of {unit}")
+        return features
 
     @property
     def vision(self) -> Mapping[str, Any]:

@@ -8,8 +8,10 @@ from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.formats.base import Decoded, Processed
 from ramet.runtime.media.formats.pictures import PictureFormat
+from ramet.runtime.media.formats.received import FEATURES, check_corners, floats, shaped
 
 TEXT = "<|AUDIO|>"
+MEL, MASK = "input_features", "feature_attention_mask"
 
 
 class Qwen2AudioFormat(PictureFormat):
@@ -34,9 +36,20 @@ class Qwen2AudioFormat(PictureFormat):
         num = num_tokens(int(made["attention_mask"].sum()))
         if num < 1:
             raise ClientError("", f"is {seconds:.3f} s long, too short for this model")
-        return Processed(
-            {"input_features": made["input_features"], "feature_attention_mask": made["attention_mask"]}, (num,)
-        )
+        return Processed({MEL: made["input_features"], MASK: made["attention_mask"]}, (num,))
+
+    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
+        if are_features:
+            features = self.received_features(arrays)
+            return Processed({FEATURES: features}, (len(features),))
+        tower = self.config.get("audio_config") or {}
+        bins, frames = int(tower.get("num_mel_bins", 128)), 2 * int(tower.get("max_source_positions", 1500))
+        mel, mask = floats(arrays, MEL, (1, bins, frames)), shaped(arrays, MASK, (1, frames))
+        check_corners(MASK, mask[:, None])
+        seen = int(mask.sum())
+        if (num := num_tokens(seen)) < 1:
+            raise ClientError("", f"has {MASK} of {seen} frames, too few for this model")
+        return Processed({MEL: mel, MASK: mask.astype("int64")}, (num,))
 
 
 def num_tokens(frames: int) -> int:

@@ -15,7 +15,7 @@ from ramet.ipc.media import Grid, MediaKind, MediaToken
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.formats.base import Decoded, Frames, Processed
 from ramet.runtime.media.formats.pictures import ALL, FILMS, PICTURES, PictureFormat
-from ramet.runtime.media.formats.received import FEATURES, shaped
+from ramet.runtime.media.formats.received import FEATURES, floats, shaped
 from ramet.runtime.text.files import read_json
 
 ARRAYS = {  # names of a piece's patches and of its grid of them
@@ -78,10 +78,10 @@ class Qwen2VLFormat(PictureFormat):
             raise ClientError("", f"has {thw} {[frames, rows, columns]}, {fact}")
         height, width = rows // merged, columns // merged
         if are_features:
-            own = {FEATURES: shaped(arrays, FEATURES, (frames * height * width, self._width))}
+            own = {FEATURES: floats(arrays, FEATURES, (frames * height * width, self._width))}
         else:
             size = 3 * settings.temporal_patch_size * settings.patch_size**2
-            own = {pixels: shaped(arrays, pixels, (frames * rows * columns, size)), thw: given.astype("int64")}
+            own = {pixels: floats(arrays, pixels, (frames * rows * columns, size)), thw: given.astype("int64")}
         seconds = float(shaped(arrays, SECONDS, (1,))[0]) if SECONDS in arrays else 1.0
         if not 0 <= seconds <= MOST_SECONDS:
             raise ClientError("", f"has {SECONDS} {seconds}, must be at most {MOST_SECONDS}")

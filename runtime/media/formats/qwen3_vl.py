@@ -5,7 +5,7 @@ behind the text of the time that they are shown at; and all frames together have
 from collections.abc import Mapping
 from typing import Any
 
-from ramet.ipc.media import Grid
+from ramet.ipc.media import Grid, MediaKind
 from ramet.runtime.media.formats.base import Frames, Processed
 from ramet.runtime.media.formats.qwen2_vl import FilmSettings, Qwen2VLFormat
 
@@ -23,6 +23,9 @@ class Qwen3VLFormat(Qwen2VLFormat):
         wanted = most if fps is None else max(int(total / rate * fps), self._min_frames)
         indices: list[int] = np.linspace(0, total - 1, min(wanted, most, total)).round().astype(int).tolist()
         return indices
+
+    def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:
+        return super().received(kind, arrays, are_features)._replace(is_expanded=kind is MediaKind.VIDEO)
 
     def _film_arrays(self, film: Frames, options: Mapping[str, Any]) -> Processed:
         made, joined = super()._film_arrays(film, options), self._film_settings.temporal_patch_size

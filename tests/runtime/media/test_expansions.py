@@ -159,17 +159,6 @@ def test_sound_that_the_model_does_not_read_whole_is_refused(
         own_of(folders["qwen2-audio"]).prepare(MediaKind.AUDIO, Sound(samples, 16_000), {})
 
 
-@pytest.mark.parametrize("family", PROCESSORS)
-def test_features_that_a_client_computed_are_taken(family: str, folders: dict[str, Path]) -> None:
-    own, features = own_of(folders[family]), np.zeros((7, 64), np.float32)
-    (kind,) = [kind for kind in own.tokens if kind is not MediaKind.VIDEO]
-    assert own.received(kind, {"feature": features}, True).expansion == (7,)
-    with pytest.raises(ClientError, match=r"shape \[64, 7\], must be \[any, 64\]"):
-        own.received(kind, {"feature": features.T}, True)
-    with pytest.raises(ClientError, match="'processor_output', which is not built for this model"):
-        own.received(kind, {"pixel_values": features}, False)
-
-
 def test_options_say_how_many_tiles_there_are(folders: dict[str, Path]) -> None:
     own, image = own_of(folders["internvl"]), picture(200, 190)
     num = {

@@ -55,6 +55,18 @@ def test_expanded_ids_have_the_tokens_that_the_pieces_need(ids: list[int]) -> No
         spans_of(ids, [piece(IMAGE, 2)], TOKENS)
 
 
+def test_a_piece_whose_texts_nobody_knows_needs_a_prompt_that_has_them(byte_level: Tokenizer) -> None:
+    tokens = {IMAGE: MediaToken("<i>", "I", byte_level.encode("I", False)[0])}
+    tiles = Prepared(IMAGE, b"key", (1, 1), (), "", "image_data", is_expanded=True)
+    ids = byte_level.encode("a<i>", False)
+    with pytest.raises(ClientError, match="image_data needs its 2 tokens in the prompt"):
+        expand_text("a<i>", [tiles], tokens)
+    with pytest.raises(ClientError, match="image_data needs its 2 tokens in the prompt"):
+        expand_ids(ids, [tiles], tokens, lambda text: byte_level.encode(text, False))
+    ids = byte_level.encode("aIbI", False)
+    assert expand_ids(ids, [tiles], tokens, lambda text: byte_level.encode(text, False)) == (ids, [tiles])
+
+
 def test_ids_are_expanded_or_expanded_already(byte_level: Tokenizer) -> None:
     tokens = {IMAGE: MediaToken("<i>", "I", byte_level.encode("I", False)[0])}
     pieces = [piece(IMAGE, 2), piece(IMAGE, 3)]
