@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from media_here import with_media_here
 from PIL import Image
 from samples import slow
 from tiny_media import FAMILIES
 from tokenizers import Tokenizer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from media_here import with_media_here
 from oracle import TIE
 
 from ramet.ipc.media import MediaKind
@@ -126,7 +126,7 @@ class Case:
 
     def llm(self, **options: Any) -> LLM:
         settled = {"dtype": "float32", "check_invariants": True, "random_seed": 0, "max_total_tokens": 4096}
-        return LLM(model_path=str(self.folder), **{**settled, **options})
+        return with_media_here(LLM(model_path=str(self.folder), **{**settled, **options}), self.folder)
 
     def check(self, llm: LLM, which: slice = slice(None)) -> None:
         asked = self.asked[which]
@@ -222,16 +222,16 @@ def test_outputs_depend_on_what_is_seen(case: Case) -> None:
 )
 def test_greedy_output_equals_transformers(case: Case, backend: str, page_size: int, chunk: int) -> None:
     """Cold and together, then again, now over what is cached; each tower computes each piece once."""
-    llm = case.llm(attention_backend=backend, page_size=page_size, chunked_prefill_size=chunk)
-    case.check(llm)
-    case.check(llm)
-    for number in range(len(case.asked)):
-        case.check(llm, slice(number, number + 1))
+    with case.llm(attention_backend=backend, page_size=page_size, chunked_prefill_size=chunk) as llm:
+        case.check(llm)
+        case.check(llm)
+        for number in range(len(case.asked)):
+            case.check(llm, slice(number, number + 1))
 
 
 def test_retracted_requests_go_on_as_if_they_had_not_been(case: Case) -> None:
     shared = len(case.ids[1]) - 4  # of the second and third
     room = sum(map(len, case.ids)) - shared + NUM_NEW
-    llm = case.llm(max_total_tokens=room, schedule_conservativeness=0.01)
-    case.check(llm)
-    assert llm.state()["retractions"] > 0
+    with case.llm(max_total_tokens=room, schedule_conservativeness=0.01) as llm:
+        case.check(llm)
+        assert llm.state()["retractions"] > 0

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from adapters import make_adapter
+from media_here import with_media_here
 from PIL import Image
 from samples import sampled, slow
 from tiny_families import FAMILIES, make_family
@@ -124,9 +125,9 @@ def test_a_tower_and_what_it_has_made_are_of_the_other_weights_too(tmp_path: Pat
         ids: list[int] = reply["output_ids"]
         return ids
 
-    with LLM(b, **OPTIONS) as fresh:
+    with with_media_here(LLM(b, **OPTIONS), tmp_path) as fresh:
         expected = seen(fresh)
-    with LLM(a, **OPTIONS) as llm:
+    with with_media_here(LLM(a, **OPTIONS), tmp_path) as llm:
         assert seen(llm) != expected
         llm.update_weights_from_disk(str(b))
         assert seen(llm) == expected == seen(llm)

@@ -19,7 +19,7 @@ from ramet.__main__ import main
 from ramet.runtime.llm import LLM
 
 NEW = 12  # tokens
-OPTIONS: dict[str, Any] = {"dtype": "float32", "num_threads": 1, "max_total_tokens": 4096}
+OPTIONS: dict[str, Any] = {"dtype": "float32", "num_threads": 1, "max_total_tokens": 4096, "media_workers": 1}
 QUESTION = "What is in it?"
 GREEDY = {"temperature": 0, "max_new_tokens": NEW, "ignore_eos": True}
 OPENAI = {"temperature": 0, "max_tokens": NEW, "ignore_eos": True}

@@ -43,6 +43,7 @@ class MediaFormat(ABC):
     folder: Path
     tokens: MediaTokens
     is_whole = False  # the tokens of one span see each other: no step ends inside it
+    needs_torch = False  # to prepare what it takes
     counts_pictures = False  # what a picture becomes depends on how many its prompt has: the option num_pictures
     fps: float | None = 2.0  # frames that are taken of each second of a film, where none are asked for; None: as below
     max_frames = 768  # that are taken of a film, where nothing else is asked for: spread over it

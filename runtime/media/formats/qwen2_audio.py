@@ -15,6 +15,8 @@ MEL, MASK = "input_features", "feature_attention_mask"
 
 
 class Qwen2AudioFormat(PictureFormat):
+    needs_torch = True  # Whisper's features: transformers' own of numpy are others in their last digits
+
     def _read_tokens(self) -> MediaTokens:
         return {MediaKind.AUDIO: self._token(MediaToken(TEXT, TEXT, 151646), "audio")}
 

@@ -14,6 +14,7 @@ HALF = [0.5, 0.5, 0.5]
 
 
 class Qwen3VLFormat(Qwen2VLFormat):
+    needs_torch = True  # where transformers has `smart_resize` of films
     usual = FilmSettings({"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}, 16, 2, 2, HALF, HALF)
 
     def frames_of(self, total: int, rate: float, fps: float | None, most: int) -> list[int]:

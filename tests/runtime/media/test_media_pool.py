@@ -21,7 +21,8 @@ import numpy as np
 import psutil
 import pytest
 from PIL import Image
-from tiny_media import make_llava
+from samples import slow
+from tiny_media import FAMILIES, make_llava
 
 from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.media import MediaKind, Prepared
@@ -31,6 +32,7 @@ from ramet.runtime.engine_client.media import Preparing as EnginePreparing
 from ramet.runtime.engine_client.media import counted, with_media
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
+from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.media.pool import MediaPool, Turns
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.media.source import MediaSource
@@ -456,6 +458,33 @@ def test_a_folder_that_cannot_prepare_media_is_our_fault(folder: Path, tmp_path:
     try:
         with pytest.raises(ServerError, match="media cannot be prepared"):
             own.prepare()
+    finally:
+        own.close()
+
+
+PIECES = {
+    MediaKind.IMAGE: RED,
+    MediaKind.VIDEO: media_files.film(range(0, 240, 40)),
+    MediaKind.AUDIO: media_files.sound(media_files.tone(0.7)),
+}
+
+
+@pytest.mark.parametrize("family", [each if each == "qwen2-audio" else slow(each) for each in FAMILIES])
+def test_a_worker_makes_what_its_code_makes_here(family: str, tmp_path: Path):
+    """A worker of pictures has no torch."""
+    folder, files = FAMILIES[family](tmp_path / "model"), tmp_path / "files"
+    files.mkdir()
+    own, here = Asking(folder, files), Preparer(folder, MediaArgs())
+    try:
+        for kind in format_of(folder).tokens:
+            (made,) = own.run(own.intake.prepare([MediaSource(kind, "", PIECES[kind])]))
+            done = here.run(Job(kind, str(tmp_path / kind.value), 1 << 30, PIECES[kind], {}))
+            assert isinstance(done, Done) and (done.key, done.expansion, done.grids) == (
+                made.key,
+                made.expansion,
+                made.grids,
+            )
+            assert Path(made.file).read_bytes() == (tmp_path / kind.value).read_bytes()
     finally:
         own.close()
 
