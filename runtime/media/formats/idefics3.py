@@ -31,7 +31,7 @@ class Idefics3Format(PictureFormat):
             return self._placed({FEATURES: features}, len(features) // self.tokens_of_tile, arrays)
         edge = self.pixels("image_size", 224)
         pixels = floats(arrays, "pixel_values", (1, None, 3, edge, edge))
-        is_tile = pixels.any((0, 2, 3, 4))  # those of zeros are padding to the model's class, too
+        is_tile = pixels.astype("float16").any((0, 2, 3, 4))  # zeros of a tower's dtype are padding to its class, too
         if not is_tile.any():
             raise ClientError("", "has pixel_values of zeros alone, which are padding to this model")
         mask = shaped(arrays, MASK, pixels.shape[:2] + pixels.shape[3:])[:, is_tile]

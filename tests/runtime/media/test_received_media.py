@@ -173,6 +173,7 @@ WRONG: list[tuple[str, MediaKind, dict[str, Any], str]] = [
     ("idefics3", IMAGE, {"pixel_attention_mask": 2 * np.ones((1, 3, S, S), np.int64)}, "is not 1 for what is there"),
     ("idefics3", IMAGE, {"pixel_attention_mask": edge(0.5, 1, 3, S, S)}, "is not 1 for what is there"),
     ("idefics3", IMAGE, {"pixel_values": edge(0, 1, 3, 3, S, S)}, "has pixel_values of zeros alone"),
+    ("idefics3", IMAGE, {"pixel_values": edge(1e-30, 1, 3, 3, S, S)}, "has pixel_values of zeros alone"),
     ("idefics3", IMAGE, {"rows": np.array([[1]])}, "has no 'cols'"),
     ("idefics3", IMAGE, {"rows": np.array([[1]]), "cols": np.array([[3]])}, "1 rows and 3 cols, which make 4 tiles"),
     ("idefics3", IMAGE, {"rows": np.array([[-1]]), "cols": np.array([[-2]])}, "must be from 0 to 16384"),
