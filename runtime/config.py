@@ -166,8 +166,8 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0, le=DAY_MS)] | None,
         about(
             "bound on the time between two tokens of a request: steps compute fewer prompt tokens, though 16 at least, "
-            "and fewer requests run at once; the whole KV pool takes its memory at the start, some 4 s for each GiB; "
-            "unset: none"
+            "and fewer pieces of media, though one at least; fewer requests run at once; the whole KV pool takes its "
+            "memory at the start, some 4 s for each GiB; unset: none"
         ),
     ] = None
     max_running_requests: Annotated[

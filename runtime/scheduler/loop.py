@@ -148,7 +148,8 @@ class Scheduler:
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
         self._why = WaitReasons()
         most_media = args.media.max_vision_tokens_per_step
-        self._towers = None if runner.media is None else Towers(runner.media, most_media)
+        self._towers = None if runner.media is None else Towers(runner.media, most_media, clock)
+        self._tower_s = 0.0  # that towers took in this turn
         self.reporter = Reporter(
             server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
             self.pausing, self._why, self._towers,
@@ -264,8 +265,7 @@ class Scheduler:
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
-        if self._towers is not None and self._towers.has_work:
-            self._compute_media(self._towers)
+        self._tower_s = self._compute_media()
         launched = self._launch(self._masks)
         if launched is not None:
             self._draw(launched)
@@ -278,8 +278,7 @@ class Scheduler:
 
         A step that does not run meanwhile is applied at once: nothing is gained by planning before its result is known.
         """
-        if self._towers is not None and self._towers.has_work:
-            self._compute_media(self._towers)
+        self._tower_s = self._compute_media()
         try:
             launched = self._launch()
         except MemoryShort:
@@ -373,7 +372,7 @@ class Scheduler:
             self.waiting.add(request)
         decoding, budget = self.running.decoding, PrefillBudget(self.chunk, self._hidden_size)
         if self._pace is not None and self.running.num_in_output:
-            step_time = self._pace.beside(self.running.table, decoding)
+            step_time = self._pace.beside(self.running.table, decoding, self._tower_s)
             budget = PrefillBudget(self.chunk, self._hidden_size, step_time)
         prefills = [prefill for running in self.running.prefilling for prefill in budget.take(running)]
         self._why.begin()
@@ -424,10 +423,19 @@ class Scheduler:
                         break
         return prefills
 
-    def _compute_media(self, towers: Towers) -> None:
-        """What waiting requests lack of features, between two steps."""
+    def _compute_media(self) -> float:
+        """What waiting requests lack of features, between two steps. Returns the seconds it took.
+
+        Where running requests have a bound, the turn behind is theirs and their prompts'.
+        """
+        towers, pace = self._towers, self._pace if self.running.num_in_output else None
+        if towers is None or not towers.has_work or (pace is not None and self._tower_s):
+            return 0.0
         self._apply_in_flight()
-        towers.compute()
+        self._results.send()
+        if pace is None or not self.running.num_in_output:
+            return towers.compute()
+        return towers.compute(pace.room_s(self.running.table, self.running.decoding))
 
     def _settle(self, stuck: bool) -> None:
         """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness.

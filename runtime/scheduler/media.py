@@ -1,13 +1,17 @@
 """Requests whose prompts have pictures, films or sound: what the tree knows these by, and when their towers run.
 
-Decides what a turn computes of towers: for the requests that are next, at most so many tokens, between two steps. A
-request runs when it has the features of all that is not cached. In all that the tree sees, the tokens of one piece are
+Decides what a turn computes of towers: for the requests that are next, at most so many tokens, between two steps, and
+where these have a bound no more pieces than fit beside the next one (scheduler/pace.py), but one in any case. A request
+runs when it has the features of all that is not cached. In all that the tree sees, the tokens of one piece are
 its number, below zero: the text before it is shared with everybody, the piece with those who sent the same one, and
 what follows with those who sent all of it. Numbers are given out by key, so two pieces never have the same one.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 
@@ -19,6 +23,7 @@ from ramet.runtime.scheduler.turns import Turns, turns_of
 
 KINDS = tuple(MediaKind)
 MOST_NUMBERS = ((1 << 31) - 1) // len(KINDS)
+MOST_TIMES = 8  # that are remembered of each kind
 
 
 class MediaNumbers:
@@ -129,12 +134,42 @@ class RequestMedia:
         return stop, stop
 
 
+def cost_kind(item: Prepared) -> tuple[MediaKind, bool]:
+    """Pieces that take about as long for each token: features that were given are only read."""
+    return item.kind, item.are_features
+
+
+class TowerCost:
+    """Seconds of a piece, by what the last pieces of its kind took: the most that a token of them did.
+
+    Nothing is known of a kind before the first one, nor of a piece that is larger than those: in a tower each token
+    sees others, so the time of one grows with the piece.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[MediaKind, bool], deque[tuple[int, float]]] = {}  # (tokens of a piece, s for each)
+
+    def seconds(self, item: Prepared) -> float:
+        """Infinite where it is not known."""
+        times = self._times.get(cost_kind(item), ())
+        if item.num_tokens > max((tokens for tokens, _ in times), default=0):
+            return math.inf
+        return item.num_tokens * max(each_s for _, each_s in times)
+
+    def learn(self, items: Sequence[Prepared], seconds: float) -> None:
+        """So many of one kind took so long together."""
+        largest, total = max(item.num_tokens for item in items), sum(item.num_tokens for item in items)
+        times = self._times.setdefault(cost_kind(items[0]), deque(maxlen=MOST_TIMES))
+        times.append((largest, seconds / total))
+
+
 class Towers:
     """What waiting requests lack, turn by turn. `most_tokens` of a turn."""
 
-    def __init__(self, source: MediaSource, most_tokens: int) -> None:
-        self.source, self._most = source, most_tokens
+    def __init__(self, source: MediaSource, most_tokens: int, clock: Callable[[], float]) -> None:
+        self.source, self._most, self._clock = source, most_tokens, clock
         self.numbers = MediaNumbers(source.tokens)
+        self._cost = TowerCost()
         self._wanted: dict[bytes, Prepared] = {}
         self._num_wanted = 0  # tokens
         self._made: dict[bytes, Features] = {}  # in the last turn that made some, however little room is kept for them
@@ -163,13 +198,35 @@ class Towers:
         """What was made is of other weights."""
         self._made.clear()
 
-    def compute(self) -> None:
-        """What the last turn asked for. No step runs."""
-        wanted, self._wanted, self._num_wanted = list(self._wanted.values()), {}, 0
+    def compute(self, room_s: float = math.inf) -> float:
+        """What the last turn asked for: one piece, and others while that is predicted to take `room_s` at most. Those
+        that are left are asked for again. Returns the seconds it took. No step runs.
+        """
+        began_s = self._clock()
+        taken = self._within(room_s)
+        self._wanted, self._num_wanted = {}, 0
         self._made, self.failed = {}, {}
-        for item, made in zip(wanted, self.source.compute(wanted), strict=True):
-            if isinstance(made, str):
-                self.failed[item.file] = made
+        for _, alike in groupby(taken, cost_kind):
+            self._compute(list(alike))
+        return self._clock() - began_s
+
+    def _within(self, room_s: float) -> list[Prepared]:
+        taken: list[Prepared] = []
+        for item in self._wanted.values():
+            room_s -= self._cost.seconds(item) if room_s < math.inf else 0
+            if taken and room_s < 0:
+                break
+            taken.append(item)
+        return taken
+
+    def _compute(self, items: Sequence[Prepared]) -> None:
+        began_s = self._clock()
+        made = self.source.compute(items)
+        if not any(isinstance(each, str) for each in made):  # pieces were tried together, then one by one
+            self._cost.learn(items, self._clock() - began_s)
+        for item, each in zip(items, made, strict=True):
+            if isinstance(each, str):
+                self.failed[item.file] = each
             else:
-                self._made[item.key] = made
+                self._made[item.key] = each
                 self.num_tokens += item.num_tokens

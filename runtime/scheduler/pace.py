@@ -1,10 +1,12 @@
-"""--max-itl-ms: how much of prompts a step computes, so that running requests get their next token in time.
+"""--max-itl-ms: how much of prompts and media a turn computes, so that running requests get their next token in time.
 
 Decides by a prediction of the step's seconds (engine/step_cost.py), which every step that ran corrects a little. Knows
 running requests by their columns, no device. What it promises:
 
 - The prompt tokens of a step beside running requests are as many as keep its predicted time under the bound.
 - Prompts go on whatever the bound is: the first prompt of a step gets MIN_TOKENS.
+- What towers take in a turn counts, too: pieces of media are as many as fit beside the step that follows, which gets so
+  many prompt tokens fewer. A piece cannot be cut, so one is computed whatever the bound is, every other turn at most.
 - So many requests run at once that such a step stays under the bound; at least one runs. Where even a step of one
   request is predicted to be longer, the bound keeps nobody waiting, and the log says so.
 """
@@ -104,12 +106,17 @@ class Pace:
         """As it is predicted now."""
         return (self._mixed if _has_prompts(load) else self._decoding).seconds(load)
 
-    def beside(self, table: RowTable, decoding: Ints) -> StepTime:
-        """A step in which the rows `decoding` get one token each."""
+    def room_s(self, table: RowTable, decoding: Ints) -> float:
+        """What a turn may take beside a step in which the rows `decoding` get one token each; below 0: nothing."""
+        load = _decode(decoding, table.scheduled) + StepLoad(MIN_TOKENS)
+        return self._bound_s - self._mixed.seconds(load)
+
+    def beside(self, table: RowTable, decoding: Ints, spent_s: float = 0.0) -> StepTime:
+        """A step in which the rows `decoding` get one token each, after `spent_s` of its turn."""
         load = _decode(decoding, table.scheduled)
         if len(decoding) and self.seconds(load) > self._bound_s:
             self._say(len(decoding), self.seconds(load))
-        return StepTime(self._mixed.seconds, self._bound_s, load)
+        return StepTime(self._mixed.seconds, self._bound_s - spent_s, load)
 
     def refusal(self, running: RunningSet, request: Request) -> str:
         """Why it cannot run beside those that do; empty: it can."""

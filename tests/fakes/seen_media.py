@@ -100,6 +100,6 @@ def _runner(kind: Any, media: SeenMedia, *sizes: int) -> Any:
     return runner
 
 
-def runners_with(media: SeenMedia) -> Any:
+def runners_with(media: SeenMedia, kinds: tuple[Any, Any] = (HashRunner, DelayedRunner)) -> Any:
     """As BenchTop takes them."""
-    return partial(_runner, HashRunner, media), partial(_runner, DelayedRunner, media)
+    return tuple(partial(_runner, kind, media) for kind in kinds)
