@@ -66,7 +66,7 @@ def spans_of(ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens)
         left.remove(item)
         spans: list[tuple[int, int]] = []
         for num in (part for part in item.expansion if isinstance(part, int)):
-            spans += _taken(runs, num, several=item.are_features)
+            spans += _taken(runs, num, several=item.are_features and not item.grids)
         if sum(num for _, num in spans) != item.num_tokens or any(ids[first] != token for first, _ in spans):
             raise _miscounted(ids, media, features)
         placed.append(PlacedMedia(item, tuple(spans)))
@@ -77,7 +77,7 @@ def spans_of(ids: Sequence[int], media: Sequence[Prepared], tokens: MediaTokens)
 
 def _taken(runs: deque[tuple[int, int]], num: int, several: bool) -> list[tuple[int, int]]:
     """Spans of so many tokens from the front of the runs, fewer where there are no more. `several`: a client has put
-    texts between them.
+    texts between them, where no grid says how they lie.
     """
     spans = []
     while num and runs and (several or runs[0][1] >= num):

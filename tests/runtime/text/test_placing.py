@@ -1,8 +1,9 @@
 """Where pieces stand in a prompt: of each kind the first one at the first placeholder, whatever stands between."""
 
 import pytest
+from msgspec import structs
 
-from ramet.ipc.media import MediaKind, MediaToken, Prepared
+from ramet.ipc.media import Grid, MediaKind, MediaToken, Prepared
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.placing import end_of_media, expand_ids, expand_text, spans_of
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -41,6 +42,13 @@ def test_features_of_a_client_may_stand_between_its_texts() -> None:
     assert [each.spans for each in placed] == [((0, 2), (3, 1)), ((5, 1),)]
     with pytest.raises(ClientError, match="image_data needs 3 tokens"):
         spans_of([7, 7, 1, 7], [piece(IMAGE, 3)], TOKENS)
+
+
+def test_features_that_lie_in_a_grid_stand_together() -> None:
+    item = structs.replace(piece(IMAGE, 4, features=True), grids=(Grid((0,), 2, 2),))
+    assert [each.spans for each in spans_of([7, 7, 7, 7], [item], TOKENS)] == [((0, 4),)]
+    with pytest.raises(ClientError, match="image_data needs 4 tokens"):
+        spans_of([7, 7, 1, 7, 7], [item], TOKENS)
 
 
 @pytest.mark.parametrize("text", ["<i>", "<i><i><i>", "<v><i><i>"])
