@@ -227,7 +227,8 @@ def make_gemma3(folder: str | Path, seed: int = 0) -> Path:
     from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 
     kinds = ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"]
-    text = Gemma3TextConfig(**text_sizes(**GEMMA, num_hidden_layers=4, layer_types=kinds))
+    sizes = {**GEMMA, "final_logit_softcapping": None, "num_hidden_layers": 4, "layer_types": kinds}
+    text = Gemma3TextConfig(**text_sizes(**sizes))
     ids = {f"{name}_token_index": FIRST_TOKEN + i for i, name in enumerate(("image", "boi", "eoi"))}
     vision = SiglipVisionConfig(**VISION, vision_use_head=False)
     config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=16, **ids)

@@ -12,9 +12,15 @@ from adapters import Made, base_of, make_adapter
 from tiny_families import VOCABULARY, make_family
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from oracle import Oracle
+from media_here import with_media_here
+from oracle import TIE, Oracle
+from PIL import Image
+from tiny_media import make_llava
+from tokenizers import Tokenizer
 
+from ramet.ipc.media import MediaKind
 from ramet.runtime.llm import LLM
+from ramet.runtime.media.formats.registry import format_of
 
 NUM_NEW, NEAR = 8, 1e-4
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
@@ -139,3 +145,61 @@ def test_a_tied_head_is_changed_without_the_embedding(tmp_path: Path) -> None:
     kinds = {"head": dict(r=3, target_modules=["lm_head", "q_proj"]), "plain": dict(r=2, target_modules=["q_proj"])}
     case = Case(make_family(tmp_path / "base", "qwen2"), kinds, tmp_path, merges=False)
     case.check(case.llm())
+
+
+OF_PICTURES = {  # behind a tower, which has layers of the same names
+    "attention": dict(r=4, target_modules=r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"),
+    "embedding": dict(r=3, target_modules=r".*language_model.*\.(embed_tokens|down_proj)|lm_head"),
+}
+
+
+def test_each_adapter_sees_pictures_as_if_it_were_merged_and_shares_features_alone(tmp_path: Path) -> None:
+    """All of them in one batch, again over what is cached, and the same prompt of each behind the others'."""
+    from transformers import LlavaForConditionalGeneration as Llava
+
+    folder = make_llava(tmp_path / "base")
+    models: dict[str | None, Any] = {None: base_of(folder, Llava)}
+    for seed, (name, options) in enumerate(OF_PICTURES.items()):
+        models[name] = make_adapter(folder, tmp_path / name, seed, kind=Llava, **options).model
+    media, tokenizer = format_of(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    assert media is not None
+    noise = np.random.default_rng(0).integers(0, 256, (2, 40, 30, 3), dtype=np.uint8)
+    pictures, texts = [Image.fromarray(each) for each in noise], ("<image>what is it", "this is <image>of what")
+    asked = [(name, text, image) for text in texts for image in pictures for name in models]
+    expected = []
+    for name, text, image in asked:
+        made = media.prepare(MediaKind.IMAGE, image, {})
+        ids = tokenizer.encode(text.replace("<image>", "<image>" * made.expansion[0])).ids
+        pixels = torch.from_numpy(made.arrays["pixel_values"])
+        with torch.inference_mode():
+            out = models[name].generate(
+                torch.tensor([ids]), pixel_values=pixels, do_sample=False, eos_token_id=None, pad_token_id=0,
+                max_new_tokens=NUM_NEW, output_logits=True, return_dict_in_generate=True,
+            )  # fmt: skip
+        best = [torch.topk(logits[0], 2).values.tolist() for logits in out.logits]
+        expected.append((out.sequences[0, len(ids) :].tolist(), [first - second for first, second in best]))
+    assert len({tuple(tokens) for tokens, _ in expected}) == len(asked)
+    paths = tuple(f"{name}={tmp_path / name}" for name in OF_PICTURES)
+    options = {"dtype": "float32", "check_invariants": True, "max_total_tokens": 2048, "lora_paths": paths}
+    with LLM(str(folder), chunked_prefill_size=11, **options) as llm:  # type: ignore[arg-type]
+        with_media_here(llm, tmp_path)
+        for together in (True, True, False):
+            if not together:
+                llm.flush_cache()
+            for part in [asked] if together else [[one] for one in asked]:
+                names, prompts, images = zip(*part, strict=True)
+                params = {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True}
+                replies = llm.generate(list(prompts), params, image_data=list(images), lora_path=list(names))
+                for one, reply in zip(part, replies, strict=True):
+                    equals(reply["output_ids"], *expected[asked.index(one)])
+                    if not together and one[1] == texts[0]:  # nobody with this adapter has asked about the picture
+                        assert reply["meta_info"]["cached_tokens"] < 16, one
+        assert llm.state()["tower_tokens"] == 2 * 16
+
+
+def equals(output: list[int], tokens: list[int], gaps: list[float]) -> None:
+    """But for what follows a tie."""
+    for got, want, gap in zip(output, tokens, gaps, strict=True):
+        if got != want:
+            assert gap < TIE, (output, tokens)
+            return

@@ -30,6 +30,7 @@ from ramet.runtime.models.registry import read_config
 from ramet.runtime.models.towers.registry import TOWERS
 
 NUM_NEW = 8
+NEAR = 1e-3
 TILED = ("llava-next", "llava-onevision")  # whose tiles of several pictures are padded to as many
 IN_ROWS = ("idefics3", "smolvlm")  # whose tiles have texts between them
 Piece = tuple[MediaKind, Any]
@@ -115,24 +116,30 @@ class Case:
     def _greedy(self, ids: list[int], arrays: dict[str, torch.Tensor]) -> tuple[list[int], list[float]]:
         """Tokens, and the gap between the two best logits at each."""
         prompt = torch.tensor([ids])
-        if self.family == "gemma3":
-            arrays["token_type_ids"] = (prompt == self.token.id).long()
         out = self.whole.generate(
             prompt, attention_mask=torch.ones_like(prompt), do_sample=False, eos_token_id=None, pad_token_id=0,
-            max_new_tokens=NUM_NEW, output_logits=True, return_dict_in_generate=True, **arrays,
+            max_new_tokens=NUM_NEW, output_logits=True, return_dict_in_generate=True, **self._typed(prompt), **arrays,
         )  # fmt: skip
         best = [torch.topk(logits[0], 2).values for logits in out.logits]
         return out.sequences[0, len(ids) :].tolist(), [float(first - second) for first, second in best]
+
+    def _typed(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Which tokens see each other, of the model that asks for it."""
+        return {"token_type_ids": (ids == self.token.id).long()} if self.family == "gemma3" else {}
+
+    @torch.inference_mode()
+    def numbers(self, number: int, output: list[int]) -> tuple[Any, Any]:
+        """Of a prompt with what came of it, log-probabilities [T, V] and states after the final norm [T, N]."""
+        ids, arrays = torch.tensor([[*self.ids[number], *output]]), self._arrays(self.made[number])
+        out = self.whole(ids, output_hidden_states=True, **self._typed(ids), **arrays)
+        return torch.log_softmax(out.logits[0], dim=-1).numpy(), out.hidden_states[-1][0].numpy()
 
     def llm(self, **options: Any) -> LLM:
         settled = {"dtype": "float32", "check_invariants": True, "random_seed": 0, "max_total_tokens": 4096}
         return with_media_here(LLM(model_path=str(self.folder), **{**settled, **options}), self.folder)
 
     def check(self, llm: LLM, which: slice = slice(None)) -> None:
-        asked = self.asked[which]
-        replies = self.replies(
-            llm, [each.text for each in asked], [[piece for _, piece in each.pieces] for each in asked]
-        )
+        replies = self.asks(llm, which)
         for reply, ids, expected in zip(replies, self.ids[which], self.expected[which], strict=True):
             assert reply["meta_info"]["prompt_tokens"] == len(ids)
             for got, want, gap in zip(reply["output_ids"], *expected, strict=True):
@@ -140,9 +147,14 @@ class Case:
                 if got != want:
                     break
 
-    def replies(self, llm: LLM, prompts: list[Any], media: list[list[Any]]) -> list[dict[str, Any]]:
+    def asks(self, llm: LLM, which: slice = slice(None), **more: Any) -> list[dict[str, Any]]:
+        asked = self.asked[which]
+        pieces = [[piece for _, piece in each.pieces] for each in asked]
+        return self.replies(llm, [each.text for each in asked], pieces, **more)
+
+    def replies(self, llm: LLM, prompts: list[Any], media: list[list[Any]], **more: Any) -> list[dict[str, Any]]:
         params = {"temperature": 0, "max_new_tokens": NUM_NEW, "ignore_eos": True}
-        replies: list[dict[str, Any]] = llm.generate(prompts, params, **{f"{self.kind.value}_data": media})
+        replies: list[dict[str, Any]] = llm.generate(prompts, params, **{f"{self.kind.value}_data": media}, **more)
         return replies
 
     def given(self, form: str, says_rows: bool) -> list[list[dict[str, Any]]]:
@@ -203,7 +215,7 @@ def test_arrays_stand_for_what_they_were_made_of(family: str, kind: MediaKind, t
     case = Case(family, kind, tmp_path)
     texts = [each.text for each in case.asked]
     with with_media_here(case.llm(chunked_prefill_size=16), tmp_path) as llm:
-        want = case.replies(llm, texts, [[piece for _, piece in each.pieces] for each in case.asked])
+        want = case.asks(llm)
         for form in ("processor_output", "precomputed_embedding"):
             for prompts, says_rows in ((texts, True), (case.ids, False)):
                 got = case.replies(llm, list(prompts), case.given(form, says_rows))
@@ -227,6 +239,29 @@ def test_greedy_output_equals_transformers(case: Case, backend: str, page_size: 
         case.check(llm)
         for number in range(len(case.asked)):
             case.check(llm, slice(number, number + 1))
+
+
+def test_numbers_of_every_token_equal_transformers(case: Case) -> None:
+    """Log-probabilities and states, also of the tokens that stand for media; in chunks, and over what is cached."""
+    made: dict[int, tuple[Any, Any]] = {}
+    with case.llm(chunked_prefill_size=7) as llm:
+        for asked in ({"return_logprob": True, "logprob_start_len": 0}, {"return_hidden_states": True}) * 2:
+            for number, reply in enumerate(case.asks(llm, **asked)):
+                output, meta = reply["output_ids"], reply["meta_info"]
+                if case.token.id in output:  # which transformers takes for one of the prompt's
+                    output = output[: output.index(case.token.id)]
+                if number not in made:
+                    made[number] = case.numbers(number, output)
+                (logprobs, states), ids = made[number], [*case.ids[number], *output]
+                if "return_logprob" in asked:
+                    told = [*meta["input_token_logprobs"], *meta["output_token_logprobs"]][: len(ids)]
+                    assert [token for _, token, _ in told] == ids
+                    expected = logprobs[range(len(ids) - 1), ids[1:]]
+                    np.testing.assert_allclose([value for value, _, _ in told[1:]], expected, atol=NEAR)
+                else:
+                    matrix, *rows = meta["hidden_states"]
+                    told = np.array([*matrix, *rows])[: len(ids) - 1]
+                    np.testing.assert_allclose(told, states[: len(ids) - 1], atol=NEAR, rtol=NEAR)
 
 
 def test_retracted_requests_go_on_as_if_they_had_not_been(case: Case) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoModelForCausalLM
 
 
@@ -18,20 +17,23 @@ class Made:
     model: Any = field(repr=False)
 
 
-def base_of(folder: Path) -> nn.Module:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+def base_of(folder: Path, kind: Any = AutoModelForCausalLM) -> Any:
+    return kind.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def make_adapter(
-    base: Path, folder: Path, seed: int, *, merges: bool = True, size: float = 0.3, **options: Any
-) -> Made:
-    """Random weights, large enough that outputs differ from the model's own."""
+    base: Path, folder: Path, seed: int, *, kind: Any = AutoModelForCausalLM, merges: bool = True, size: float = 0.3,
+    **options: Any,
+) -> Made:  # fmt: skip
+    """Random weights, large enough that outputs differ from the model's own. `kind`: the model's class."""
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = get_peft_model(base_of(base), LoraConfig(**{"lora_alpha": 8, "task_type": "CAUSAL_LM", **options}))
+        model = get_peft_model(
+            base_of(base, kind), LoraConfig(**{"lora_alpha": 8, "task_type": "CAUSAL_LM", **options})
+        )
         for name, parameter in model.named_parameters():
             if "lora_" in name:
                 parameter.data.normal_(std=size)
