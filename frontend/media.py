@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from ramet.ipc.errors import ClientError
+from ramet.ipc.params import shown
 
 URL = re.compile(r"(https?|data):", re.IGNORECASE)
+MAX_NAME = 255  # of a file
 TAKES = {
     "image": "a path, a URL, bytes, an image of Pillow, or an array [height, width, 3] of uint8",
     "video": "a path, a URL or bytes",
@@ -130,7 +132,10 @@ def is_path(source: Source) -> bool:
 def check_file(kind: str, source: Source) -> None:
     """Raises ClientError for a path where no file is."""
     if isinstance(source, str) and is_path(source) and not os.path.isfile(source):
-        raise ClientError(kind, f"is {source!r}, and there is no such file")
+        if os.path.isdir(source):
+            raise ClientError(kind, f"is {shown(source)}, which is a folder, must be a file")
+        hint = "of base64 give the bytes, or a data URI" if len(source) > MAX_NAME else ""
+        raise ClientError(kind, f"is {shown(source)}, and there is no such file", hint)
 
 
 def digest(source: Source) -> str:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import inspect
 from msgspec.structs import replace
@@ -36,13 +36,19 @@ OBJECTS = frozenset({"logit_bias", "custom_params"})  # written as JSON
 SAMPLING = [option for option in options_of(SamplingParams) if option.name not in ONE_ANSWER]
 
 
+class Medium(NamedTuple):
+    kind: str
+    file: str
+    data: bytes
+
+
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     args, space = parse_with(make_parser(), argv, env)
     params = sampling_params(space)
     prompt = sys.stdin.read().removesuffix("\n") if space.prompt == "-" else space.prompt
     if not prompt:
         raise ConfigError("the prompt is empty, must be text, or - to read it from stdin")
-    media = [(kind, _read(kind, name)) for kind in MEDIA for name in getattr(space, kind)]
+    media = [Medium(kind, name, _read(kind, name)) for kind in MEDIA for name in getattr(space, kind)]
     if media and not args.model.model_path:
         args = replace(args, model=replace(args.model, model_path=BUNDLED_VISION))
     return answer(args, prompt, params, media, custom_logit_processor=space.custom_logit_processor)
@@ -59,15 +65,15 @@ def sampling_params(space: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read(kind: str, name: str) -> bytes:
+    if "://" in name:
+        raise ConfigError(f"--{kind} {name} is a URL, must be a file")
     try:
         return Path(name).read_bytes()
     except (OSError, ValueError) as error:
         raise ConfigError(f"--{kind} {name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def answer(
-    args: Args, prompt: str, params: dict[str, Any], media: Sequence[tuple[str, bytes]] = (), **extras: Any
-) -> int:
+def answer(args: Args, prompt: str, params: dict[str, Any], media: Sequence[Medium] = (), **extras: Any) -> int:
     from ramet.runtime.llm import LLM  # loads torch: not for --help, nor for a wrong option
 
     with LLM(args) as llm:
@@ -75,23 +81,23 @@ def answer(
         try:
             last = write_through(_asked(llm, prompt, params, media, extras))
         except ClientError as error:
-            raise _by_flag(error.place, error.fact) from None
+            raise _by_flag(error.place, error.fact, media) from None
         return report(last, time.monotonic() - started)
 
 
 def _asked(
-    llm: "LLM", prompt: str, params: dict[str, Any], media: Sequence[tuple[str, bytes]], extras: dict[str, Any]
+    llm: "LLM", prompt: str, params: dict[str, Any], media: Sequence[Medium], extras: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """With media the prompt is a user's turn behind them, where the model has a chat template."""
     if not media:
         return llm.stream(prompt, params, **extras)
     if llm.has_chat_template:
-        parts = [{"type": kind, kind: data} for kind, data in media]
+        parts = [{"type": kind, kind: data} for kind, _, data in media]
         return llm.stream_chat(
             [{"role": "user", "content": [*parts, {"type": "text", "text": prompt}]}], params, **extras
         )
-    places = "".join(llm.placeholders.get(kind, "") for kind, _ in media)
-    given = {f"{kind}_data": [data for of, data in media if of == kind] for kind in MEDIA}
+    places = "".join(llm.placeholders.get(each.kind, "") for each in media)
+    given = {f"{kind}_data": [each.data for each in media if each.kind == kind] for kind in MEDIA}
     text = prompt if any(each in prompt for each in llm.placeholders.values()) else f"{places}\n{prompt}"
     return llm.stream(text, params, **given, **extras)
 
@@ -121,10 +127,12 @@ def report(last: dict[str, Any], seconds: float) -> int:
     return 0
 
 
-def _by_flag(place: str, fact: str) -> ConfigError:
+def _by_flag(place: str, fact: str, media: Sequence[Medium] = ()) -> ConfigError:
     """The error that a client would get, in the words of the command line."""
-    if found := re.match(r"(image|video|audio)_data\b|.*\.(image|video|audio)$", place):
-        place = f"--{found[1] or found[2]}"
+    if found := re.match(r"(image|video|audio)_data(?:\[(\d+)\])?", place):
+        place = f"--{found[1]} {[each.file for each in media if each.kind == found[1]][int(found[2] or 0)]}"
+    elif found := re.match(r".*\.content\[(\d+)\]\.(image|video|audio)$", place):
+        place = f"--{found[2]} {media[int(found[1])].file}"  # the pieces stand before the text
     elif place.startswith("sampling_params.") or place == "custom_logit_processor":
         place = "--" + place.removeprefix("sampling_params.").replace("_", "-")
     return ConfigError(f"{place} {fact}")

@@ -123,6 +123,8 @@ class Fetcher:
         except ValueError as error:
             fact = f"is {shown(data[:MAX_HEADER].decode())}, which is no base64: {error}"
             hint = "a path has a dot or begins with a slash, an address with http:// or https://"
+            if data.startswith(b"data:"):
+                hint = "of a data URI what stands behind the comma belongs here"
             raise ClientError(place, fact, hint) from None
         return b"".join(parts)
 

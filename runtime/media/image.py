@@ -5,6 +5,7 @@ size is checked before a pixel is decoded. What is transparent shows white.
 """
 
 import io
+import re
 import warnings
 from typing import Any
 
@@ -14,6 +15,16 @@ from PIL import Image, UnidentifiedImageError
 from ramet.runtime.errors import ClientError, describe
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+UNREAD = [  # how files begin that clients take for pictures
+    (re.compile(rb".{4}ftyp(?:he|mif|msf)", re.S), "HEIC, as phones write it"),
+    (re.compile(rb".{4}ftypavi", re.S), "AVIF"),
+    (re.compile(rb".{4}ftyp|\x1aE\xdf\xa3", re.S), "a film"),
+    (re.compile(rb"II\*\0|MM\0\*"), "TIFF"),
+    (re.compile(rb"%PDF"), "PDF"),
+    (re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<svg"), "SVG"),
+    (re.compile(rb"\s*<(?:!doctype )?html", re.I), "a web page"),
+]
+MAX_BEGIN = 256  # bytes that are looked at
 ORIENTATION = 0x0112  # of EXIF
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -47,9 +58,16 @@ def opened(data: bytes | memoryview, max_pixels: int) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
-        raise ClientError("", f"is no picture, or broken; {', '.join(FORMATS)} are read") from None
+        raise ClientError("", f"is {_unread(data)}; {', '.join(FORMATS)} are read", "convert it") from None
     check_pixels(*image.size, max_pixels)
     return image
+
+
+def _unread(data: bytes | memoryview) -> str:
+    """What is not read, so far as its begin says."""
+    begin = bytes(data[:MAX_BEGIN])
+    name = next((name for pattern, name in UNREAD if pattern.match(begin)), None)
+    return f"no picture that is read, but {name}" if name else "no picture, or broken"
 
 
 def check_pixels(width: int, height: int, most: int) -> None:

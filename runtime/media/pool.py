@@ -68,7 +68,7 @@ class MediaPool:
         return sum(self._sizes.values())
 
     def warm(self) -> None:
-        """Start a worker, so that the first piece need not wait for that."""
+        """Start the workers one after the other, so that no piece need wait for that."""
         self._begin(self._warm())
 
     async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable) -> Prepared:
@@ -131,13 +131,14 @@ class MediaPool:
         task.add_done_callback(self._tasks.discard)
 
     async def _warm(self) -> None:
-        """The first one, which stays free meanwhile: whoever gets it waits no longer than for another one."""
-        worker = self._workers[0]
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._threads, worker.start)
-        except (RametError, TimedOut, WorkerEnded) as error:  # the first piece tries again, and its client is told
-            if not self._closed:
-                LOGGER.warning("%s could not be begun ahead of time: %s", worker.name, error or "it takes too long")
+        """They stay free meanwhile: whoever gets one waits no longer than for another one."""
+        for worker in self._workers:
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._threads, worker.start)
+            except (RametError, TimedOut, WorkerEnded) as error:  # the first piece tries again, and its client is told
+                if not self._closed:
+                    LOGGER.warning("%s could not be begun ahead of time: %s", worker.name, error or "it takes too long")
+                return
 
     async def _abandon(self, worker: WorkerProcess, piece: Piece, working: "asyncio.Future[Done]") -> None:
         """Nobody waits for it any more."""

@@ -59,7 +59,7 @@ class MediaIntake:
         metrics.media_file_bytes.set(self.pool.num_bytes)
 
     def warm(self) -> None:
-        """Start a worker, so that the first piece need not wait for it."""
+        """Start the workers, so that no piece need wait for one to begin."""
         self.pool.warm()
 
     async def close(self) -> None:

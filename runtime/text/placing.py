@@ -125,7 +125,8 @@ def _ordered(found: Sequence[MediaKind], media: Sequence[Prepared], tokens: Medi
         if num != places:
             place = next((item.place for item in media if item.kind is kind), "text")
             fact = f"makes {num} of kind {kind.value}, but the prompt has {places} times {placeholder}"
-            raise ClientError(place, fact, f"write {placeholder} where each of them stands")
+            hint = f"write {placeholder} once where each of them stands, and in texts of a chat not at all"
+            raise ClientError(place, fact, hint)
     left = {kind: iter([item for item in media if item.kind is kind]) for kind in given}
     return [next(left[kind]) for kind in found]
 

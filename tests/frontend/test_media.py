@@ -19,7 +19,7 @@ from PIL import Image
 from ramet import ClientError, Endpoint, Mock, OpenAI, assistant, audio, function, gen, image, user, video
 from ramet.frontend.backends.held import HeldPrefixes
 from ramet.frontend.hints import WORTH_CHARS
-from ramet.frontend.media import digest, mime_of, sent, source_of
+from ramet.frontend.media import check_file, digest, mime_of, sent, source_of
 from ramet.frontend.prompt import EMPTY, MediaPiece, common_prefix
 from ramet.frontend.run_keys import RunKeys
 from ramet.frontend.runnable import Options
@@ -168,6 +168,14 @@ def test_a_file_that_is_not_there_is_refused_at_its_line():
 
     state = function(body).run(backend=asked)
     assert state.error() is None and state.text() == "a"
+
+
+def test_what_is_no_file_is_named_in_short(tmp_path: Path):
+    with pytest.raises(ClientError, match=r"is a folder"):
+        check_file("image", str(tmp_path))
+    with pytest.raises(ClientError, match=r"of base64 give the bytes, or a data URI") as refused:
+        check_file("image", "iVBORw0KGgo" * 1000)
+    assert len(str(refused.value)) < 300
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------

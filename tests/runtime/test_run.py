@@ -54,6 +54,14 @@ def test_a_picture_without_a_model_is_answered_by_the_bundled_one(
     assert run_here(capsys, *asked)[:2] == (0, "red\n")
 
 
+def test_a_picture_that_cannot_be_used_is_named_by_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.png", tmp_path / "bad.png"
+    Image.new("RGB", (8, 8)).save(good)
+    bad.write_bytes(b"%PDF-1.7")
+    code, _, err = run_here(capsys, "--image", str(good), "--image", str(bad), "What is it?")
+    assert code == 2 and f"--image {bad} is no picture that is read, but PDF" in err
+
+
 def test_a_stop_string_is_not_printed(capsys: pytest.CaptureFixture[str], answered: "subprocess.CompletedProcess[str]"):
     text = answered.stdout.removesuffix("\n")
     code, out, err = run_here(capsys, "Once upon a time", *GREEDY, "--stop", text[3:5])
@@ -66,6 +74,10 @@ def test_a_stop_string_is_not_printed(capsys: pytest.CaptureFixture[str], answer
         (("hello", "--max-new-tokens", "many"), "--max-new-tokens is 'many', must be an integer"),
         (("hello", "--top-q", "1"), "--top-q"),
         (("-",), "the prompt is empty"),
+        (
+            ("--image", "https://a.example/b.png", "What is it?"),
+            "--image https://a.example/b.png is a URL, must be a file",
+        ),
     ],
 )
 def test_wrong_usage_ends_with_2_and_prints_no_answer(argv: tuple[str, ...], message: str):

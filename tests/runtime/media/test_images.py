@@ -156,6 +156,23 @@ def test_what_is_no_picture_is_refused(data: bytes):
         decoded(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "HEIC"),
+        (b"\0\0\0\x20ftypavif", "AVIF"),
+        (b"\0\0\0\x20ftypisom", "a film"),
+        (b"II*\0", "TIFF"),
+        (b"%PDF-1.7", "PDF"),
+        (b'<?xml version="1.0"?>\n<svg/>', "SVG"),
+        (b"<!DOCTYPE html><html></html>", "a web page"),
+    ],
+)
+def test_what_is_not_read_is_named(data: bytes, says: str):
+    with pytest.raises(ClientError, match=f"is no picture that is read, but {says}"):
+        decoded(data)
+
+
 @pytest.mark.parametrize("form", ["TIFF", "ICO", "PPM", "TGA", "PDF", "EPS"])
 def test_formats_that_browsers_do_not_show_are_refused(form: str):
     with pytest.raises(ClientError, match="is no picture"):

@@ -256,12 +256,12 @@ def test_one_who_left_takes_no_turn():
 
 
 class Asking:
-    """A pool of one worker, and a client of it."""
+    """A pool, of one worker where nothing else is said, and a client of it."""
 
     def __init__(self, folder: Path, files: Path, **args: Any) -> None:
         self.files = files
         self.loop = LoopThread("media-test")
-        self.intake = MediaIntake(folder, files, MediaArgs(media_workers=1, **args))
+        self.intake = MediaIntake(folder, files, MediaArgs(**{"media_workers": 1, **args}))
         self.pool: MediaPool = self.intake.pool
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -314,6 +314,16 @@ def asking(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
 
 async def _warmed(pool: MediaPool) -> None:
     pool.warm()
+    await asyncio.wait(pool._tasks)
+
+
+def test_every_worker_is_begun_ahead(folder: Path, tmp_path: Path):
+    own = Asking(folder, tmp_path, media_workers=2)
+    own.run(_warmed(own.pool))
+    try:
+        assert len(workers_of(psutil.Process())) == 2
+    finally:
+        own.close()
 
 
 def test_what_is_prepared_is_a_file_until_all_have_released_it(asking: Asking):

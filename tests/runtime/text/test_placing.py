@@ -53,8 +53,9 @@ def test_features_that_lie_in_a_grid_stand_together() -> None:
 
 @pytest.mark.parametrize("text", ["<i>", "<i><i><i>", "<v><i><i>"])
 def test_placeholders_are_as_many_as_pieces(text: str) -> None:
-    with pytest.raises(ClientError, match="but the prompt has"):
+    with pytest.raises(ClientError, match="but the prompt has") as refused:
         expand_text(text, [piece(IMAGE, 1), piece(IMAGE, 1)], TOKENS)
+    assert "in texts of a chat not at all" in refused.value.hint
 
 
 @pytest.mark.parametrize("ids", [[7], [7, 7, 7], [7, 1, 7, 8], [1]])
