@@ -8,6 +8,7 @@ is checked as the first address was. No cookie, no credential and no proxy takes
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ async def look_up(name: str, port: int) -> list[str]:
 class Network:
     look_up: Callable[[str, int], Awaitable[Sequence[str]]] = look_up  # a name and a port: its addresses
     is_public: Callable[[Address], bool] = is_public
+    tls: ssl.SSLContext | bool = True  # whom it trusts; True: the system's authorities
 
 
 class Downloads:
@@ -63,7 +65,7 @@ class Downloads:
         for _ in range(MAX_REDIRECTS + 1):
             target = self._checked(url, place)
             addresses = await self._addresses(target, place)
-            async with _session(addresses) as session, session.get(target, allow_redirects=False) as reply:
+            async with self._session(addresses) as session, session.get(target, allow_redirects=False) as reply:
                 if reply.status not in REDIRECTS:
                     return await self._body(reply, target, place)
                 url = target.join(_read_url(reply.headers.get("Location", ""), place, "redirects to"))
@@ -95,6 +97,19 @@ class Downloads:
             return [str(each) for each in found]
         fact = f"leads to {shown(str(url))}, whose name has an address that is not of the public network"
         raise ClientError(place, fact, "where that is meant, --allowed-media-domains names the address itself")
+
+    def _session(self, addresses: Sequence[str]) -> aiohttp.ClientSession:
+        """For one request to these addresses, whose certificate must be of the name."""
+        pinned, tls = _Pinned(addresses), self._network.tls
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(resolver=pinned, use_dns_cache=False, force_close=True, ssl=tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers={"User-Agent": "ramet", "Accept-Encoding": "identity"},
+            timeout=aiohttp.ClientTimeout(),  # the whole has a deadline
+            trust_env=False,
+            auto_decompress=False,
+            read_bufsize=CHUNK,
+        )
 
     async def _body(self, reply: aiohttp.ClientResponse, url: URL, place: str) -> bytes:
         if reply.status != 200:
@@ -128,19 +143,6 @@ def _why(error: Exception) -> str:
         case aiohttp.ClientError():
             return "its host sends no whole reply of HTTP"
     return "its host has no address"
-
-
-def _session(addresses: Sequence[str]) -> aiohttp.ClientSession:
-    """For one request to these addresses."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(resolver=_Pinned(addresses), use_dns_cache=False, force_close=True),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"User-Agent": "ramet", "Accept-Encoding": "identity"},
-        timeout=aiohttp.ClientTimeout(),  # the whole has a deadline
-        trust_env=False,
-        auto_decompress=False,
-        read_bufsize=CHUNK,
-    )
 
 
 class _Pinned(AbstractResolver):

@@ -6,6 +6,7 @@ count: `Web` is listed by the server under test, its traps are not.
 
 import base64
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -34,10 +35,11 @@ class Case(NamedTuple):
 
 class Web:
     """Hosts of the test: `url` leads to one that is listed by its address, `traps` are two that nobody may reach: one
-    that is listed by a name alone, which is this machine's, and one that is not listed.
+    that is listed by a name alone, which is this machine's, and one that is not listed. `tls`: of a host by https,
+    which is listed by its address, too.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext) -> None:
         self.asked = 0
         self.trapped: list[str] = []
         web = self
@@ -58,18 +60,23 @@ class Web:
             ThreadingHTTPServer(("127.0.0.1", 0), Listed),
             ThreadingHTTPServer(("127.0.0.1", 0), Trap),
             ThreadingHTTPServer((INSIDE, 0), Trap),
+            ThreadingHTTPServer(("127.0.0.1", 0), Listed),
         ]
-        self.port, self.named_port, self.inside_port = (each.server_port for each in self._servers)
+        self.port, self.named_port, self.inside_port, self.tls_port = (each.server_port for each in self._servers)
+        self._servers[-1].socket = tls.wrap_socket(self._servers[-1].socket, server_side=True)
         for server in self._servers:
             server.daemon_threads = True
             threading.Thread(target=server.serve_forever, daemon=True).start()
 
     @property
     def domains(self) -> str:
-        return f"127.0.0.1:{self.port},localhost:{self.named_port},nowhere.invalid"
+        return f"127.0.0.1:{self.port},127.0.0.1:{self.tls_port},localhost:{self.named_port},nowhere.invalid"
 
     def url(self, path: str = "/") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
+
+    def tls_url(self, path: str = "/") -> str:
+        return f"https://127.0.0.1:{self.tls_port}{path}"
 
     def close(self) -> None:
         for server in self._servers:
@@ -246,7 +253,7 @@ def _url(random: Random, web: Web, folder: Path) -> tuple[Any, bool]:
             random.choice(elsewhere),
             random.choice(elsewhere),
             web.url(f"/to/{random.randrange(len(elsewhere))}"),
-            web.url(f"/to/{random.randrange(len(elsewhere))}"),
+            web.tls_url(f"/to/{random.randrange(len(elsewhere))}"),
             web.url(random.choice(["/loop", "/endless", "/long", "/gzip", "/raw", "/404", "/good.png#\x01", "/short"])),
         ]
     )
@@ -258,8 +265,8 @@ def _slow(random: Random, web: Web, folder: Path) -> tuple[Any, bool]:
 
 
 def _good(random: Random, web: Web, folder: Path) -> tuple[Any, bool]:
-    written = web.url("/good.png"), "good.png", f"file://{folder}/good.png", uri(random.choice(PICTURES))
-    return random.choice(written), False
+    elsewhere = web.url("/good.png"), web.tls_url("/good.png"), "good.png", f"file://{folder}/good.png"
+    return random.choice([*elsewhere, uri(random.choice(PICTURES))]), False
 
 
 def make_files(folder: Path) -> None:

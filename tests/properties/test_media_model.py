@@ -32,6 +32,7 @@ ARRIVAL = st.fixed_dictionaries(
         "abort_after": st.none() | st.integers(0, 20),
         "again": st.booleans(),  # the prompt of the request before
         "logprobs": st.booleans(),
+        "priority": st.sampled_from([0, 0, 1]),
     }
 )
 
@@ -73,7 +74,8 @@ def test_every_output_is_what_texts_and_features_imply(
         if not (arrival["again"] and parts):
             parts = [*range(30, 30 + arrival["shared"]), *arrival["parts"]]
         ids, placed, read = laid_out(parts)
-        more = {"logprobs": LogprobSpec(start=0)} if arrival["logprobs"] else {}
+        more: dict[str, Any] = {"logprobs": LogprobSpec(start=0)} if arrival["logprobs"] else {}
+        more["priority"] = arrival["priority"]
         top.add(uid, ids, arrival["num_new"], n=arrival["n"], media=placed, **more)
         for sample in range(arrival["n"]):
             prompts[uid] = ids

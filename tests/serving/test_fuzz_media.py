@@ -13,6 +13,7 @@ import requests
 from fuzzed_media import TEXT, Case, Web, case, film_case, make_files, many_frames, uri
 from live import Live
 from tiny_media import make_llava, make_qwen2_vl
+from tls_files import Files
 
 from ramet.runtime.media.service import KEPT_SHARE
 
@@ -27,9 +28,14 @@ WORKER_MB = 1500  # its libraries, and what LIMITS allow
 
 
 @pytest.fixture(scope="module")
-def web() -> Iterator[Web]:
-    found = Web()
-    yield found
+def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """Servers that start meanwhile trust the authority of its certificate, as an operator has them trust one."""
+    files = Files(tmp_path_factory.mktemp("tls"))
+    files.issue("127.0.0.1")
+    found = Web(files.server)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SSL_CERT_FILE", str(files.authorities))
+        yield found
     assert found.trapped == []
     found.close()
 
@@ -139,6 +145,14 @@ def test_all_pictures_are_refused_by_name(pictures: Live, web: Web, folder: Path
 @pytest.mark.timeout(900)
 def test_all_films_are_refused_by_name(films: Live) -> None:
     send(films, (film_case(i) for i in range(FILMS)))
+
+
+def test_a_picture_comes_by_https_from_who_has_a_certificate_of_the_operator(pictures: Live, web: Web) -> None:
+    asked = web.asked
+    for url in (web.tls_url("/good.png"), web.url("/good.png").replace("http:", "https:")):
+        reply = pictures.generate(text="<image>", image_data=url, sampling_params={"max_new_tokens": 2})
+        assert reply.status_code == (200 if url == web.tls_url("/good.png") else 400), reply.text
+    assert web.asked == asked + 1
 
 
 def test_more_pieces_than_a_request_may_have_are_refused(pictures: Live) -> None:

@@ -11,6 +11,7 @@ import ssl
 import threading
 import tracemalloc
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -66,16 +67,18 @@ def redirect(to: str, status: str = "302 Found") -> Handler:
 
 
 class Served:
-    """A server on 127.0.0.1, or on `host`: handlers by path, and what was asked for."""
+    """A server on 127.0.0.1, or on `host`: handlers by path, and what was asked for. `tls`: by https."""
 
-    def __init__(self, handlers: dict[str, Handler], host: str = "127.0.0.1") -> None:
-        self.handlers, self.host = handlers, host
+    def __init__(
+        self, handlers: dict[str, Handler], host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.handlers, self.host, self._tls = handlers, host, tls
         self.asked: list[str] = []
         self.heads: list[str] = []
         self.num_connections = 0
 
     async def __aenter__(self) -> "Served":
-        self._server = await asyncio.start_server(self._answer, self.host, 0)
+        self._server = await asyncio.start_server(self._answer, self.host, 0, ssl=self._tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -83,7 +86,7 @@ class Served:
         self._server.close()
 
     def url(self, path: str = "/", host: str | None = None) -> str:
-        return f"http://{host or self.host}:{self.port}{path}"
+        return f"http{'s' if self._tls else ''}://{host or self.host}:{self.port}{path}"
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.num_connections += 1
@@ -486,17 +489,36 @@ def test_a_reply_that_is_no_whole_body_is_refused_and_not_repeated(handler: Hand
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
-        files = Files(tmp_path)
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(files.chain, files.key)
-        served = Served({"/": reply(PIECE)})
-        server = await asyncio.start_server(served._answer, "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
-        fetcher = Fetcher(MediaArgs(allowed_media_domains=(f"localhost:{port}",)), Names(["127.0.0.1"]).network)
-        with pytest.raises(ClientError, match="the certificate of its host is not valid"):
-            await fetcher.fetch(source(f"https://localhost:{port}/"))
-        assert served.asked == []
-        server.close()
+        async with Served({"/": reply(PIECE)}, tls=Files(tmp_path).server) as served:
+            args = MediaArgs(allowed_media_domains=(f"localhost:{served.port}",))
+            with pytest.raises(ClientError, match="the certificate of its host is not valid"):
+                await Fetcher(args, Names(["127.0.0.1"]).network).fetch(source(served.url(host="localhost")))
+            assert served.asked == []
+
+    asyncio.run(run())
+
+
+def test_a_certificate_must_be_of_the_name_though_the_connection_goes_to_an_address(tmp_path: Path) -> None:
+    """By https, with redirects to another path, to another name, and to http."""
+    files = Files(tmp_path)
+    files.issue("a.example", "127.0.0.1")
+
+    async def run() -> None:
+        plain = Served({"/": reply(PIECE)})
+        async with Served({"/": reply(PIECE), "/on": redirect("/")}, tls=files.server) as served, plain:
+            served.handlers["/other"] = redirect(served.url(host="b.example"))
+            served.handlers["/plain"] = redirect(plain.url(host="a.example"))
+            network = replace(Names(["127.0.0.1"]).network, tls=files.client())
+            hosts = [f"{host}:{served.port}" for host in ("a.example", "b.example", "127.0.0.1")]
+            args = MediaArgs(allowed_media_domains=(*hosts, f"a.example:{plain.port}"))
+            fetcher = Fetcher(args, network)
+            for host, path in (("a.example", "/"), ("a.example", "/on"), ("127.0.0.1", "/"), ("a.example", "/plain")):
+                assert await fetcher.fetch(source(served.url(path, host))) == PIECE
+            assert plain.asked == ["/"] and served.asked == ["/", "/on", "/", "/", "/plain"]
+            for host, path in (("b.example", "/"), ("a.example", "/other")):
+                with pytest.raises(ClientError, match="the certificate of its host is not valid"):
+                    await fetcher.fetch(source(served.url(path, host)))
+            assert served.asked[5:] == ["/other"]
 
     asyncio.run(run())
 
