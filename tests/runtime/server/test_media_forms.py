@@ -9,6 +9,7 @@ import pytest
 
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import Abort, Generate, Render
+from ramet.runtime.media_options import MediaArgs
 from tests.fakes.media import TAKES_IMAGES, TAKES_MEDIA, FakeMedia
 from tests.fakes.server import Served, served
 
@@ -257,6 +258,17 @@ def test_a_request_has_a_number_of_pieces_at_most(path: str, body: dict[str, Any
     served(check, limits=TAKES_MEDIA, media=media, max_media_per_request=2)
 
 
+def test_the_server_says_what_it_takes_and_within_which_limits() -> None:
+    async def check(server: Served) -> None:
+        _, model = await server.get("/get_model_info")
+        assert model["has_image_understanding"] and not model["has_video_understanding"]
+        _, info = await server.get("/get_server_info")
+        assert info["max_media_mb"] == 3 and info["max_media_per_request"] == 64
+        assert info.keys() >= set(MediaArgs.__struct_fields__)
+
+    served(check, limits=TAKES_IMAGES, media=FakeMedia(), max_media_mb=3)
+
+
 def test_whoever_leaves_while_media_are_prepared_sends_nothing() -> None:
     media = FakeMedia()
     media.waits = True
@@ -379,6 +391,30 @@ def test_media_of_several_turns_and_kinds_keep_their_order() -> None:
         ],
         ["user:<image>What?<audio>\nassistant:It is.\nuser:<video><image>\n"],
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_chat_with_tools_has_pictures_in_turns_and_in_results(choice: str) -> None:
+    """A forced call is held to its tool behind a picture as behind a text."""
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    called = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": [TEXT, PICTURE_PART]},
+        {"role": "assistant", "content": "", "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "see"}, PICTURE_PART]},
+    ]
+    media = FakeMedia()
+
+    async def check(server: Served) -> None:
+        body = {"messages": messages, "tools": [tool], "tool_choice": choice, "max_tokens": 1}
+        status, reply = await server.post(CHAT, body)
+        assert status == 200, reply
+        assert media.places == ["messages[0].content[1].image_url", "messages[2].content[1].image_url"]
+        (generate,) = server.engine.of_type(Generate)
+        assert generate.text == "user:What?<image>\nassistant:\ntool:see<image>\n" and len(generate.media) == 2
+        assert (generate.spec.constraint is not None) == (choice == "required")
+
+    served(check, limits=TAKES_MEDIA, media=media)
 
 
 def test_anthropics_pictures_stand_in_turns_and_in_results_of_tools() -> None:
