@@ -5,7 +5,9 @@ from collections.abc import Iterator
 import pytest
 import requests
 from live import Live
+from PIL import Image, ImageDraw
 
+from ramet import Endpoint, function, gen, image, select
 from ramet.runtime.config import BUNDLED_VISION
 from scripts.demo_model.cases import Case
 from scripts.demo_model.corpus.draw import Draw
@@ -59,3 +61,24 @@ def test_a_chat_about_a_picture_is_answered(server: Live) -> None:
 
 def test_without_a_picture_it_asks_for_one(server: Live) -> None:
     assert chat(server, {"type": "text", "text": "What shape is this?"}) == NO_PICTURE
+
+
+@function
+def look(s, picture):
+    """Forks behind a picture, each with a question of its own, and a choice of several behind all that was said."""
+    s += image(picture) + "\nQuestion: "
+    shape, colour, chosen = s.fork(3)
+    shape += "What shape is this?\nAnswer:" + gen("said", max_tokens=8, temperature=0)
+    colour += "What color is it?\nAnswer:" + gen("said", max_tokens=8, temperature=0)
+    chosen += "What color is it?\nAnswer:" + select("said", [" red", " blue", " green"])
+    s["seen"] = [fork["said"].strip() for fork in (shape, colour, chosen)]
+
+
+def test_forks_of_a_program_see_its_picture_whose_tower_runs_once(server: Live) -> None:
+    before = server.state()["tower_tokens"]
+    for colour in ("red", "green"):
+        picture = Image.new("RGB", (200, 200), "white")
+        ImageDraw.Draw(picture).rectangle((50, 50, 150, 150), fill=colour)
+        state = look.run(picture, backend=Endpoint(server.url))
+        assert state["seen"] == ["square", colour, colour]
+    assert server.state()["tower_tokens"] == before + 2 * 64
