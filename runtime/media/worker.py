@@ -23,6 +23,7 @@ from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.subordinate import be_subordinate, limit, private_stdout, read_frame, write_frame
 
 DECODES = frozenset({"fps", "max_frames", "num_frames"})  # options that say what is decoded: the frames' times show it
+HINTS = frozenset({"detail", "num_pictures"})  # which every model takes, though few are changed by them
 
 
 class Job(msgspec.Struct, frozen=True, array_like=True):
@@ -147,9 +148,8 @@ class Preparer:
                 job.kind, self._media, form, chain.from_iterable(_named(*each) for each in sorted(given.items()))
             )
         else:
-            decoded, options = self._decode(job), dict(job.options)
-            if not self._media.counts_pictures:
-                options.pop("num_pictures", None)
+            options = _chosen(job.options, job.kind, self._media)
+            decoded = self._decode(job)
             made = self._media.prepare(job.kind, decoded, options)
             key = _key(job.kind, self._media, options, _pieces(decoded))
         arrays = {name: kept(array) for name, array in made.arrays.items()}
@@ -188,6 +188,19 @@ def _import_ffmpeg() -> None:
     import ramet.runtime.media.video  # noqa: F401 - before memory is bounded
 
 
+def _chosen(options: Mapping[str, Any], kind: MediaKind, media: MediaFormat) -> dict[str, Any]:
+    """Those that change what this model is given of a piece. Raises ClientError for one that none of its kind has."""
+    of_kinds = {MediaKind.IMAGE: media.picture_options, MediaKind.VIDEO: media.film_options}
+    own = of_kinds.get(kind, ())
+    for name, value in options.items():
+        if value is not None and name not in (*own, *DECODES, *HINTS):
+            takes = ", ".join(sorted({*own, *(DECODES if kind is MediaKind.VIDEO else ())} - {"num_pictures"}))
+            hint = f"it has {takes}" if takes else "it has no options"
+            raise ClientError("", f"has the option {name}, which this model's {kind.value}s do not have", hint)
+    low = options.get("detail") == "low"
+    return {name: options[name] for name in own if options.get(name) is not None and (name != "detail" or low)}
+
+
 def _expansion(made: Processed) -> tuple[str | int, ...]:
     return tuple(part if isinstance(part, str) else int(part) for part in made.expansion)
 
@@ -210,11 +223,8 @@ def _named(name: str, array: Any) -> Iterator[bytes]:
 
 def _key(kind: MediaKind, media: MediaFormat, options: Mapping[str, Any], pieces: Iterable[bytes]) -> bytes:
     """Of parts whose ends are known, so that no two lists of them are alike."""
-    changing = {name: value for name, value in options.items() if name not in DECODES and value is not None}
-    if changing.get("detail") == "auto":
-        del changing["detail"]
     digest = hashlib.sha256()
-    settings = kind.value.encode(), media.settings, msgspec.json.encode(changing, order="sorted")
+    settings = kind.value.encode(), media.settings, msgspec.json.encode(options, order="sorted")
     for part in chain(settings, pieces):
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)

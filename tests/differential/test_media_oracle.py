@@ -88,7 +88,7 @@ class Case:
         return [self._greedy(ids, self._arrays(made)) for ids, made in zip(self.ids, self.made, strict=True)]
 
     def _made(self, asked: Asked) -> list[Processed]:
-        options = {"num_pictures": len(asked.pieces)} if self.media.counts_pictures else {}
+        options = {"num_pictures": len(asked.pieces)}
         return [self.media.prepare(kind, decoded(kind, piece), options) for kind, piece in asked.pieces]
 
     def _ids(self, asked: Asked, made: list[Processed]) -> list[int]:

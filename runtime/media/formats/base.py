@@ -44,7 +44,11 @@ class MediaFormat(ABC):
     tokens: MediaTokens
     is_whole = False  # the tokens of one span see each other: no step ends inside it
     needs_torch = False  # to prepare what it takes
-    counts_pictures = False  # what a picture becomes depends on how many its prompt has: the option num_pictures
+    picture_options: tuple[
+        str, ...
+    ] = ()  # which change what `prepare` makes: `detail`, where it does by being "low", and
+    # `num_pictures`, where it depends on how many the prompt has
+    film_options: tuple[str, ...] = ()
     fps: float | None = 2.0  # frames that are taken of each second of a film, where none are asked for; None: as below
     max_frames = 768  # that are taken of a film, where nothing else is asked for: spread over it
     sample_rate = 16_000  # of sound, per second

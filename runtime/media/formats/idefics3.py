@@ -18,6 +18,7 @@ MOST_TILES = 1 << 14  # in a row or a column
 
 class Idefics3Format(PictureFormat):
     image = MediaToken("<image>", "<image>", 128257)
+    picture_options = ("detail",)
 
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
         splits = {"do_image_splitting": False} if options.get("detail") == "low" else {}

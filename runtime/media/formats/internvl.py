@@ -20,6 +20,7 @@ BOUNDS = {"max_dynamic_patch": "max_patches", "min_dynamic_patch": "min_patches"
 class InternVLFormat(PictureFormat):
     image = MediaToken(TEXT, TEXT, 151667)
     fps, max_frames = None, 8
+    picture_options = "detail", *BOUNDS
 
     def _read_tokens(self) -> dict[MediaKind, MediaToken]:
         image = self._token(self.image, "image")

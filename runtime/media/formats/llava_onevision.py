@@ -20,7 +20,7 @@ SLACK = 1.1  # of the edges, before tokens become fewer
 class LlavaOnevisionFormat(LlavaNextFormat):
     image = MediaToken("<image>", "<image>", 151646)
     film = MediaToken("<video>", "<video>", 151647)
-    counts_pictures = True
+    picture_options = "detail", "num_pictures"
     fps, max_frames = None, 32
     usual_edge = 384
 

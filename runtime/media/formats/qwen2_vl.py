@@ -48,6 +48,7 @@ class FilmSettings(NamedTuple):
 class Qwen2VLFormat(PictureFormat):
     image = MediaToken("<|image_pad|>", "<|image_pad|>", 151655)
     film = MediaToken("<|video_pad|>", "<|video_pad|>", 151656)
+    picture_options = film_options = "detail", "min_pixels", "max_pixels"
     usual = FilmSettings({"shortest_edge": 128 * 28 * 28, "longest_edge": 768 * 28 * 28}, 14, 2, 2, CLIP_MEAN, CLIP_STD)
 
     def __init__(self, folder: Path) -> None:

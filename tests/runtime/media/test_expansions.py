@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import media_files
 import numpy as np
 import pytest
 import transformers
@@ -20,6 +21,8 @@ from ramet.runtime.media.formats.base import Frames, Processed, Sound
 from ramet.runtime.media.formats.pictures import PictureFormat
 from ramet.runtime.media.formats.qwen2_audio import Qwen2AudioFormat
 from ramet.runtime.media.formats.registry import format_of
+from ramet.runtime.media.worker import Done, Job, Preparer
+from ramet.runtime.media_options import MediaArgs
 
 SIZES = [(32, 32), (40, 30), (90, 30), (33, 100), (64, 64), (200, 190), (1, 1), (63, 500)]  # width, height
 LLAVA = dict(image_token="<image>", patch_size=PATCH, num_additional_image_tokens=1, num_image_tokens=16)
@@ -175,6 +178,25 @@ def test_options_say_how_many_tiles_there_are(folders: dict[str, Path]) -> None:
         own.prepare(MediaKind.IMAGE, image, {"max_dynamic_patch": 2, "min_dynamic_patch": 5})
     low = own_of(folders["idefics3"]).prepare(MediaKind.IMAGE, image, {"detail": "low"})
     assert low.arrays["pixel_values"].shape[:2] == (1, 1) and sum(each == 4 for each in low.expansion) == 1
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("internvl", {"detail": "low"}), ("internvl", {"max_dynamic_patch": 2}), ("idefics3", {"detail": "low"}),
+        ("llava-onevision", {"num_pictures": 2}),
+    ],
+)  # fmt: skip
+def test_a_picture_is_another_with_an_option_that_changes_it(
+    family: str, options: dict[str, Any], folders: dict[str, Path], tmp_path: Path
+) -> None:
+    preparer, data = Preparer(folders[family], MediaArgs()), media_files.picture(picture(200, 190))
+    plain, other = (
+        preparer.run(Job(MediaKind.IMAGE, str(tmp_path / f"{i}"), 1 << 24, data, each))
+        for i, each in enumerate(({}, options))
+    )
+    assert isinstance(plain, Done) and isinstance(other, Done)
+    assert plain.key != other.key and plain.expansion != other.expansion
 
 
 def test_long_pictures_are_cropped_where_the_checkpoint_asks_for_it(folders: dict[str, Path], tmp_path: Path) -> None:

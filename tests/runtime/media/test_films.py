@@ -39,6 +39,8 @@ class Takes(MediaFormat):
     def prepare(self, *_: Any) -> Any:
         raise AssertionError("only decoded here")
 
+    received = prepare
+
 
 def decoded(data: bytes | Sequence[bytes], takes: MediaFormat | None = None, **options: Any) -> Frames:
     return decode_film(data, options, takes or Takes(), MediaArgs())

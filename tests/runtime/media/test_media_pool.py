@@ -103,10 +103,8 @@ def test_a_key_is_of_pixels_and_not_of_a_file(preparing: Preparing):
     assert preparing.done(media_files.picture(image.rotate(180))).key != png.key
 
 
-def test_a_key_is_of_settings_and_options_as_well(preparing: Preparing, folder: Path, tmp_path: Path):
+def test_a_key_is_of_settings_as_well(preparing: Preparing, folder: Path, tmp_path: Path):
     key = preparing.done().key
-    assert preparing.done(options={"detail": "auto", "fps": None}).key == key
-    assert preparing.done(options={"detail": "low"}).key != key
     other = tmp_path / "other"
     other.mkdir()
     for file in folder.iterdir():
@@ -116,8 +114,16 @@ def test_a_key_is_of_settings_and_options_as_well(preparing: Preparing, folder: 
     assert Preparing(other, other).done().key != key
 
 
-def test_a_picture_among_others_is_the_same_where_a_model_does_not_count_them(preparing: Preparing):
-    assert preparing.done(options={"num_pictures": 3}).key == preparing.done().key
+def test_a_picture_is_the_same_with_options_that_change_nothing(preparing: Preparing):
+    key = preparing.done().key
+    for options in ({"detail": "auto", "fps": None}, {"detail": "low"}, {"num_pictures": 3}):
+        assert preparing.done(options=options).key == key
+
+
+def test_an_option_that_a_model_does_not_have_is_refused(preparing: Preparing):
+    refused = preparing.refused(options={"min_pixels": 784})
+    assert refused.fact == "has the option min_pixels, which this model's images do not have"
+    assert refused.hint == "it has no options"
 
 
 def test_a_file_is_no_larger_than_it_may_be(preparing: Preparing):
