@@ -34,7 +34,7 @@ def near(found: torch.Tensor, expected: torch.Tensor, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 8, seed=1), ids=str
+    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 6, seed=295), ids=str
 )
 def test_decoding_rows_of_odd_lengths(
     heads: tuple[int, int], head_dim: int, rule: dict[str, Any], dtype: torch.dtype
@@ -84,7 +84,7 @@ def test_shapes_that_models_have(
 
 @pytest.mark.parametrize(
     ("extras", "dtype", "rule"),
-    sampled(product(OF_8_BITS, [torch.float32, torch.bfloat16], [{}, {"window": 100}, {"softcap": 5.0}]), 6, seed=4),
+    sampled(product(OF_8_BITS, [torch.float32, torch.bfloat16], [{}, {"window": 100}, {"softcap": 5.0}]), 4, seed=5),
     ids=str,
 )
 def test_sinks_and_keys_of_8_bits(extras: dict[str, Any], dtype: torch.dtype, rule: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ def test_a_decoding_row_does_not_depend_on_its_neighbours_or_the_programs() -> N
 
 
 @pytest.mark.parametrize(
-    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 8, seed=2), ids=str
+    ("heads", "head_dim", "rule", "dtype"), sampled(product(GROUPS, SIZES, RULES, NEAR), 6, seed=3332), ids=str
 )
 def test_extending_rows_of_odd_lengths(
     heads: tuple[int, int], head_dim: int, rule: dict[str, Any], dtype: torch.dtype
