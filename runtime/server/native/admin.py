@@ -60,6 +60,7 @@ class ModelInfo(ServedModel, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     has_image_understanding: bool
     has_video_understanding: bool
     has_audio_understanding: bool
+    media_placeholders: dict[str, str]  # by kind: what stands for a piece in the text of a prompt
 
 
 class ServerInfo(ServedModel, frozen=True, kw_only=True):
@@ -165,6 +166,7 @@ async def model_info(service: Service, request: web.Request) -> web.Response:
     version, size = service.client.weights.version, limits.hidden_size
     of_model = _served_model(service)
     takes: Any = {f"has_{kind.value}_understanding": kind in limits.media for kind in MediaKind}
+    takes["media_placeholders"] = {kind.value: token.placeholder for kind, token in limits.media.items()}
     made = ModelInfo(**of_model, is_generation=limits.generates, weight_version=version, hidden_size=size, **takes)
     return respond(made)
 

@@ -16,6 +16,7 @@ from ramet.runtime.server.native import admin
 from ramet.runtime.server.routes import ROUTES
 from ramet.version import __version__
 from tests.fakes.engine import CACHED, LIMITS
+from tests.fakes.media import TAKES_MEDIA
 from tests.fakes.server import Served, served
 
 
@@ -42,8 +43,9 @@ def test_model_info(path: str) -> None:
         assert info["model_path"] == "/models/x" and info["tokenizer_path"] == "/models/x"
         assert info["served_model_name"] == "x" and info["is_generation"] is True
         assert info["weight_version"] == "default"
+        assert info["has_image_understanding"] is True and info["media_placeholders"]["image"] == "<image>"
 
-    served(check, model_path="/models/x", served_model_name="x")
+    served(check, limits=TAKES_MEDIA, model_path="/models/x", served_model_name="x")
 
 
 @pytest.mark.parametrize("name", ["tiny", "org/tiny", "/data/models/tiny"])

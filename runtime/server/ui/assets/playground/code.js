@@ -1,10 +1,10 @@
-// The same request as code to copy. Keys are never written into it: they come from the environment. Nor are pictures:
+// The same request as code to copy. Keys are never written into it: they come from the environment. Nor are media:
 // they are read from files of their names.
 
 import { root } from "../connection.js";
 import { html, useState } from "../dom.js";
 import { KINDS, keyOf } from "../keys.js";
-import { imageData, nameOf, partsOf, textOf } from "./pictures.js";
+import { kindOf, nameOf, partsOf, piecesOf, textOf, urlOf } from "./media.js";
 import { CHAT_NAMES } from "./schema.js";
 
 const VARIABLE = "RAMET_API_KEY";
@@ -29,12 +29,12 @@ const OF_GEN = new Set([
 
 export const WRITERS = { curl, Python: openai, ramet: language };
 
-function curl({ path, body }) {
+function curl({ path, body, media }) {
   const key = hasKey() ? ` -H "Authorization: Bearer $${VARIABLE}"` : "";
   const start = `curl -N ${base}/${path} -H 'Content-Type: application/json'${key} -d`;
-  if (!hasPictures(body)) return `${start} '${quoted(JSON.stringify(body, null, 2))}'`;
+  if (!media.length) return `${start} '${quoted(JSON.stringify(body, null, 2))}'`;
   // from its input, since an argument may not be as long as a picture
-  const { marked, written } = withMarks(body);
+  const { marked, written } = withMarks(body, media);
   const data = JSON.stringify(marked, null, 2).replace(/[\\$`]/g, "\\$&");
   const read = (head, name) => `${head}$(base64 < '${quoted(name)}' | tr -d '\\n')`;
   return `${start} @- <<END\n${written(data, new RegExp(`${MARK}(\\d+)${MARK}`, "gu"), read)}\nEND`;
@@ -42,27 +42,25 @@ function curl({ path, body }) {
 
 const quoted = (text) => text.replaceAll("'", `'\\''`);
 
-const hasPictures = ({ messages = [] }) => imageData(messages).length > 0;
+const MARK = "\u{f0000}"; // of a file until what reads it is written: nobody types it
 
-const MARK = "\u{f0000}"; // of a picture until what reads it is written: nobody types it
-
-/** {marked, written}: a body with marks in the place of pictures, and a text with `write(head, name)` in theirs. */
-function withMarks(body) {
-  const found = [];
-  const mark = (part) => ({ ...part, image_url: { url: `${MARK}${found.push(part) - 1}${MARK}` } });
-  const marked = (content) => content.map((part) => (part.type === "image_url" ? mark(part) : part));
-  const messages = body.messages.map((message) =>
-    (Array.isArray(message.content) ? { ...message, content: marked(message.content) } : message));
+/** {marked, written}: a body with marks in the place of data URIs, and a text with `write(head, name)` in theirs. */
+function withMarks(body, media) {
+  const indices = new Map(media.map((part, index) => [urlOf(part), index]));
+  const marked = JSON.parse(JSON.stringify(body, (_, value) =>
+    (indices.has(value) ? `${MARK}${indices.get(value)}${MARK}` : value)));
   const written = (text, pattern, write) => text.replace(pattern, (_, index) => {
-    const part = found[index];
-    return write(`${part.image_url.url.split(",", 1)[0]},`, nameOf(part));
+    const part = media[index];
+    return write(`${urlOf(part).split(",", 1)[0]},`, nameOf(part));
   });
-  return { marked: { ...body, messages }, written };
+  return { marked, written };
 }
 
 function openai(request) {
   const { isChat, fields: whole } = asOpenAI(request);
-  const { marked: fields, written } = hasPictures(whole) ? withMarks(whole) : { marked: whole, written: null };
+  const { media } = request;
+  if (media.length && !isChat) return "# OpenAI's completions take no files: the other two do.";
+  const { marked: fields, written } = media.length ? withMarks(whole, media) : { marked: whole, written: null };
   const own = Object.entries(fields).filter(([name]) => ARGUMENTS.has(name));
   const other = Object.entries(fields).filter(([name]) => !ARGUMENTS.has(name));
   const lines = own.map(([name, value]) => `    ${name}=${python(value)},`);
@@ -99,16 +97,15 @@ function asOpenAI({ path, model, body }) {
   return { isChat: false, fields: { model: adapter ?? model, prompt: text, ...named, ...rest } };
 }
 
-function language({ path, body }) {
+function language({ path, body, media, kinds }) {
   const isChat = path !== "generate";
-  const { lines, fields } = isChat ? chatLines(body) : completionLines(body);
+  const { lines, fields } = isChat ? chatLines(body) : completionLines(body, media, kinds);
   const left = Object.keys(fields).filter((name) => !OF_GEN.has(name));
   const given = Object.entries(fields).filter(([name]) => OF_GEN.has(name));
   const call = `gen(${['"answer"', ...given.map(([name, value]) => `${name}=${python(value)}`)].join(", ")})`;
   const roles = isChat ? new Set(["assistant", ...lines.map((line) => line.role)]) : [];
-  const media = isChat && hasPictures(body) ? ["image"] : [];
-  const names = ["Endpoint", "function", "gen", "set_default_backend", ...media, ...roles];
-  const steps = lines.map(({ role, content }) => (role ? `${role}(${said(content)})` : python(content)));
+  const names = ["Endpoint", "function", "gen", "set_default_backend", ...new Set(media.map(kindOf)), ...roles];
+  const steps = lines.map(({ role, pieces }) => (role ? `${role}(${said(pieces)})` : said(pieces)));
   steps.push(isChat ? `assistant(${call})` : call);
   const key = hasKey() ? `, api_key=os.environ["${VARIABLE}"]` : "";
   return `${hasKey() ? "import os\n\n" : ""}from ramet import ${names.sort((a, b) => (a < b ? -1 : 1)).join(", ")}
@@ -124,21 +121,22 @@ ${steps.map((step) => `    s += ${step}`).join("\n")}
 print(program.run()["answer"])`;
 }
 
-/** A message's content in the language. */
-function said(content) {
-  const text = textOf(content);
-  const images = partsOf(content).map((part) => `image(${python(nameOf(part))})`);
-  return [...images, ...(text || !images.length ? [python(text)] : [])].join(" + ");
-}
+/** Texts and parts in the language. */
+const said = (pieces) =>
+  pieces.map((each) => (each.type ? `${kindOf(each)}(${python(nameOf(each))})` : python(each))).join(" + ");
 
 /** Results of tools are left out with the tools. */
 function chatLines({ messages, model, stream, ...fields }) {
   const told = messages.filter((message) => message.role !== "tool");
-  return { lines: told.map(({ role, content }) => ({ role, content: content ?? "" })), fields };
+  const piecesIn = (content) => [...partsOf(content), textOf(content) ?? ""].filter((each, place) => each || !place);
+  return { lines: told.map(({ role, content }) => ({ role, pieces: piecesIn(content) })), fields };
 }
 
-function completionLines({ text, sampling_params: params, stream, ...fields }) {
-  return { lines: [{ content: text }], fields: { ...renamed(params, CHAT_NAMES), ...fields } };
+function completionLines({ text, sampling_params: params, stream, ...rest }, media, kinds) {
+  const { image_data: images, video_data: films, audio_data: sound, ...fields } = rest;
+  return {
+    lines: [{ pieces: piecesOf(text, media, kinds) }], fields: { ...renamed(params, CHAT_NAMES), ...fields },
+  };
 }
 
 function renamed(fields, names) {

@@ -1,7 +1,8 @@
-// What the playground asks the server: {path, body}. `extras` are what the page itself needs to show tokens; the code
-// that is shown to copy has none of them.
+// What the playground asks the server: {path, body}, and the `media` in it. `extras` are what the page itself needs to
+// show tokens; the code that is shown to copy has none of them.
 
 import { constraintFields, problemOf } from "./constraint.js";
+import { mediaFields, mediaOf } from "./media.js";
 import { CHAT_NAMES, jsonOf, valueOf } from "./schema.js";
 import { problemOf as problemOfTools, toolFields } from "./tools.js";
 
@@ -24,30 +25,34 @@ function chatRequest(asked, messages) {
     logprobs: true, top_logprobs: asked.numTop, return_token_ids: true, return_tokens_as_token_ids: true,
     stream_options: { include_usage: true },
   };
-  return { path: "v1/chat/completions", body, extras };
+  return { path: "v1/chat/completions", body, extras, media: mediaOf(messages) };
 }
 
 function completionRequest(asked) {
   if (asked.prompt === "") throw new Error("The prompt is empty.");
   const params = { ...parameters(asked), ...constraintFields(asked.constraint) };
-  const body = { text: asked.prompt, sampling_params: params, ...adapterOf(asked), ...moreFields(asked), stream: true };
-  return { path: "generate", model: asked.model, body, extras: nativeExtras(asked.numTop, params.max_new_tokens) };
+  const { model, media, kinds } = asked;
+  const body = {
+    text: asked.prompt, ...mediaFields(media), sampling_params: params, ...adapterOf(asked), ...moreFields(asked),
+    stream: true,
+  };
+  return { path: "generate", model, body, extras: nativeExtras(asked.numTop, params.max_new_tokens), media, kinds };
 }
 
 /**
  * The same output up to a token, another token in its place, and what the model writes then. It is asked for by ids: no
- * text is tokenised again. `pictures`: data URIs of those whose tokens are in the prompt. Constraints and the number of
+ * text is tokenised again. `media`: those whose tokens are in the prompt. Constraints and the number of
  * samples are left out, because both are about a whole output.
  */
-export function continuedRequest(asked, promptIds, keptIds, pictures) {
+export function continuedRequest(asked, promptIds, keptIds, media) {
   const { n, max_new_tokens: most, min_new_tokens: least, ...params } = parameters(asked);
   if (most !== undefined) params.max_new_tokens = Math.max(0, most - keptIds.length);
   if (least !== undefined) params.min_new_tokens = Math.max(0, least - keptIds.length);
   const body = {
-    input_ids: [...promptIds, ...keptIds], ...(pictures.length && { image_data: pictures }), sampling_params: params,
-    ...adapterOf(asked), stream: true,
+    input_ids: [...promptIds, ...keptIds], ...mediaFields(media), sampling_params: params, ...adapterOf(asked),
+    stream: true,
   };
-  return { path: "generate", body, extras: nativeExtras(asked.numTop, params.max_new_tokens) };
+  return { path: "generate", body, extras: nativeExtras(asked.numTop, params.max_new_tokens), media };
 }
 
 /** An event of /generate repeats all that came before it, so there are at most EVENTS of them. */

@@ -2,18 +2,18 @@
 
 import { ask } from "../api.js";
 import { eventsOf } from "../sse.js";
-import { withNames } from "./pictures.js";
+import { withNames } from "./media.js";
 import { asOnPage, sent } from "./request.js";
 
 const DECODER = new TextDecoder();
 
 let numMade = 0;
 
-/** A token: {id, text, logprob, top: [{id, text, logprob}]}; none where the request asks for no log-probabilities. */
+/** `media`: of its prompt. A token: {id, text, logprob, top: [{id, text, logprob}]}; none where the request asks for no log-probabilities. */
 export function newSample(from = {}) {
   return {
     id: ++numMade, text: "", reasoning: "", calls: [], tokens: [], promptIds: [], finish: "", usage: null, error: "", running: true,
-    origin: "", head: "", numHead: 0, ...from,
+    origin: "", head: "", numHead: 0, media: [], ...from,
   };
 }
 
@@ -33,16 +33,16 @@ export async function fill(samples, request, signal, redraw) {
     }
     for (const sample of samples) if (!sample.finish) sample.error ||= "The stream broke off.";
   } catch (error) {
-    for (const sample of samples) if (!sample.finish) end(sample, error, request.body.messages);
+    for (const sample of samples) if (!sample.finish) end(sample, error, request);
   }
   for (const sample of samples) sample.running = false;
   redraw();
 }
 
-function end(sample, error, messages) {
+function end(sample, error, request) {
   if (error.name === "AbortError") sample.finish = "stopped";
   else if (error instanceof TypeError) sample.error = isEmpty(sample) ? "Not answered." : "The connection broke.";
-  else sample.error = withNames(asOnPage(error.message), messages);
+  else sample.error = withNames(asOnPage(error.message), request);
 }
 
 // -- chats ------------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ export function branch(sample, place, token, head) {
   const { top } = sample.tokens[place];
   return newSample({
     tokens: [...sample.tokens.slice(0, place), { ...token, top, chosen: true }],
-    promptIds: sample.promptIds, head, numHead: place + 1, text: head, origin: `from token ${place + 1}`,
+    promptIds: sample.promptIds, media: sample.media, head, numHead: place + 1, text: head, origin: `from token ${place + 1}`,
   });
 }
 

@@ -9,8 +9,8 @@ import { branch, fill, idsOf, newSample } from "./run.js";
  * {samples, kept, running, start, stop, goOn, keep, show}
  *
  * start(request, n)  n samples of a request, in the place of those that are shown
- * goOn(asked, sample, place, token, pictures)  one more sample, with this token at that place of another one, which
- *                                              saw these pictures; resolves when it has begun
+ * goOn(asked, sample, place, token)  one more sample, with this token at that place of another one; resolves when it
+ *                                    has begun
  */
 export function useSamples() {
   const [samples, setSamples] = useState([]);
@@ -30,13 +30,13 @@ export function useSamples() {
     return fill(filled, request, aborting.current.signal, redraw);
   };
   const start = (request, n) => {
-    const fresh = Array.from({ length: n }, () => newSample());
+    const fresh = Array.from({ length: n }, () => newSample({ media: request.media }));
     show(fresh);
     return run(fresh, request);
   };
-  const goOn = async (asked, sample, place, token, pictures, others = samples) => {
+  const goOn = async (asked, sample, place, token, others = samples) => {
     const before = [...idsOf(sample).slice(0, place), token.id];
-    const request = continuedRequest(asked, sample.promptIds, before, pictures);
+    const request = continuedRequest(asked, sample.promptIds, before, sample.media);
     const branched = branch(sample, place, token, await textOf(before));
     show([...others, branched], others.length);
     void run([branched], request);

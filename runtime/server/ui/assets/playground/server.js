@@ -32,7 +32,7 @@ export function useServer() {
 }
 
 const AGAIN_MS = 3000;
-const LIMITS = { takesPictures: false, maxPicture: 0, maxBody: 0 }; // MB
+const LIMITS = { kinds: {}, maxFile: 0, maxBody: 0, maxFiles: 0 }; // placeholders by kind, MB, MB, a number
 const EMPTY = { fields: [], backends: [], models: [], base: "", defaults: {}, limits: LIMITS, problem: "" };
 
 async function read() {
@@ -43,7 +43,8 @@ async function read() {
     ...EMPTY, fields: parametersOf(document), backends: backendsOf(document), base: info.served_model_name,
     models: models.data.map((model) => model.id), defaults: { n: 1, ...info.sampling_defaults_resolved },
     limits: {
-      takesPictures: model.has_image_understanding, maxPicture: info.max_media_mb, maxBody: info.max_body_mb,
+      kinds: model.media_placeholders, maxFile: info.max_media_mb, maxBody: info.max_body_mb,
+      maxFiles: info.max_media_per_request,
     },
   };
 }

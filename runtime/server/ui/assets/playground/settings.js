@@ -6,7 +6,7 @@ import { Parameters } from "./parameters.js";
 import { ToolsEditor } from "./tools.js";
 
 export const INITIAL = {
-  mode: "chat", model: "", system: "", prompt: "", params: {}, numTop: 5, more: "",
+  mode: "chat", model: "", system: "", prompt: "", media: [], params: {}, numTop: 5, more: "",
   constraint: { kind: "none", text: "", backend: "" },
   tools: { text: "", choice: "" },
 };

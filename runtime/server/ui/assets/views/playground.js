@@ -1,9 +1,10 @@
 // Chat and completion with every parameter, samples side by side, tokens with their alternatives, and the code for it.
 
 import { html, useEffect, useState } from "../dom.js";
-import { Composer, messageOf, TurnHeader, Turns } from "../playground/chat.js";
+import { Composer, EMPTY_DRAFT, messageOf, TurnHeader, Turns } from "../playground/chat.js";
 import { Code } from "../playground/code.js";
-import { checkSize, imageData } from "../playground/pictures.js";
+import { checkMedia, partsOf, textOf } from "../playground/media.js";
+import { Prompt } from "../playground/prompt.js";
 import { requestOf } from "../playground/request.js";
 import { hasFailed, Sample, SHOWN_AS } from "../playground/sample.js";
 import { useSamples } from "../playground/samples.js";
@@ -14,7 +15,7 @@ import { Soon } from "../soon.js";
 export function PlaygroundView() {
   const server = useServer();
   const [asked, setAsked] = useState(INITIAL);
-  const change = (patch) => setAsked((before) => ({ ...before, ...patch }));
+  const change = (patch) => setAsked((now) => ({ ...now, ...(typeof patch === "function" ? patch(now) : patch) }));
   useEffect(() => {
     if (server && !server.models.includes(asked.model)) change({ model: server.base });
   }, [server]);
@@ -23,12 +24,14 @@ export function PlaygroundView() {
     ${server.problem && html`<p class="problem" role="alert">${server.problem}</p>`}
     <div class="playground">
       <${Settings} asked=${asked} server=${server} change=${change} />
-      <${Talk} asked=${{ ...asked, fields: server.fields, base: server.base }} limits=${server.limits} change=${change} />
+      <${Talk} limits=${server.limits} change=${change}
+        asked=${{ ...asked, fields: server.fields, base: server.base, kinds: server.limits.kinds }} />
     </div>`;
 }
 
 function Talk({ asked, limits, change }) {
   const [turns, setTurns] = useState([]); // of the chat, without the samples that are shown
+  const [draft, setDraft] = useState(EMPTY_DRAFT); // of the next message
   const [as, setAs] = useState("markdown");
   const [problem, setProblem] = useState("");
   const runs = { chat: useSamples(), completion: useSamples() };
@@ -44,7 +47,7 @@ function Talk({ asked, limits, change }) {
   const start = (said) => {
     try {
       const request = requestOf(asked, said.map((turn) => turn.message));
-      checkSize(request.body, limits);
+      checkMedia(request, limits);
       setProblem("");
       if (isChat) setTurns(said);
       run.start(request, countOf(request));
@@ -66,16 +69,23 @@ function Talk({ asked, limits, change }) {
     run.show([]);
     setTurns(turns.slice(0, index));
   };
+  const edit = (index) => {
+    const { content } = turns[index].message;
+    setDraft(({ text, media }) => ({
+      text: [textOf(content), text].filter(Boolean).join("\n"), media: [...partsOf(content), ...media],
+    }));
+    cut(index);
+    document.getElementById("composer").focus();
+  };
   const goOnBefore = (index, place, token) => {
     const { sample } = turns[index];
     const begun = () => {
       setProblem("");
       setTurns((all) => all.slice(0, index));
     };
-    run.goOn(asked, sample, place, token, picturesOf(turns.slice(0, index)), [sample]).then(begun, fail);
+    run.goOn(asked, sample, place, token, [sample]).then(begun, fail);
   };
-  const goOn = (sample) => (place, token) =>
-    run.goOn(asked, sample, place, token, picturesOf(isChat ? turns : [])).then(() => setProblem(""), fail);
+  const goOn = (sample) => (place, token) => run.goOn(asked, sample, place, token).then(() => setProblem(""), fail);
 
   return html`
     <div class="talk">
@@ -91,8 +101,9 @@ function Talk({ asked, limits, change }) {
           <button type="button" class="quiet" disabled=${run.running} onClick=${() => cut(0)}>New chat</button>`}
       </div>
       ${isChat
-        ? html`<${Turns} turns=${turns} as=${as} goOn=${goOnBefore} cut=${cut} />`
-        : html`<${Prompt} prompt=${asked.prompt} change=${change} run=${() => start([])} running=${run.running} />`}
+        ? html`<${Turns} turns=${turns} as=${as} goOn=${goOnBefore} cut=${cut} edit=${edit} />`
+        : html`
+          <${Prompt} asked=${asked} limits=${limits} change=${change} run=${() => start([])} running=${run.running} />`}
       ${run.samples.length > 0 && html`
         <div class="answer">
           ${isChat && html`<${TurnHeader} role="assistant" index=${turns.length} cut=${cut} />`}
@@ -104,7 +115,7 @@ function Talk({ asked, limits, change }) {
         </div>`}
       ${problem && html`<p class="problem" role="alert">${problem}</p>`}
       ${isChat && html`
-        <${Composer} running=${run.running} send=${send} limits=${limits}
+        <${Composer} draft=${draft} change=${setDraft} running=${run.running} send=${send} limits=${limits}
           calls=${run.samples[run.kept]?.calls ?? []} />`}
       <details class="codes">
         <summary>Code</summary>
@@ -112,21 +123,6 @@ function Talk({ asked, limits, change }) {
       </details>
     </div>`;
 }
-
-function Prompt({ prompt, change, run, running }) {
-  const press = (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
-  };
-  return html`
-    <div class="composer">
-      <textarea id="prompt" rows="6" aria-label="Prompt" value=${prompt}
-        placeholder="A text to go on with (Ctrl+Enter completes)"
-        onInput=${(event) => change({ prompt: event.target.value })} onKeyDown=${press}></textarea>
-      <button type="button" id="complete" disabled=${running} onClick=${run}>Complete</button>
-    </div>`;
-}
-
-const picturesOf = (turns) => imageData(turns.map((turn) => turn.message));
 
 /** Whether another sample before it stands for this one: all of a request that fails say the same. */
 const saysTheSame = (samples, index) =>
