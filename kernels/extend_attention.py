@@ -176,5 +176,5 @@ def extend_attention(
         LANES=max(tuning.queries, triton.next_power_of_2(group)),
         BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=window is not None, CAPPED=softcap is not None,
         SINKS=sinks is not None, AHEAD=sees is not None, PARTS=parts, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED,
-        **launched(tuning.warps, head_dim),
+        **launched(tuning.warps, head_dim, sees is not None),
     )  # fmt: skip

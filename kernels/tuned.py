@@ -128,14 +128,15 @@ def processor_with(major: int, minor: int) -> Processor:
     return {(8, 0): AMPERE, (9, 0): HOPPER}.get((major, minor), SMALL)
 
 
-def launched(warps: int, head_dim: int = 0) -> dict[str, int | None]:
-    """How a program of so many warps is compiled: of more than four, a thread is told how many registers it may have.
+def launched(warps: int, head_dim: int = 0, ahead: bool = False) -> dict[str, int | None]:
+    """How a program of so many warps is compiled: of more than four, or where tokens see `ahead`, a thread is told how
+    many registers it may have.
 
-    A multiprocessor holds two programs then, or one for head sizes beyond 128. Triton 3.6's assembler for Blackwell
-    chooses fewer by itself, and spills.
+    A multiprocessor holds two programs then, or one for head sizes beyond 128. The assembler chooses fewer by itself,
+    and spills: Triton 3.6's for Blackwell, and of those that see ahead 3.9's for 8.0, with heads of 128 numbers.
     """
-    programs = 2 if head_dim <= 128 else 1
-    return {"num_warps": warps, "maxnreg": min(MOST, REGISTERS // (programs * 32 * warps)) if warps > 4 else None}
+    programs, told = 2 if head_dim <= 128 else 1, ahead or warps > 4
+    return {"num_warps": warps, "maxnreg": min(MOST, REGISTERS // (programs * 32 * warps)) if told else None}
 
 
 def decode_tuning(head_dim: int, processor: Processor = HOPPER, float8: bool = False) -> DecodeTuning:

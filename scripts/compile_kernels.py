@@ -79,7 +79,6 @@ OF_THE_MODEL = (
 HALVES, FP8 = ("bf16", "fp16"), "fp8e4nv"
 LEAST_FP8 = 89  # capability
 ATTENTION = ("_decode", "_extend", "_shared")
-SEES_AHEAD = 256  # numbers of a head of Gemma 3, whose tokens of one picture see each other
 LATENTS = ((16, 512, 64), (20, 512, 64), (128, 512, 64), (40, 256, 32))  # heads, numbers of a latent and of what turns
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
 SEEN = {
@@ -140,10 +139,11 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
                 **heads, **of_rows, "SPLITS": decode_attention.SPLITS, "LANES": many.queries, "BLOCK": many.block,
                 "STAGES": many.stages, "num_warps": many.warps,
             }  # fmt: skip
-        for ahead in (False, True) if head_dim == SEES_AHEAD else (False,):
+        for ahead in (False, True):
             yield extend_attention._extend, kind, {
                 **heads, **rule, "TOKENS": many.queries // group, "PARTS": 1, "LANES": many.queries,
-                "BLOCK": many.block, "STAGES": many.stages, "AHEAD": ahead, **tuned.launched(many.warps, head_dim),
+                "BLOCK": many.block, "STAGES": many.stages, "AHEAD": ahead,
+                **tuned.launched(many.warps, head_dim, ahead),
             }  # fmt: skip
 
 

@@ -106,7 +106,8 @@ def kernels(records: Sequence[Record]) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for each in record["kernels"]:
-        is_plain = not (each.get("WINDOWED") or each["CAPPED"] or each.get("SINKS")) and each["cache"] == "bf16"
+        changes = each.get("WINDOWED"), each["CAPPED"], each.get("SINKS"), each.get("AHEAD")
+        is_plain = not any(changes) and each["cache"] == "bf16"
         if is_plain and (each["D"], each["GROUP"]) in SHOWN_HEADS:
             capability = f"{each['capability'] // 10}.{each['capability'] % 10}"
             warps = each["programs"] * each["warps"] / WARPS[each["capability"]]

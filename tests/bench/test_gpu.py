@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ramet.bench.figures import gpu as page
+from ramet.bench.figures import records
 from ramet.bench.gpu.card import Card
 from ramet.bench.gpu.experts import MIXTRAL, Layers, Shape
 from ramet.bench.gpu.peer import ROUNDS, Transformers, compare
@@ -48,6 +49,12 @@ def test_the_page_shows_the_newest_whole_run_of_each_card():
     assert "| start: graphs | 2.3 |" in shown and "import runner" not in shown
     del later["steps"]
     assert "98,765" not in page.tables([*LINES, later])
+
+
+def test_the_table_of_kernels_is_of_plain_attention():
+    (record,) = records.read(ROOT / "bench" / "results")["gpu_kernels"][-1:]
+    ahead = [each | {"AHEAD": True, "registers": 254} for each in record["kernels"] if each["kernel"] == "_extend"]
+    assert ahead and page.kernels([record | {"kernels": record["kernels"] + ahead}]) == page.kernels([record])
 
 
 def test_experts_of_both_are_the_same_layer():
