@@ -87,7 +87,7 @@ class Media:
     def compute(self, items: Sequence[Prepared]) -> list[Features | str]:
         """Of each, or why there are none. Pieces whose arrays have the same names are computed at once."""
         done: list[Features | str] = []
-        with torch_threads(self._num_threads):
+        with torch_threads(self._num_threads), float32_convolutions():
             for group in _alike(items):
                 done += self._compute(group)
         return done
@@ -139,6 +139,17 @@ def torch_threads(num: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def float32_convolutions() -> Iterator[None]:
+    """cuDNN would round what it multiplies to 10 bits, which no product of matrices does here."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 def _alike(items: Sequence[Prepared]) -> Iterator[list[Prepared]]:

@@ -25,10 +25,12 @@ class DoublingTower:
     def __init__(self) -> None:
         self.calls: list[int] = []  # pieces of each
         self.num_threads: list[int] = []
+        self.rounds: list[bool] = []  # whether convolutions of a GPU would round
 
     def features(self, kind: MediaKind, pieces: Sequence[dict[str, Tensor]]) -> list[Tensor]:
         self.calls.append(len(pieces))
         self.num_threads.append(torch.get_num_threads())
+        self.rounds.append(torch.backends.cudnn.allow_tf32)
         if any(bool(torch.isnan(piece["pixels"]).any()) for piece in pieces):
             raise ValueError("NaN is no pixel")
         return [2 * piece["pixels"] for piece in pieces]
@@ -47,6 +49,12 @@ def test_pieces_are_computed_at_once_with_the_threads_of_the_runner(tmp_path: Pa
     made = Media(tower, TOKENS, 1 << 20, num_threads=before + 1).compute([piece(tmp_path, 1), piece(tmp_path, 2)])
     assert [each.values.tolist() for each in made if isinstance(each, Features)] == [[[2.0] * 4] * 2, [[4.0] * 4] * 2]
     assert tower.calls == [2] and tower.num_threads == [before + 1] and torch.get_num_threads() == before
+
+
+def test_convolutions_of_a_tower_do_not_round_and_those_of_others_do_as_before(tmp_path: Path) -> None:
+    tower, before = DoublingTower(), torch.backends.cudnn.allow_tf32
+    Media(tower, TOKENS, 1 << 20).compute([piece(tmp_path, 1)])
+    assert before and tower.rounds == [False] and torch.backends.cudnn.allow_tf32
 
 
 def test_one_that_fails_harms_no_other(tmp_path: Path) -> None:
