@@ -366,11 +366,11 @@ def _features(prefills: Sequence[Prefill], firsts: Ints) -> Iterator[FeatureRows
 
 
 def _turns(prefills: Sequence[Prefill], firsts: Ints, positions: Ints, shifts: Ints) -> Ints | None:
-    """positions and shifts [T] -> [3, T]: None where no prompt has tokens that are elsewhere."""
+    """positions and shifts [T] -> [3, T]: None where every token is at its position less its shift."""
     places = None
     for first, prefill in zip(firsts.tolist(), prefills, strict=True):
         request, start = prefill.running.request, prefill.running.scheduled
-        if request.turns is not None and start < request.prompt_len:
+        if request.turns is not None and start < request.turns.end:
             places = np.tile(positions - shifts, (3, 1)) if places is None else places
             own = request.turns.places[:, start : prefill.end]
             places[:, first : first + own.shape[1]] = own

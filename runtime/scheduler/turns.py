@@ -18,7 +18,8 @@ from ramet.runtime.arrays import Ints
 @dataclass(frozen=True, slots=True)
 class Turns:
     places: Ints  # [3, n]
-    shift: int  # of each token behind the prompt: its index less its place
+    shift: int  # of each token behind the last piece, the output included: its index less its place
+    end: int  # index of the first of those
 
 
 def turns_of(num_tokens: int, media: Sequence[PlacedMedia]) -> Turns | None:
@@ -40,7 +41,7 @@ def turns_of(num_tokens: int, media: Sequence[PlacedMedia]) -> Turns | None:
         place += max(grid.height, grid.width)
         at = first + num
     places[:, at:] = np.arange(place, place + num_tokens - at)
-    return Turns(places, at - place)
+    return Turns(places, at - place, at)
 
 
 def _inside(grid: Grid) -> Ints:

@@ -106,7 +106,9 @@ class _Moves(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is Tensor.to and not isinstance(args[0], DeviceTensor):
-            device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args[1:], **kwargs)
+            device, dtype, non_blocking, _ = torch._C._nn._parse_to(
+                *args[1:], **{name: value for name, value in kwargs.items() if name != "copy"}
+            )
             if isinstance(args[1] if len(args) > 1 else None, DeviceTensor):
                 device, dtype = CUDA, args[1].dtype
             if device is not None and device.type == "cuda":

@@ -68,9 +68,9 @@ def grammars() -> Grammars:
 
 
 class Bench:
-    """A scheduler with a model of a recording device."""
+    """A scheduler with a model of a recording device. Without grammars it has no tokenizer."""
 
-    def __init__(self, folder: Path, grammars: Grammars, *, oracles: bool) -> None:
+    def __init__(self, folder: Path, grammars: Grammars | None = None, *, oracles: bool) -> None:
         self._folder, self._grammars, self._oracles = folder, grammars, oracles
         self.on_boundaries: list[tuple[int, int]] = []  # schedule and sequence
 
@@ -91,8 +91,9 @@ class Bench:
             )
             return ModelRunner(args, lambda *_: None)
 
+        tokenizer = None if self._grammars is None else TOKENIZER
         return BenchTop(
-            tokenizer=TOKENIZER, grammars=self._grammars, overlap=overlap, runners=(runner, runner), **of_scheduler
+            tokenizer=tokenizer, grammars=self._grammars, overlap=overlap, runners=(runner, runner), **of_scheduler
         )
 
     def check(self, seed: int) -> None:

@@ -105,3 +105,4 @@ def test_what_is_drawn_follows_the_prompts_last_text() -> None:
     short, long = turns_of(end + 3, (film,)), turns_of(end + 60, (film,))
     assert short is not None and short.places[:, -1].tolist() == [5, 5, 5] and end + 3 - short.shift == 6
     assert long is not None and (long.places[:, : end + 3] == short.places).all() and long.shift == short.shift
+    assert long.end == end and (long.places[:, end:] == np.arange(end, end + 60) - long.shift).all()
