@@ -11,9 +11,11 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
 from yarl import URL
 
 from ramet.ipc.params import shown
@@ -22,6 +24,7 @@ from ramet.runtime.media.addresses import Address, address_of, is_public
 from ramet.runtime.media_options import MediaArgs, MediaHost, read_media_hosts
 
 MAX_REDIRECTS = 5
+MAX_INTERIM = 8  # replies before the one that counts: 100, 103
 MAX_URL = 16384  # characters
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 CHUNK = 1 << 16  # bytes
@@ -107,6 +110,7 @@ class Downloads:
             headers={"User-Agent": "ramet", "Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(),  # the whole has a deadline
             trust_env=False,
+            response_class=_Reply,
             auto_decompress=False,
             read_bufsize=CHUNK,
         )
@@ -143,6 +147,24 @@ def _why(error: Exception) -> str:
         case aiohttp.ClientError():
             return "its host sends no whole reply of HTTP"
     return "its host has no address"
+
+
+class _Reply(aiohttp.ClientResponse):
+    """Waited for behind a few others alone: those of a host that sends them without end would be read at once, and the
+    event loop would do nothing else.
+    """
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        assert connection.protocol is not None
+        read, left = connection.protocol.read, iter(range(MAX_INTERIM + 1))
+
+        async def next_reply() -> Any:
+            if next(left, None) is None:
+                raise aiohttp.ClientPayloadError
+            return await read()
+
+        connection.protocol.read = next_reply  # type: ignore[method-assign]
+        return await super().start(connection)
 
 
 class _Pinned(AbstractResolver):

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from ramet.ipc.media import MediaKind
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.addresses import address_of, is_public
-from ramet.runtime.media.downloads import MAX_REDIRECTS, Network
+from ramet.runtime.media.downloads import MAX_INTERIM, MAX_REDIRECTS, Network
 from ramet.runtime.media.fetch import SLICE, Fetcher
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media_options import MediaArgs
@@ -467,6 +467,23 @@ def test_a_header_without_end_is_not_kept(handler: Handler) -> None:
 def test_a_body_that_comes_slowly_ends_at_the_deadline(handler: Handler) -> None:
     fact = refused_from({"/": handler}, media_fetch_timeout_s=0.2)
     assert "did not come within 0.2 s (--media-fetch-timeout-s)" in fact
+
+
+def test_few_replies_are_read_before_the_one_that_counts() -> None:
+    async def hints(writer: asyncio.StreamWriter, num: int) -> None:
+        writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </>\r\n\r\n" * num)
+        await writer.drain()
+
+    async def few(writer: asyncio.StreamWriter) -> None:
+        await hints(writer, MAX_INTERIM)
+        await reply(PIECE)(writer)
+
+    async def endless(writer: asyncio.StreamWriter) -> None:
+        while True:
+            await hints(writer, 1000)
+
+    assert fetched_from({"/": few})[0] == PIECE
+    assert "sends no whole reply" in refused_from({"/": endless}, media_fetch_timeout_s=5)
 
 
 def test_redirects_have_one_deadline_together() -> None:
