@@ -32,6 +32,10 @@ RECEIVED = {  # what a client calls it -> as it is read, and as it is kept
 class TooLarge(Exception):
     """The file would have more bytes than it may."""
 
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__(num_bytes)
+        self.num_bytes = num_bytes
+
 
 def write_arrays(file: str, arrays: Mapping[str, Any], max_bytes: int) -> tuple[tuple[ArrayAt, ...], int]:
     """Where each of them is in the file, which is made, and how many bytes it has. Raises TooLarge."""
@@ -40,7 +44,7 @@ def write_arrays(file: str, arrays: Mapping[str, Any], max_bytes: int) -> tuple[
         places.append(ArrayAt(name, array.dtype.name, tuple(map(int, array.shape)), at))
         at += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
     if at > max_bytes:
-        raise TooLarge
+        raise TooLarge(at)
     opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(opened, "wb") as out:
         for array in arrays.values():

@@ -155,11 +155,19 @@ class Preparer:
         arrays = {name: kept(array) for name, array in made.arrays.items()}
         try:
             places, num_bytes = write_arrays(job.file, arrays, job.max_bytes)
-        except TooLarge:
-            total = sum(array.nbytes for array in arrays.values())
-            fact = f"takes {total >> 20} MiB once it is prepared, and {job.max_bytes >> 20} MiB of --media-files-mb are"
-            return Refused(f"{fact} left", "send a smaller one, or the same again later", 413)
+        except TooLarge as error:
+            return self._too_large(error.num_bytes)
+        except OSError as error:  # the disk is full
+            return Refused(f"its file cannot be written: {describe(error)}", status=503)
         return Done(key, _expansion(made), places, made.grids, num_bytes, made.is_expanded)
+
+    def _too_large(self, num_bytes: int) -> Refused:
+        """For what is left, or for all that there is."""
+        size, whole = num_bytes / (1 << 20), self._limits.media_files_mb
+        fact = f"takes {size:.3g} MiB once it is prepared"
+        if size <= whole:
+            return Refused(f"{fact}, and others leave less than that of the {whole:g} of --media-files-mb", status=503)
+        return Refused(f"{fact}, must be at most the {whole:g} of --media-files-mb", "send a smaller one", 413)
 
     def _decode(self, job: Job) -> Decoded:
         if job.kind is MediaKind.VIDEO:

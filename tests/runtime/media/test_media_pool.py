@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -128,8 +129,26 @@ def test_an_option_that_a_model_does_not_have_is_refused(preparing: Preparing):
 
 def test_a_file_is_no_larger_than_it_may_be(preparing: Preparing):
     refused = preparing.refused(max_bytes=12_287)
-    assert refused.status == 413 and "--media-files-mb" in refused.fact
+    assert refused.status == 503 and "others leave less" in refused.fact and "--media-files-mb" in refused.fact
     assert preparing.done(max_bytes=12_288).num_bytes == 12_288
+
+
+def test_a_piece_larger_than_all_files_may_be_is_its_client_s_fault(folder: Path, tmp_path: Path):
+    refused = Preparing(folder, tmp_path, media_files_mb=11 / 1024).refused(max_bytes=11 << 10)
+    assert refused.status == 413 and "0.0117 MiB" in refused.fact and "--media-files-mb" in refused.fact
+
+
+def test_a_full_disk_is_no_client_s_fault(folder: Path, tmp_path: Path):
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    preparer = Preparer(folder, MediaArgs())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, most))  # a file that cannot grow stands for a full disk
+    try:
+        outcome = preparer.run(Job(IMAGE.kind, str(tmp_path / "1"), 1 << 20, RED, {}))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        signal.signal(signal.SIGXFSZ, before)
+    assert isinstance(outcome, Refused) and outcome.status == 503 and "cannot be written" in outcome.fact
 
 
 def test_limits_are_named(folder: Path, tmp_path: Path):
@@ -452,7 +471,7 @@ def test_files_are_bounded_together(folder: Path, tmp_path: Path, asking: Asking
     first, second, third = (media_files.picture(media_files.noise(24, 24, seed=seed)) for seed in range(3))
     try:
         needed = [own.prepare(first), own.prepare(second)]
-        with pytest.raises(ClientError, match="--media-files-mb"):
+        with pytest.raises(ServerError, match="--media-files-mb"):
             own.prepare(third)
         own.release(needed[0])
         own.prepare(third)
