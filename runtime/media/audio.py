@@ -36,6 +36,8 @@ def decode_sound(data: bytes | memoryview, rate: int, limits: MediaArgs) -> Soun
             own, blocks = _of_container(data, name, limits)
     except (ClientError, MemoryError):
         raise
+    except soundfile.LibsndfileError as error:  # its text has an address of this process, too
+        raise ClientError("", f"is broken sound: {error.error_string}") from None
     except Exception as error:  # noqa: BLE001 - a decoder raises anything; its words go to the client
         raise ClientError("", f"is broken sound: {describe(error)}") from None
     samples = np.concatenate(blocks) if blocks else np.zeros(0, np.float32)

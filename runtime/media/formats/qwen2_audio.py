@@ -28,6 +28,8 @@ class Qwen2AudioFormat(PictureFormat):
         return load(self.folder, local_files_only=True)
 
     def prepare(self, kind: MediaKind, decoded: Decoded, options: Mapping[str, Any]) -> Processed:
+        import numpy as np
+
         seconds, most = len(decoded.samples) / decoded.rate, self.extractor.chunk_length
         if seconds > most:
             raise ClientError("", f"is {seconds:.1f} s long, this model takes at most {most} s", "send parts of it")
@@ -38,6 +40,8 @@ class Qwen2AudioFormat(PictureFormat):
         num = num_tokens(int(made["attention_mask"].sum()))
         if num < 1:
             raise ClientError("", f"is {seconds:.3f} s long, too short for this model")
+        if not np.isfinite(made["input_features"]).all():
+            raise ClientError("", f"has samples up to {abs(decoded.samples).max():.3g}, must be in [-1, 1]")
         return Processed({MEL: made["input_features"], MASK: made["attention_mask"]}, (num,))
 
     def received(self, kind: MediaKind, arrays: Mapping[str, Any], are_features: bool) -> Processed:

@@ -162,6 +162,12 @@ def test_sound_that_the_model_does_not_read_whole_is_refused(
         own_of(folders["qwen2-audio"]).prepare(MediaKind.AUDIO, Sound(samples, 16_000), {})
 
 
+def test_samples_whose_spectrum_is_not_finite_are_refused(folders: dict[str, Path]) -> None:
+    loud = np.sin(np.arange(16_000, dtype=np.float32)) * np.float32(1e30)
+    with pytest.raises(ClientError, match=r"has samples up to 1e\+30, must be in \[-1, 1\]"):
+        own_of(folders["qwen2-audio"]).prepare(MediaKind.AUDIO, Sound(loud, 16_000), {})
+
+
 def test_options_say_how_many_tiles_there_are(folders: dict[str, Path]) -> None:
     own, image = own_of(folders["internvl"]), picture(200, 190)
     num = {
