@@ -21,7 +21,7 @@ from ramet.runtime.media_options import MediaArgs
 SLICE = 1 << 17  # bytes that are decoded at once
 MAX_HEADER = 1024  # characters of a data URI before its comma
 MAX_PATH = 4096
-AT_ONCE = 4  # for each worker: fetched, or fetched and not yet decoded
+AT_ONCE = 4  # for each worker, of hosts and of others: fetched, or fetched and not yet decoded
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
 _MEDIA_IN_BASE64 = ("/9j/", "//", "/0//", "/wr")  # JPEG, MPEG audio, JPEG 2000 and JPEG XL begin so; they are no paths
 _PLAIN = bytes.maketrans(b"-_", b"+/")  # of the alphabet for URLs
@@ -35,12 +35,15 @@ class Fetcher:
         self._args = args
         self._most = int(args.max_media_mb * (1 << 20))
         self._downloads = Downloads(args, network or Network())
-        self._free = asyncio.Semaphore(AT_ONCE * args.media_workers)
+        self._free, self._free_of_hosts = (asyncio.Semaphore(AT_ONCE * args.media_workers) for _ in range(2))
 
     @asynccontextmanager
     async def fetched(self, source: MediaSource) -> AsyncIterator[bytes | list[bytes]]:
-        """The bytes for as long as they are needed; others wait meanwhile, if there are many. Raises ClientError."""
-        async with self._free:
+        """The bytes for as long as they are needed; others wait meanwhile, if there are many, those of hosts, which may
+        be slow, apart from what is here. Raises ClientError.
+        """
+        is_of_host = isinstance(source.written, str) and _form(source.written) in ("http", "https")
+        async with self._free_of_hosts if is_of_host else self._free:
             yield await self.fetch(source)
 
     async def fetch(self, source: MediaSource) -> bytes | list[bytes]:

@@ -590,6 +590,30 @@ def test_only_few_pieces_are_held_at_a_time() -> None:
     asyncio.run(run())
 
 
+def test_what_is_in_a_request_does_not_wait_for_hosts_that_are_slow() -> None:
+    async def run() -> None:
+        async with Served({"/": silent}) as served:
+            fetcher = Fetcher(MediaArgs(media_workers=1, allowed_media_domains=(f"127.0.0.1:{served.port}",)))
+
+            async def hold() -> None:
+                async with fetcher.fetched(source(served.url())):
+                    raise AssertionError("nothing was sent")
+
+            slow = [asyncio.create_task(hold()) for _ in range(8)]
+            while len(served.asked) < 4:
+                await asyncio.sleep(0)
+            async with asyncio.timeout(5), fetcher.fetched(source(base64.b64encode(PIECE).decode())) as data:
+                assert data == PIECE and len(served.asked) == 4
+            for task in slow:
+                task.cancel()
+            await asyncio.gather(*slow, return_exceptions=True)
+
+    async def silent(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(60)
+
+    asyncio.run(run())
+
+
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
