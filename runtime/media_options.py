@@ -45,7 +45,7 @@ class MediaArgs(Struct, frozen=True, kw_only=True):
     max_audio_seconds: Annotated[float, about("longest sound", gt=0, le=MAX_S)] = 600.0
     max_media_per_request: Annotated[int, about("pieces in one request", ge=0, le=1 << 16)] = 64
     media_workers: Annotated[  # two, so that one that decodes a long film does not hold up all pictures
-        int, about("processes that decode; they start with the first piece", ge=1, le=64)
+        int, about("processes that decode; a server starts them when its model is there", ge=1, le=64)
     ] = 2
     media_timeout_s: Annotated[
         float, about("how long decoding one piece may take; its worker is ended then", gt=0, le=MAX_S)

@@ -32,11 +32,12 @@ def container_of(data: bytes | memoryview) -> str | None:
         b"\x1aE\xdf\xa3": "matroska",
         b"OggS": "ogg",
         b"GIF8": "gif",
-        b"\x89PNG": "apng",
         b"\x00\x00\x01\xba": "mpeg",
         b"FLV\x01": "flv",
         b"#!AM": "amr",
     }
+    if head[:4] == b"\x89PNG":
+        return "apng" if b"acTL" in bytes(data) else None  # the chunk that an animation has
     if head[:4] in starts:
         return starts[head[:4]]
     if head[:1] == b"G" and bytes(data[MPEG_TS_PACKET : MPEG_TS_PACKET + 1]) == b"G":

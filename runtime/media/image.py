@@ -58,7 +58,7 @@ def opened(data: bytes | memoryview, max_pixels: int) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
-        raise ClientError("", f"is {_unread(data)}; {', '.join(FORMATS)} are read", "convert it") from None
+        raise ClientError("", f"is {_unread(data)}; {', '.join(FORMATS)} are read") from None
     check_pixels(*image.size, max_pixels)
     return image
 
