@@ -79,7 +79,7 @@ class Fetcher:
         folder = self._args.allowed_local_media_path
         if not folder:
             fact = f"is {shown(written)}, but no file of this machine is read (--allowed-local-media-path)"
-            raise ClientError(place, fact, "send the media as a data: URI or as base64")
+            raise ClientError(place, fact, "send the media as a data: URI or as base64; in LLM give the bytes")
         try:
             if len(path) <= MAX_PATH:
                 async with asyncio.timeout(self._args.media_fetch_timeout_s):

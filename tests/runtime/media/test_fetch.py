@@ -630,6 +630,7 @@ def folder(tmp_path: Path) -> Path:
 def test_files_are_closed_without_a_folder(folder: Path) -> None:
     for written in (f"file://{folder}/a%20b.png", f"{folder}/a b.png", "a.png", "/etc/passwd", "file:///etc/passwd"):
         assert "no file of this machine is read (--allowed-local-media-path)" in refusal(written).fact
+        assert "in LLM give the bytes" in refusal(written).hint
 
 
 def test_files_below_the_folder_are_read_by_url_and_path(folder: Path) -> None:
