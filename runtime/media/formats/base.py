@@ -44,10 +44,9 @@ class MediaFormat(ABC):
     tokens: MediaTokens
     is_whole = False  # the tokens of one span see each other: no step ends inside it
     needs_torch = False  # to prepare what it takes
-    picture_options: tuple[
-        str, ...
-    ] = ()  # which change what `prepare` makes: `detail`, where it does by being "low", and
-    # `num_pictures`, where it depends on how many the prompt has
+    # Options that change what `prepare` makes: `detail`, where it does by being "low", and `num_pictures`, where it depends
+    # on how many the prompt has.
+    picture_options: tuple[str, ...] = ()
     film_options: tuple[str, ...] = ()
     fps: float | None = 2.0  # frames that are taken of each second of a film, where none are asked for; None: as below
     max_frames = 768  # that are taken of a film, where nothing else is asked for: spread over it
