@@ -44,8 +44,8 @@ class MediaFormat(ABC):
     tokens: MediaTokens
     is_whole = False  # the tokens of one span see each other: no step ends inside it
     needs_torch = False  # to prepare what it takes
-    # Options that change what `prepare` makes: `detail`, where it does by being "low", and `num_pictures`, where it depends
-    # on how many the prompt has.
+    # Options that change what `prepare` makes: `detail`, where it does by being "low", and `num_pictures`, where it
+    # depends on how many the prompt has.
     picture_options: tuple[str, ...] = ()
     film_options: tuple[str, ...] = ()
     fps: float | None = 2.0  # frames that are taken of each second of a film, where none are asked for; None: as below

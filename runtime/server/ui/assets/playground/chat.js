@@ -19,7 +19,7 @@ export function TurnHeader({ role, index, cut, edit = null }) {
     <header><b>${role}</b><span class="grow"></span>
       ${edit && html`
         <button type="button" class="quiet small" onClick=${() => edit(index)}
-          aria-label=${`Write this message again, and remove those after it (${index + 1})`}>edit</button>`}
+          aria-label=${`Edit this message, and remove those after it (${index + 1})`}>edit</button>`}
       <button type="button" class="quiet small" onClick=${() => cut(index)}
         aria-label=${`Remove this message and those after it (${index + 1})`}>remove from here</button></header>`;
 }
