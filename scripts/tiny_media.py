@@ -15,7 +15,7 @@ from tiny_families import GEMMA, SIZES, VOCABULARY, write_checkpoint
 from tiny_model import write_json, write_tokenizer
 from tokenizers import AddedToken, Tokenizer
 
-CONTEXT = 1024  # tokens
+CONTEXT = 2048  # tokens
 MEDIA_TOKENS = 16  # ids at the vocabulary's end that are no text
 FIRST_TOKEN = VOCABULARY - MEDIA_TOKENS  # id of a family's first one
 IMAGE_SIZE, PATCH = 32, 8  # pixels

@@ -428,8 +428,11 @@ class Scheduler:
 
         Where running requests have a bound, the turn behind is theirs and their prompts'.
         """
-        towers, pace = self._towers, self._pace if self.running.num_in_output else None
-        if towers is None or not towers.has_work or (pace is not None and self._tower_s):
+        towers = self._towers
+        if towers is None or not towers.has_work:
+            return 0.0
+        pace = self._pace if self.running.num_in_output else None
+        if pace is not None and self._tower_s:
             return 0.0
         self._apply_in_flight()
         self._results.send()

@@ -195,7 +195,7 @@ def test_the_terminal_says_the_same(
     assert main([*argv, *shown]) == 0
     assert capsys.readouterr().out == post(server, "/v1/detokenize", tokens=expected[2])["text"] + "\n"
     Path(names[0]).write_text("no picture")
-    assert main([*argv, *shown]) == 2 and "--image is" in capsys.readouterr().err
+    assert main([*argv, *shown]) == 2 and "0.png is no picture" in capsys.readouterr().err
 
 
 WRONG: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
