@@ -54,8 +54,11 @@ class Live:
 
     def children(self) -> dict[str, psutil.Process]:
         """Every child process by role."""
-        found = psutil.Process(self.process.pid).children(recursive=True)
-        return {child.cmdline()[-1]: child for child in found if "ramet.runtime.child" in child.cmdline()}
+        roles: dict[str, psutil.Process] = {}
+        for child in psutil.Process(self.process.pid).children(recursive=True):  # parents before their children
+            if "ramet.runtime.child" in (command := child.cmdline()):
+                roles.setdefault(command[-1], child)  # one of its own is called so, too, until it runs a program
+        return roles
 
     def generate(self, **body: Any) -> requests.Response:
         return requests.post(self.url + "/generate", json=body, timeout=60)
