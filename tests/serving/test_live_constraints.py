@@ -209,11 +209,13 @@ def answers(llm: LLM, params: list[dict[str, Any]]) -> list[tuple[list[int], str
 
 
 def test_jumps_change_no_token_of_the_bundled_model():
+    """In float32: in bfloat16 a near tie may fall the other way where a step has other rows, as it has with jumps."""
     params = [{**case, "max_new_tokens": 60, "temperature": 0} for case in CASES]
     params += [{**case, "max_new_tokens": 60, "sampling_seed": i, "temperature": 1.0} for i, case in enumerate(CASES)]
     found = []
     for jump in ("off", "ff"):
-        with LLM(max_total_tokens=20000, context_length=512, random_seed=0, jump_forward=jump) as llm:
+        of_model = dict(max_total_tokens=20000, context_length=512, random_seed=0, dtype="float32")
+        with LLM(**of_model, jump_forward=jump) as llm:
             found.append(answers(llm, params))
     off, ff = found
     for asked, drawn, jumped in zip(params, off, ff, strict=True):
