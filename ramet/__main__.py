@@ -41,7 +41,7 @@ BENCHES = {  # word -> module
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
     "implementations": "implementations", "adapters": "adapters",
     "tracing": "tracing",
-    "watching": "watching",
+    "watching": "watching", "abuse": "abuse.bench",
     "gpu": "gpu.table",
 }  # fmt: skip
 
