@@ -79,8 +79,10 @@ def is_bare(folder: Path) -> bool:
     return bool(names) and not any(name.startswith(("model.", "lm_head.", "language_model.")) for name in names)
 
 
-def has_head(folder: Path) -> bool:
-    return any(name.endswith("lm_head.weight") for name in _names(folder))
+def has_second_head(folder: Path) -> bool:
+    """Whether a checkpoint has a head beside its embedding."""
+    names = _names(folder)
+    return all(any(name.endswith(end) for name in names) for end in ("lm_head.weight", "embed_tokens.weight"))
 
 
 def _names(folder: Path) -> Collection[str]:

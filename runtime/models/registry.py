@@ -10,7 +10,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.composite import COMPOSITES, HARMLESS, beside_towers, text_of
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.heads import has_head, head_of, headed_weights, is_bare, with_head, without_head
+from ramet.runtime.models.heads import has_second_head, head_of, headed_weights, is_bare, with_head, without_head
 from ramet.runtime.models.quantization_config import read_quantization
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.weight_map import WeightMap
@@ -69,7 +69,7 @@ def as_named(shape: ModelShape, folder: Path) -> ModelShape:
     """With the head that the names of the checkpoint's tensors leave it."""
     if not shape.generates:
         return shape
-    if shape.composite and shape.tied_head and has_head(folder):  # some say that it is tied though it is another
+    if shape.composite and shape.tied_head and has_second_head(folder):  # some say that it is tied though it is another
         return replace(shape, tied_head=False)
     return without_head(shape) if not shape.tied_head and is_bare(folder) else shape
 

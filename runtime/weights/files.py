@@ -53,20 +53,30 @@ class _Loading:
     def __init__(self, model: Decoder, checkpoint: Checkpoint) -> None:
         self._checkpoint, self._model = checkpoint, model
         self._weights = weights = weights_of(model.shape)
+        is_tied = model.shape.tied_head and model.shape.generates
+        self._second_head = f"{weights.top['head']}.weight" if is_tied else None
+        self._is_head_alone = False
         self._facts = facts = self._read_facts()
         bundles = list(bundles_of(facts, facts, model.shape.quantization))
         self._quantised = QuantisedLayers(model, bundles, facts, weights)
         self._bundles = [bundle for bundle in bundles if bundle.weight not in self._quantised.claimed]
         self._parameters = {name: parameter.data for name, parameter in model.named_parameters()}
         self._wanted = checkpoint_parts(((name, len(tensor)) for name, tensor in self._parameters.items()), weights)
-        is_tied = model.shape.tied_head and model.shape.generates
-        self._second_head = f"{weights.top['head']}.weight" if is_tied else None
         self._check(set(self._wanted))
+
+    def _name(self, source: str) -> str:
+        """The canonical name. A tied head that is stored without an embedding is the embedding, as in transformers."""
+        name, top = self._weights.canonical(source), self._weights.top
+        head, embedding = f"{top['head']}.", f"{top['embed']}."
+        return embedding + name.removeprefix(head) if self._is_head_alone and name.startswith(head) else name
 
     def _read_facts(self) -> dict[str, TensorFacts]:
         facts: dict[str, TensorFacts] = {}
-        for source, fact in self._checkpoint.facts():
-            name = self._weights.canonical(source)
+        found = list(self._checkpoint.facts())
+        modules = {self._weights.canonical(source).rpartition(".")[0] for source, _ in found}
+        self._is_head_alone = self._second_head is not None and self._weights.top["embed"] not in modules
+        for source, fact in found:
+            name = self._name(source)
             if is_ignored(name, self._weights):
                 continue
             if name in facts:
@@ -118,7 +128,7 @@ class _Loading:
         if num := self._checkpoint.num_in_blocks:
             log.warning("%d weights in blocks of GGUF are widened to %s", num, dtype_name(dtype))
         for source, tensor in self._checkpoint.tensors(dtype):
-            name = self._weights.canonical(source)
+            name = self._name(source)
             if is_ignored(name, self._weights) or self._quantised.take(name, tensor, packer):
                 continue
             whole, named = widening.take(name, tensor), self._facts[name].named
