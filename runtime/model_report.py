@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from ramet.kernels import reference
 from ramet.runtime.config import Args, located
 from ramet.runtime.engine.backends import describe, spans
 from ramet.runtime.engine.batch import PART_ROWS
@@ -22,13 +21,13 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.findings import Finding
 from ramet.runtime.lora.reading import read_adapter
 from ramet.runtime.lora.targets import targets_of
-from ramet.runtime.models.registry import FAMILIES, family_of, read_config
+from ramet.runtime.models.registry import FAMILIES, read_config
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import implementation_of
 from ramet.runtime.text.template_files import read_templates
 from ramet.runtime.weights.containers import opened
-from ramet.runtime.weights.files import check_weights
+from ramet.runtime.weights.loadable import check_headers
 
 USUAL_CONTEXTS = 4096, 32768
 LESS_MEMORY = "--context-length, --kv-cache-dtype int8 or --quantization take less"
@@ -90,24 +89,16 @@ def _tokenizer(args: Args) -> Iterator[Finding]:
 
 
 def _files(args: Args, shape: ModelShape, dtype: torch.dtype) -> Finding:
-    """Whether every tensor is there in its shape, as headers say. Numbers are looked at when they are loaded.
-
-    Of a model of transformers' modules the headers are read, and its tensors are compared when they are loaded.
-    """
+    """Whether every tensor is there in its shape, as headers say. Numbers are looked at when they are loaded."""
     try:
         checkpoint = opened(args.model_folder)
-        num = sum(1 for _ in checkpoint.facts())
-        if not shape.of_transformers:
-            with torch.device("meta"):
-                check_weights(family_of(shape.architecture).decoder(shape, dtype, reference), args.model_folder)
+        check_headers(args.model_folder, shape, dtype)
         files = checkpoint.files
     except ConfigError as error:
         hint = "" if "ramet convert" in str(error) else "download them again, or correct config.json"
         return Finding("missing", "files", str(error), hint)
     size = shown_bytes(sum(path.stat().st_size for path in files))
     of = f"{size} in {len(files)} file{'s' * (len(files) > 1)}"
-    if shape.of_transformers:
-        return Finding("ok", "files", f"{of}, {num} tensors")
     kept = "" if shape.quantization is None else f", as {shape.quantization.method} has them"
     return Finding("ok", "files", f"{of}, every tensor is there{kept}")
 

@@ -1,7 +1,8 @@
 """`ramet convert SOURCE TARGET`: a checkpoint of any form that ramet reads, and pickles, as plain safetensors.
 
 Decides what a target folder has: weights in shards, widened where the source has them in few bits; config.json without
-what said so; tokenizer and the other files of text beside it. Peak memory is one shard.
+what said so; tokenizer and the other files of text beside it. A folder that could not be loaded is not left there. Peak
+memory is one shard.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from ramet.runtime.models.registry import read_config
 from ramet.runtime.weights.bundle import TensorFacts, dtype_name
 from ramet.runtime.weights.containers import INDEX, SINGLE, Checkpoint, opened, pickles_of
 from ramet.runtime.weights.gguf_tensors import GgufFile
+from ramet.runtime.weights.loadable import check_folder
 from ramet.runtime.weights.sound import DTYPES
 from ramet.runtime.weights.widening import Widening, bundles_of
 
@@ -81,29 +83,39 @@ def _is_weight(entry: tuple[Any, Any]) -> bool:
     )
 
 
-def convert(source: Path, target: Path, dtype_asked: str | None, say: Any) -> None:
+def convert(source: Path, target: Path, dtype_asked: str | None, say: Any, overrides: str = "") -> None:
     """Raises ConfigError; what was written then is removed."""
     if target.exists():
         raise ConfigError(f"{target} is there already: name a folder that is not")
     if not source.exists():
         raise ConfigError(f"{source} is not there")
     try:
-        checkpoint, config = _read(source, target, say)
+        checkpoint, config = _read(source, target, overrides, say)
         dtype = getattr(torch, dtype_asked or _dtype_of(config))
-        _write(checkpoint, config, target, dtype, dtype_asked is not None, say)
+        done = _write(checkpoint, config, target, dtype, dtype_asked is not None)
+        _check(target)
+        say(done)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
 
 
-def _read(source: Path, target: Path, say: Any) -> tuple[Checkpoint, dict[str, Any]]:
+def _check(target: Path) -> None:
+    """Raises ConfigError where a server could not load it."""
+    try:
+        check_folder(target)
+    except ConfigError as error:
+        raise ConfigError(f"{target} as it was written cannot be served, and was removed: {error}") from error
+
+
+def _read(source: Path, target: Path, overrides: str, say: Any) -> tuple[Checkpoint, dict[str, Any]]:
     """With everything in the target that is not the weights."""
     if source.suffix == SUFFIX and source.is_file():
         write_folder(source, target)
-        return GgufFile(target, source, mapped=True), read_config(target)
+        return GgufFile(target, source, mapped=True), read_config(target, overrides)
     if not (source / "config.json").is_file():
         raise ConfigError(f"{source} has no config.json: it must be a model folder or a {SUFFIX} file")
-    config = read_config(source)
+    config = read_config(source, overrides)
     target.mkdir(parents=True)
     for path in sorted({path for pattern in TEXTS for path in source.glob(pattern)}):
         if path.name not in NOT_COPIED and (path.is_file() or path.is_dir()):  # no link to nothing, and no pipe
@@ -122,9 +134,8 @@ def _dtype_of(config: dict[str, Any]) -> str:
     return next((name for name in found if name in DTYPE_NAMES), "bfloat16")
 
 
-def _write(
-    checkpoint: Checkpoint, config: dict[str, Any], target: Path, dtype: torch.dtype, change: bool, say: Any
-) -> None:
+def _write(checkpoint: Checkpoint, config: dict[str, Any], target: Path, dtype: torch.dtype, change: bool) -> str:
+    """What was written, for a person."""
     facts = dict(checkpoint.facts())
     quantization = read_quantization(ConfigObject({NAME: config.get(NAME)}, "", str(target / "config.json")))
     bundles = list(bundles_of(facts, facts, quantization))
@@ -143,7 +154,7 @@ def _write(
     content["dtype" if "dtype" in config else "torch_dtype"] = dtype_name(dtype)
     (target / "config.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     num_widened = len(bundles) + checkpoint.num_in_blocks
-    say(f"{len(shards.places)} tensors, {num_widened} of them widened to {dtype_name(dtype)}: {target}")
+    return f"{len(shards.places)} tensors, {num_widened} of them widened to {dtype_name(dtype)}: {target}"
 
 
 class _Shards:
@@ -191,6 +202,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--dtype", choices=DTYPE_NAMES, help="of all weights; else of those that are widened, by config.json"
     )
+    parser.add_argument(
+        "--json-model-override-args", default="", help="JSON object whose keys take the place of config.json's"
+    )
     args = parser.parse_args(argv)
-    convert(args.source, args.target, args.dtype, lambda text: print(f"ramet: {text}", file=sys.stderr))
+    say, overrides = lambda text: print(f"ramet: {text}", file=sys.stderr), args.json_model_override_args
+    convert(args.source, args.target, args.dtype, say, overrides)
     return 0

@@ -34,6 +34,13 @@ def check_weights(model: Decoder, folder: Path) -> None:
     _Loading(model, opened(folder))
 
 
+def check_numbers(model: Decoder, folder: Path) -> None:
+    """Whether `load_weights` would take every number, with one weight in memory at a time; `model` is as above."""
+    loading = _Loading(model, opened(folder, mapped=True))
+    with torch.inference_mode():
+        loading.prove()
+
+
 def linears_in_few_bits(model: Decoder, folder: Path) -> set[str]:
     """Those that keep the bits of a quantised checkpoint; `model` is as for `check_weights`."""
     linears = [(name, module) for name, module in model.named_modules() if isinstance(module, Linear)]
@@ -119,6 +126,12 @@ class _Loading:
         if shape != wanted:
             raise ConfigError(f"{named} is {list(shape)}, config.json asks for {list(wanted)}")
 
+    def prove(self) -> None:
+        """Read every weight as `fill` does, into memory that is given back. The embedding is kept, to be compared."""
+        embedding = self._parameters[EMBEDDING]
+        self._parameters[EMBEDDING] = torch.empty(embedding.shape, dtype=embedding.dtype)
+        self.fill(words_packer(reference))
+
     def fill(self, packer: WordsPacker) -> None:
         """WRITES every parameter."""
         parameters = self._parameters
@@ -156,6 +169,7 @@ def _named(named: str, name: str, own: str) -> str:
 
 
 def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str, staging: Staging | None) -> None:
-    """WRITES the part of its parameter."""
+    """WRITES the part of its parameter, if that has memory."""
     target = parameters[part.name][part.start : part.start + part.rows]
+    target = torch.empty(target.shape, dtype=target.dtype) if target.is_meta else target
     copy_weights(target, tensor if part.pairs is None else part.pairs.apart(tensor), named, staging)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig
 
 from ramet.ipc.media import MediaKind
-from ramet.runtime.models.transformers.loading import load_part, random_causal
+from ramet.runtime.models.transformers.loading import check_part, load_part, random_causal
 
 Arrays = Mapping[str, Tensor]  # of one piece, by the names of the class's inputs
 
@@ -87,3 +87,13 @@ def load_tower(
         whole = load_part(model_class, config, "sdpa", tensors, dtype, without=tower_class.text_model)
     delattr(whole, tower_class.text_model)
     return tower_class(whole.to(device).eval())
+
+
+def check_tower(
+    tower_class: type[Tower], folder: Path, overrides: str, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]]
+) -> None:
+    """Whether `load_tower` would take the names and shapes of `tensors`, on the meta device. Raises ConfigError."""
+    import transformers
+
+    model_class, config = getattr(transformers, tower_class.class_name), config_of(folder, overrides)
+    check_part(model_class, config, "sdpa", tensors, dtype, without=tower_class.text_model)

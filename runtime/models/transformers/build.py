@@ -12,7 +12,7 @@ from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.transformers.classes import made_of
 from ramet.runtime.models.transformers.facts import facts_of
 from ramet.runtime.models.transformers.interface import ATTENTION
-from ramet.runtime.models.transformers.loading import load_causal, random_causal
+from ramet.runtime.models.transformers.loading import check_part, load_causal, random_causal
 from ramet.runtime.models.transformers.model import TransformersModel
 
 PLACE = "config.json"
@@ -41,3 +41,9 @@ def loaded_model(
     else:
         causal = load_causal(model_class, config, ATTENTION, tensors, dtype)
     return TransformersModel(causal.to(device), facts_of(shape.of_transformers), shape, ops)
+
+
+def check_tensors(shape: ModelShape, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Whether `loaded_model` would take the names and shapes of `tensors`, on the meta device. Raises ConfigError."""
+    model_class, config = made_of(json.loads(shape.of_transformers), PLACE)
+    check_part(model_class, config, ATTENTION, tensors, dtype)

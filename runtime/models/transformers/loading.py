@@ -34,19 +34,44 @@ def load_part(
     without: str | None = None,
 ) -> Any:
     """The same of a class of which the module `without` has no weights here. Raises ConfigError."""
+    model = _built(model_class, config, attention, tensors, dtype, without)
+    _check_finite(model)
+    return model.eval()
+
+
+def check_part(
+    model_class: Any,
+    config: Any,
+    attention: str,
+    tensors: Iterable[tuple[str, Tensor]],
+    dtype: torch.dtype,
+    without: str | None = None,
+) -> None:
+    """Whether `load_part` would take the names and shapes of `tensors`, on the meta device. Raises ConfigError."""
+    _built(model_class, config, attention, tensors, dtype, without, device_map={"": "meta"})
+
+
+def _built(
+    model_class: Any,
+    config: Any,
+    attention: str,
+    tensors: Iterable[tuple[str, Tensor]],
+    dtype: torch.dtype,
+    without: str | None,
+    **options: Any,
+) -> Any:
     try:
         with _silent():
             model, found = model_class.from_pretrained(
                 None, config=config, state_dict=dict(tensors), dtype=dtype, attn_implementation=attention,
-                experts_implementation="eager", output_loading_info=True, ignore_mismatched_sizes=True,
+                experts_implementation="eager", output_loading_info=True, ignore_mismatched_sizes=True, **options,
             )  # fmt: skip
     except (RuntimeError, ValueError, KeyError) as error:
         raise ConfigError(f"{model_class.__name__} cannot take the weights: {describe(error)}") from error
     if without is not None:
         found["missing_keys"] = [key for key in found["missing_keys"] if not key.startswith(f"{without}.")]
     _check_keys(model_class.__name__, found)
-    _check_finite(model)
-    return model.eval()
+    return model
 
 
 def random_causal(model_class: Any, config: Any, attention: str, dtype: torch.dtype, seed: int) -> Any:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from gguf_checkpoints import write_gguf
 from quantised_checkpoints import Kind, quantise_folder
 from safetensors.torch import load_file, save_file
 from stored_checkpoints import Stored, store_folder
-from tiny_families import make_family
+from tiny_families import make_composite, make_family
 from tiny_model import make_tiny
+from tiny_others import make_other
 
 from ramet.__main__ import main
 from ramet.runtime.weights import convert as module
@@ -123,3 +125,81 @@ def test_what_cannot_be_converted_is_named(plain: Path, tmp_path: Path, capsys: 
     save_file({**tensors, "model.norm.weight": torch.zeros(64, dtype=torch.int8)}, plain / "model.safetensors")
     assert "model.norm.weight is int8, and nothing says what it means" in refused(plain, tmp_path / "target")
     assert not (tmp_path / "target").exists()
+
+
+def a_head_alone(folder: Path) -> Path:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "a tied head alone": lambda folder: a_head_alone(make_family(folder, "gemma3")),
+    "through transformers": lambda folder: make_other(folder, "olmo2"),
+    "experts through transformers": lambda folder: make_other(folder, "granitemoe"),
+    "with a tower": make_composite,
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_is_written_can_be_loaded(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = MAKERS[kind](tmp_path / "model")
+    assert converted(folder, tmp_path / "target").keys() == load_file(folder / "model.safetensors").keys()
+    assert f"tensors, 0 of them widened to float32: {tmp_path / 'target'}" in capsys.readouterr().err
+
+
+LAYER = "model.layers.1.self_attn.q_proj.weight"
+TOWER = "encoder.layers.0.mlp.fc1.weight"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "why"),
+    [
+        ("a tied head alone", LAYER, None, r"1 tensors are missing, among them model\.layers\.1\.self_attn\.q_proj"),
+        ("a tied head alone", LAYER, float("nan"), r"q_proj\.weight is nan at \[0, 0\]"),
+        ("through transformers", LAYER, None, r"1 tensors are missing, among them model\.layers\.1\.self_attn\.q_proj"),
+        ("through transformers", LAYER, float("inf"), r"q_proj\.weight is inf at \[0, 0\]"),
+        ("with a tower", TOWER, None, "1 tensors are missing, among them .*fc1.weight"),
+        ("with a tower", TOWER, float("nan"), r"fc1\.weight is nan at \[0, 0\]"),
+    ],
+)
+def test_a_folder_that_could_not_be_loaded_is_not_left(
+    tmp_path: Path, kind: str, name: str, value: float | None, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = MAKERS[kind](tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    [found] = [each for each in tensors if each.endswith(name)]
+    if value is None:
+        del tensors[found]
+    else:
+        tensors[found][0, 0] = value
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert main(["convert", str(folder), str(tmp_path / "target")]) == 2
+    seen = capsys.readouterr().err
+    assert re.search(f"cannot be served, and was removed: .*{why}", seen) and "widened" not in seen
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_model_that_nothing_serves_is_not_written(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((plain / "config.json").read_text())
+    (plain / "config.json").write_text(json.dumps({**config, "architectures": ["NoSuchForCausalLM"]}))
+    assert main(["convert", str(plain), str(tmp_path / "target")]) == 2
+    assert "architecture NoSuchForCausalLM is not supported" in capsys.readouterr().err
+    assert not (tmp_path / "target").exists()
+
+
+def test_overrides_are_written_into_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a head that differs from the embedding that config.json ties it to: the error names what makes it right."""
+    folder = make_family(tmp_path / "model", "gemma3")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] * 2
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    assert main(["convert", str(folder), str(tmp_path / "target")]) == 2
+    change = '{"tie_word_embeddings": false}'
+    assert f"--json-model-override-args '{change}'" in capsys.readouterr().err
+    found = converted(folder, tmp_path / "target", "--json-model-override-args", change)
+    assert torch.equal(found["lm_head.weight"], tensors["lm_head.weight"])
+    assert json.loads((tmp_path / "target/config.json").read_text())["tie_word_embeddings"] is False
