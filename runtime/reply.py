@@ -9,8 +9,8 @@ from msgspec.structs import asdict
 
 from ramet.ipc.messages import Finish, FinishKind, unpack_ids
 from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Sequence
-from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Reader, Thought, ThoughtCount
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Thought
+from ramet.runtime.intake.reading import Reader, ThoughtCount
 from ramet.runtime.logprobs import Place, Triple
 from ramet.runtime.long_list import Listed, LongList
 

@@ -149,18 +149,18 @@ async def prepare(
     media: Preparing = NO_MEDIA,
     rid: str = "",
     place: str = "messages",
-    as_shown: bool = False,
     thoughts: Thoughts = Thoughts.STREAMED,
     keeping: Keeping = Keeping(),
 ) -> tuple[Prompt, Reading]:
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
-    `as_shown`: the client said itself which special tokens the text has. `place`: the field that holds the chat.
-    `media`: what becomes of those in its messages.
+    `place`: the field that holds the chat. `media`: what becomes of those in its messages.
     `keeping`: of a constraint on calls.
     """
     parts: dict[str, str] = {}
+    leading = False  # an output is calls from its beginning, or none of it is
     if chat.tools and style.tools is not None:
+        leading = calls.forced or spec.constraint is not None
         spec, parts = held_to(spec, calls, chat.tools, style.tools, keeping)
     chat, sources = without_media(chat, media.tokens)
     if sources and spec.truncate is not None:
@@ -169,18 +169,18 @@ async def prepare(
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     reading = Reading(
         style.tools,
-        None if thoughts is Thoughts.IN_TEXT else style.reasoning,
+        style.reasoning if names or thoughts is not Thoughts.IN_TEXT else None,
         rendered.tail,
         _text(chat.messages[-1]) if chat.continue_final_message else None,
         names,
         not calls.single,
         thoughts,
         frozenset(spec.params.stop_token_ids),
+        leading=leading,
     )
     thinks = chat.kwargs.get("enable_thinking") is not False
     spec, reading = _beginning_after(spec, reading, style.reasoning, thinks)
-    if not as_shown:
-        spec = replace(spec, params=_showing(spec.params, reading))
+    spec = replace(spec, params=_showing(spec.params, reading))
     prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts)
     if sources:
         prompt = prompt._replace(text=rendered.text, ids=None, media=await media.of_prompt(sources), is_rendered=True)
@@ -274,10 +274,13 @@ def _text(message: Any) -> str:
 
 
 def _showing(params: SamplingParams, reading: Reading) -> SamplingParams:
-    """With the special tokens in the text that the parsers look for."""
+    """With the special tokens in the text that the parsers look for, also where the client wants to see none.
+
+    A parser that does not see where a thought ends would read calls in it.
+    """
     tools, reasoning = reading.tool_parser, reading.reasoning_parser
     calls = bool(reading.tools) and tools is not None and tool_parser_class(tools).shows_special
     thoughts = reasoning is not None and reasoning_style(reasoning).shows_special
-    if not (calls or thoughts):
+    if not (calls or thoughts) or not params.skip_special_tokens:
         return params
     return replace(params, skip_special_tokens=False, spaces_between_special_tokens=False)

@@ -197,7 +197,6 @@ def read_chats(
     body = _spec_lists(sampling_params, extras)
     names = names_in(body, len(chats), True)
     specs = specs_of(body, len(chats), True, defaults.to_the_end)
-    given = sampling_params if isinstance(sampling_params, list | tuple) else [sampling_params] * len(chats)
     backends = backends_of(body, len(chats))
     calls = list[ChatCall]()
     for i, written in enumerate(chats):
@@ -208,7 +207,6 @@ def read_chats(
             "chat": chat,
             "spec": specs[i],
             "calls": called,
-            "as_shown": (given[i] or {}).get("skip_special_tokens") is not None,
             "thoughts": thoughts,
             "keeping": Keeping(backends[i]),
         }

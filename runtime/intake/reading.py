@@ -6,18 +6,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, FinishKind
+from ramet.runtime.intake.parsers.division import CallsInText, Division, ThoughtFirst, Untouched
 from ramet.runtime.intake.parsers.json_text import is_whole
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
-from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, tool_parser_class
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought, ToolParser, tool_parser_class
 
 MAX_AT_ONCE = 256  # tokens of a whole reply that are read before others are served
-
-
-class Thought(NamedTuple):
-    text: str
-
-
-Part = Event | Thought
 
 
 class Thoughts(Enum):
@@ -55,20 +49,17 @@ class Reading(NamedTuple):
     stop_ids: frozenset[int] = frozenset()  # that the client named, beside those that end every output
     exact: bool = False  # all that follows a thought is content, its white space as well
     token_opens: bool = False  # a thought is opened by the tag's token alone, and not by one that other tokens spell
+    leading: bool = False  # calls are at the start of the answer or nowhere
 
 
 class Reader:
     """The output of one sequence, read token by token."""
 
     def __init__(self, reading: Reading) -> None:
-        reasoning, tools = reading.reasoning_parser, reading.tool_parser
-        self._thoughts = None
-        if reasoning:
-            self._thoughts = make_reasoning(reasoning, reading.tail, reading.continued, reading.exact)
-        self._token_opens = reading.token_opens
-        self._tools = tool_parser_class(tools)(reading.tools) if tools and reading.tools else None
+        self._tools = _tool_parser(reading)
+        self._division = _division(reading, self._tools)
         self._parallel, self._full = reading.parallel, False
-        self.plain = self._thoughts is None and self._tools is None  # text passes as it is
+        self.plain = isinstance(self._division, Untouched)  # text passes as it is
         self._within = 0  # tokens until the answer began
         self._passes, self._held = reading.thoughts, list[str]()
         self._ended = False
@@ -78,44 +69,24 @@ class Reader:
 
     @property
     def reasoning_tokens(self) -> int:
-        """Those of the thought and its tags; none where there was no thought."""
-        return self._within if self._thoughts is not None and self._thoughts.begun else 0
+        """Those of the thought and its tags; none where there was no thought, and where thoughts are content."""
+        return self._within if self._division.begun and self._passes is not Thoughts.IN_TEXT else 0
 
     @property
     def thinking(self) -> bool:
         """Inside a thought, or it is not yet decided whether there is one."""
-        return self._thoughts is not None and self._thoughts.thinking
+        return self._division.thinking
 
     def push(self, text: str) -> list[Part]:
         """One token's text."""
-        self._look_for_token(text)
-        thoughts = self._thoughts
-        if thoughts is None:
-            return self._read(text) if text else []
-        if thoughts.thinking:
-            self._within += 1
-        return self._divided(*thoughts.push(text)) if text else []
+        self._within += self.thinking
+        return self._kept(self._division.push(text)) if text else []
 
     def close(self, tail: str) -> list[Part]:
         """`tail`: text that only the end made certain."""
-        parts: list[Part] = []
-        self._look_for_token(tail)
-        if self._thoughts is not None:
-            parts += self._divided(*self._thoughts.push(tail)) if tail else []
-            self._ended = True
-            parts += self._divided(*self._thoughts.close())
-        elif tail:
-            parts += self._read(tail)
-        if self._tools is not None:
-            parts += self._kept(self._tools.close())
-        return parts
-
-    def _look_for_token(self, text: str) -> None:
-        """The first text has the whole tag, or nothing opens a thought that the prompt has not opened."""
-        if self._token_opens and text and self._thoughts is not None:
-            self._token_opens = False
-            if not self._thoughts.opened_by(text):
-                self._thoughts = None
+        parts = self._kept(self._division.push(tail)) if tail else []
+        self._ended = True
+        return parts + self._kept(self._division.close())
 
     def new_call_id(self) -> str:
         return self._tools.new_id() if self._tools is not None else ""
@@ -132,42 +103,60 @@ class Reader:
         stopped = isinstance(finish.matched, str) or finish.matched in self._stop_ids
         return stopped and self.num_calls > 0 and not is_whole("".join(self._arguments), "{")
 
-    def _divided(self, thought: str, text: str) -> list[Part]:
-        passed = self._passed(thought)
-        return [*([Thought(passed)] if passed else []), *(self._read(text) if text else [])]
-
-    def _passed(self, thought: str) -> str:
-        """What the client gets of it now."""
-        match self._passes:
-            case Thoughts.STREAMED:
-                return thought
-            case Thoughts.LEFT_OUT:
-                return ""
-        self._held.append(thought)
-        if self.thinking and not self._ended:
-            return ""
-        held, self._held = "".join(self._held), []
-        return held
-
-    def _read(self, text: str) -> list[Part]:
-        return [text] if self._tools is None else self._kept(self._tools.push(text))
-
-    def _kept(self, events: list[Event]) -> list[Part]:
-        """Without all that comes from a second call on, where the client takes one."""
+    def _kept(self, parts: list[Part]) -> list[Part]:
+        """What of these the client gets: of thoughts as it asks, of calls the first where it takes one."""
         kept: list[Part] = []
-        for event in events:
-            if isinstance(event, CallStart):
-                self._full = self._full or (self.num_calls > 0 and not self._parallel)
-                self.num_calls += not self._full
+        for part in parts:
+            match part:
+                case Thought():
+                    self._think(part, kept)
+                    continue
+                case CallStart():
+                    self._full = self._full or (self.num_calls > 0 and not self._parallel)
+                    self.num_calls += not self._full
+            kept += self._whole_thought()
             if self._full:
                 continue
-            kept.append(event)
-            match event:
+            kept.append(part)
+            match part:
                 case CallStart():
                     self._arguments = []
                 case CallArguments(text):
                     self._arguments.append(text)
+        if self._ended or not self.thinking:
+            kept += self._whole_thought()
         return kept
+
+    def _think(self, thought: Thought, kept: list[Part]) -> None:
+        match self._passes:
+            case Thoughts.STREAMED:
+                kept.append(thought)
+            case Thoughts.WHOLE:
+                self._held.append(thought.text)
+
+    def _whole_thought(self) -> list[Part]:
+        """What waited for the thought's end."""
+        held, self._held = "".join(self._held), []
+        return [Thought(held)] if held else []
+
+
+def _tool_parser(reading: Reading) -> ToolParser | None:
+    if not (reading.tool_parser and reading.tools):
+        return None
+    parser = tool_parser_class(reading.tool_parser)(reading.tools)
+    parser.leading = reading.leading
+    return parser
+
+
+def _division(reading: Reading, tools: ToolParser | None) -> Division:
+    rest: Division = Untouched() if tools is None else CallsInText(tools)
+    in_text = reading.thoughts is Thoughts.IN_TEXT
+    if reading.reasoning_parser is None:
+        return rest
+    thoughts = make_reasoning(
+        reading.reasoning_parser, reading.tail, reading.continued, reading.exact, with_tags=in_text
+    )
+    return ThoughtFirst(thoughts, rest, reading.token_opens, in_text)
 
 
 class ThoughtCount:

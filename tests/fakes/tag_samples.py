@@ -18,6 +18,10 @@ VALUES = st.recursive(
 )
 ARGUMENTS = st.dictionaries(st.sampled_from(["a", "b", "name", "arguments"]), VALUES, max_size=3)
 Call = tuple[str, dict[str, Any]]
+ANSWERS = [
+    '{"answer": 1}', '["[TOOL_CALLS]f{}"]', '{"a": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}"}',
+    '{"a": "<tool_call>{}</tool_call>"}', '["<|python_start|>[now()]"]', '[[], "[now()]"]', '"[now()]"', "17",
+]  # fmt: skip
 
 
 class TagSampler:
@@ -26,6 +30,7 @@ class TagSampler:
     def __init__(self, draw: st.DrawFn, names: list[str]) -> None:
         self._draw, self._names = draw, names
         self.calls: list[Call] = []
+        self.answer = ""
 
     def text(self, part: dict[str, Any]) -> str:
         draw = self._draw
@@ -39,7 +44,8 @@ class TagSampler:
             case {"type": "regex", "pattern": pattern}:
                 return draw(st.from_regex(pattern, fullmatch=True))
             case {"type": "json_schema"}:  # an answer
-                return '{"answer": 1}'
+                self.answer = draw(st.sampled_from(ANSWERS))
+                return self.answer
             case {"type": "tag", "begin": begin, "content": content, "end": end}:
                 return str(begin) + self._content(begin, content) + str(end)
             case {"type": "tags_with_separator", "tags": tags, "separator": separator}:

@@ -170,8 +170,9 @@ def _cut(draw: st.DrawFn, whole: Any) -> list[Any]:
     return [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
 
 
-def read_calls(style: str, pieces: list[str]) -> Outcome:
+def read_calls(style: str, pieces: list[str], leading: bool = False) -> Outcome:
     parser = tool_parser_class(style)(OFFERED)
+    parser.leading = leading
     events: list[Event] = [event for piece in pieces for event in parser.push(piece)] + parser.close()
     content: list[str] = []
     calls: list[tuple[str, list[str]]] = []
@@ -187,8 +188,8 @@ def read_calls(style: str, pieces: list[str]) -> Outcome:
     return "".join(content), [(name, "".join(arguments)) for name, arguments in calls]
 
 
-def read_thought(style: str, tail: str, pieces: list[str]) -> tuple[str, str]:
-    parser = make_reasoning(style, tail)
+def read_thought(style: str, tail: str, pieces: list[str], with_tags: bool = False) -> tuple[str, str]:
+    parser = make_reasoning(style, tail, with_tags=with_tags)
     parts = [parser.push(piece) for piece in pieces] + [parser.close()]
     return "".join(reasoning for reasoning, _ in parts), "".join(content for _, content in parts)
 
@@ -213,8 +214,8 @@ def test_well_formed_calls_come_back_from_any_pieces(style: str, data: st.DataOb
 @FEW
 @given(st.data())
 def test_damaged_outputs_read_the_same_in_any_pieces(style: str, data: st.DataObject):
-    text = data.draw(damaged(style))
-    assert read_calls(style, data.draw(cuts(text))) == read_calls(style, [text])
+    text, leading = data.draw(damaged(style)), data.draw(st.booleans())
+    assert read_calls(style, data.draw(cuts(text)), leading) == read_calls(style, [text], leading)
 
 
 @pytest.mark.parametrize("style", FORMATS)
@@ -267,6 +268,17 @@ def test_damaged_thoughts_read_the_same_in_any_pieces(style: str, data: st.DataO
     text = damage(data.draw, data.draw(thoughts(style))[0])
     tail = data.draw(st.sampled_from(["", reasoning_style(style).open_tag + "\n"]))
     assert read_thought(style, tail, data.draw(cuts(text))) == read_thought(style, tail, [text])
+
+
+@pytest.mark.parametrize("style", reasoning_names())
+@FEW
+@given(st.data())
+def test_a_thought_that_stays_in_the_text_is_there_byte_for_byte_in_any_pieces(style: str, data: st.DataObject):
+    text = damage(data.draw, data.draw(thoughts(style))[0])
+    tail = data.draw(st.sampled_from(["", reasoning_style(style).open_tag + "\n"]))
+    whole, apart = (read_thought(style, tail, data.draw(cuts(text)), with_tags) for with_tags in (True, False))
+    assert "".join(whole) == text and whole == read_thought(style, tail, [text], True)
+    assert whole[1].strip() == apart[1].strip() and bool(apart[0]) <= bool(whole[0])
 
 
 def test_every_parser_is_tested_here():

@@ -47,7 +47,8 @@ class MarkedParser(ToolParser):
     def _read(self) -> Steps[None]:
         text = self._text
         self._bare = yield from text.begins(*self.starts)
-        while True:
+        may_call = self._bare or not self.leading or (yield from text.begins(self.opens))
+        while may_call:
             if not self._bare:
                 yield from text.until(self.opens, self._say)
             text.hold()
@@ -57,8 +58,13 @@ class MarkedParser(ToolParser):
                 yield from text.passes(self.closes)
                 yield from text.skip_blanks()
             except Broken:
+                may_call = not self.leading
                 self._say(text.release())
             self._bare = False
+        while True:
+            self._say(text.rest())
+            text.at = len(text.text)
+            yield
 
     @abstractmethod
     def _calls(self) -> Steps[None]:

@@ -3,7 +3,7 @@
 A thought is at the start of the output or nowhere: a tag that opens later is content. White space after
 the open tag and on both sides of the close tag belongs to neither (MAX_BLANKS of it, before a tag), but that after a
 thought which a constraint follows; open tags repeated at the start of a thought are dropped. A thought that is never
-closed takes the whole output.
+closed takes the whole output. A thought that stays in the text keeps its tags and the white space around them.
 """
 
 import msgspec
@@ -24,11 +24,15 @@ class ReasoningStyle(msgspec.Struct, frozen=True):
 class ReasoningParser:
     """Feed it the output; it gives back (reasoning, content) as they become certain.
 
-    `starts_inside`: the output begins inside a thought. `exact`: white space after it is content.
+    `starts_inside`: the output begins inside a thought. `exact`: white space after it is content. `with_tags`: so are
+    its tags and the white space around them, which belong to the reasoning.
     """
 
-    def __init__(self, open_tag: str, close_tag: str, starts_inside: bool, exact: bool = False) -> None:
-        self._open_tag, self._close_tag, self._exact = open_tag, close_tag, exact
+    def __init__(
+        self, open_tag: str, close_tag: str, starts_inside: bool, exact: bool = False, with_tags: bool = False
+    ) -> None:
+        self._open_tag, self._close_tag = open_tag, close_tag
+        self._exact, self._with_tags = exact or with_tags, with_tags
         self.starts_inside = starts_inside
         self.thinking = True  # inside the thought, or it is not yet decided whether there is one
         self.begun = starts_inside  # there is a thought
@@ -61,11 +65,14 @@ class ReasoningParser:
         text = self._text
         self.begun = self.starts_inside or (yield from text.begins(self._open_tag))
         if self.begun:
-            while (yield from text.passes(self._open_tag)):
+            while not self._with_tags and (yield from text.passes(self._open_tag)):
                 pass
             yield from text.until(self._close_tag, self._reasoning.append)
             self.thinking = False
-            yield from text.passes(self._close_tag)
+            tag_from = text.at
+            yield from text.passes(self._close_tag)  # all of which has come
+            if self._with_tags:
+                self._reasoning.append(text.text[tag_from : text.at])
             if not self._exact:
                 yield from text.skip_blanks()
         self.thinking, self._answering = False, True
@@ -89,7 +96,9 @@ def reasoning_style(name: str) -> ReasoningStyle:
     return _STYLES[name]
 
 
-def make_reasoning(name: str, prompt_tail: str, continued: str | None = None, exact: bool = False) -> ReasoningParser:
+def make_reasoning(
+    name: str, prompt_tail: str, continued: str | None = None, exact: bool = False, with_tags: bool = False
+) -> ReasoningParser:
     """Where the output starts: inside a thought if the rendered prompt ends with the tag that opens one.
 
     `continued`: the text of the turn that the output goes on with, which may have opened a thought and not closed it.
@@ -99,7 +108,7 @@ def make_reasoning(name: str, prompt_tail: str, continued: str | None = None, ex
         thinking = continued.rfind(style.open_tag) > continued.rfind(style.close_tag)
     else:
         thinking = tail.endswith(style.open_tag) or (style.always and not tail.endswith(style.close_tag))
-    return ReasoningParser(style.open_tag, style.close_tag, thinking, exact)
+    return ReasoningParser(style.open_tag, style.close_tag, thinking, exact, with_tags)
 
 
 def thought_of(name: str, prompt_tail: str, continued: str | None = None, thinks: bool = True) -> tuple[str, str]:

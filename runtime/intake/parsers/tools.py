@@ -17,7 +17,8 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from ramet.runtime.errors import ConfigError, describe
-from ramet.runtime.intake.parsers.structure import Part, either
+from ramet.runtime.intake.parsers.structure import Part as Form
+from ramet.runtime.intake.parsers.structure import either
 
 GROUP = "ramet.tool_parsers"
 OWN = {  # class -> names
@@ -44,6 +45,15 @@ class CallArguments(msgspec.Struct, frozen=True):
 Event = str | CallStart | CallArguments  # str: content
 
 
+class Thought(NamedTuple):
+    """A fragment of what the model thinks before, or between, what it says and calls."""
+
+    text: str
+
+
+Part = Event | Thought
+
+
 class Offer(NamedTuple):
     """A tool that may be called."""
 
@@ -63,6 +73,7 @@ class ToolParser(ABC):
     """One output. `tools`: the names that the request offers. Any pieces of a text give the same calls and content."""
 
     shows_special: ClassVar[bool] = False  # its markers are special tokens: they must be shown in the text
+    leading = False  # set: calls are at the start of the output or nowhere, because an answer may hold their markers
 
     def __init__(self, tools: frozenset[str]) -> None:
         self.tools = tools
@@ -72,17 +83,17 @@ class ToolParser(ABC):
         return f"call_{os.urandom(12).hex()}"
 
     @classmethod
-    def calls_form(cls, offers: list[Offer], single: bool) -> Part:
+    def calls_form(cls, offers: list[Offer], single: bool) -> Form:
         """The outputs that are nothing but calls of these, at least one. Raises Unwritable."""
         raise Unwritable("cannot be forced: this parser does not say how calls are written")
 
     @classmethod
-    def text_form(cls, offers: list[Offer], single: bool) -> Part:
+    def text_form(cls, offers: list[Offer], single: bool) -> Form:
         """The outputs in which whatever is read as a call is one of these. Raises Unwritable."""
         raise Unwritable("cannot be held to a schema: this parser does not say how calls are written")
 
     @classmethod
-    def answer_form(cls, offers: list[Offer], single: bool, answer: Part) -> Part:
+    def answer_form(cls, offers: list[Offer], single: bool, answer: Form) -> Form:
         """The outputs that are calls of these, or this answer, which is JSON. Raises Unwritable."""
         return either([cls.calls_form(offers, single), answer])
 

@@ -14,8 +14,8 @@ from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.parsers.tools import CallStart
-from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
+from ramet.runtime.intake.reading import Reader
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, read_chat

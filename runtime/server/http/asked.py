@@ -29,7 +29,6 @@ class Asked(NamedTuple):
     new_id: str  # of the reply, where it is not the request's
     rid: str
     spec: RequestSpec
-    as_shown: bool  # the client said itself which special tokens the text has
     keeping: Keeping  # of a constraint
 
 
@@ -61,8 +60,7 @@ def read_asked(
     chosen = read_model(service, body.model)
     if chosen.adapter is not None:  # it counts where lora_path is sent as well
         spec = with_adapter(spec, chosen.adapter)
-    as_shown = body.skip_special_tokens is not None
-    return Asked(chosen.answered, new_id, rid, spec, as_shown, Keeping(backend or "", whitespace or ""))
+    return Asked(chosen.answered, new_id, rid, spec, Keeping(backend or "", whitespace or ""))
 
 
 async def chat_ids(service: Service, chat: Chat) -> bytes:
@@ -98,7 +96,6 @@ async def send_chat(
         media=service.client.preparing(submission),
         rid=asked.rid,
         place=place,
-        as_shown=asked.as_shown,
         thoughts=thoughts,
         keeping=asked.keeping,
     )

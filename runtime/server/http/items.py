@@ -12,8 +12,8 @@ from msgspec import Struct
 from ramet.ipc.messages import Finish
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import MAX_AT_ONCE, Part, Reader, Thought
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
+from ramet.runtime.intake.reading import MAX_AT_ONCE, Reader
 from ramet.runtime.server.http import sse
 
 I = TypeVar("I", bound=Struct)  # noqa: E741

@@ -16,8 +16,8 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chosen_chat
 from ramet.runtime.intake.media import with_sources
-from ramet.runtime.intake.parsers.tools import CallArguments, CallStart
-from ramet.runtime.intake.reading import Part, Reader, Thought, Thoughts, merged
+from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
+from ramet.runtime.intake.reading import Reader, Thoughts, merged
 from ramet.runtime.reply import chat_message, prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat

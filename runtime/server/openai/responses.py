@@ -16,8 +16,8 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.parsers.tools import CallStart
-from ramet.runtime.intake.reading import Part, Reader, Thought
+from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
+from ramet.runtime.intake.reading import Reader
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat

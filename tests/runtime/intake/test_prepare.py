@@ -49,7 +49,8 @@ def test_special_tokens_show_where_a_parser_looks_for_them() -> None:
     prompt, reading = asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC))
     assert prompt.ids == pack_ids([1]) and reading.tail == "tail" and reading.tools == {"f"}
     assert not prompt.spec.params.skip_special_tokens
-    assert asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC, as_shown=True))[0].spec == SPEC
+    asked = RequestSpec(SamplingParams(skip_special_tokens=False))
+    assert asyncio.run(prepare(rendered, Style("mistral"), chat, asked))[0].spec == asked
     assert asyncio.run(prepare(rendered, Style("mistral"), Chat([USER]), SPEC))[0].spec == SPEC
 
 
