@@ -20,9 +20,10 @@ from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.worker import STACK_BYTES, Job, Refused
-from ramet.runtime.grammar.worker_process import TimedOut, WorkerEnded, WorkerProcess
+from ramet.runtime.grammar.worker_process import CompileWorker
 from ramet.runtime.log import LOGGER
 from ramet.runtime.subordinate import NICENESS
+from ramet.runtime.worker_process import TimedOut, WorkerEnded
 
 WORKERS = 2  # of a backend
 SHORT = 1 << 12  # characters of a constraint that every worker takes
@@ -120,7 +121,7 @@ class CompilePool:
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
         self._jobs: dict[str, _Jobs] = {}  # by backend
-        self._workers: dict[str, list[WorkerProcess]] = {}
+        self._workers: dict[str, list[CompileWorker]] = {}
         self._closed = False
         self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
         self._threads: list[threading.Thread] = []
@@ -156,7 +157,7 @@ class CompilePool:
         if self._closed or len(workers) >= min(WORKERS, num_open) or (workers and not is_short(constraint)):
             return
         only_short = bool(workers)
-        workers.append(worker := WorkerProcess(self._vocabulary, self._niceness))
+        workers.append(worker := CompileWorker(self._vocabulary, self._niceness))
         name = f"grammar-{constraint.backend}-{len(workers)}"
         thread = threading.Thread(target=self._serve, args=(jobs, worker, only_short), name=name, daemon=True)
         self._threads.append(thread)
@@ -164,7 +165,7 @@ class CompilePool:
         thread.start()
         threading.stack_size(before)
 
-    def _serve(self, jobs: _Jobs, worker: WorkerProcess, only_short: bool) -> None:
+    def _serve(self, jobs: _Jobs, worker: CompileWorker, only_short: bool) -> None:
         self._begin()
         while (constraint := jobs.take(only_short)) is not None:
             with self._lock:
@@ -180,7 +181,7 @@ class CompilePool:
                 with self._telling:
                     self._ready()
 
-    def _compile(self, worker: WorkerProcess, constraint: Constraint) -> Loaded | Failed:
+    def _compile(self, worker: CompileWorker, constraint: Constraint) -> Loaded | Failed:
         try:
             outcome = worker.run(Job(constraint, self._wants_fsm), self._timeout_s)
             if isinstance(outcome, Refused):

@@ -24,12 +24,12 @@ from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media.worker import Done, Job, Outcome, Refused
-from ramet.runtime.media.worker_process import TimedOut, WorkerEnded, WorkerProcess
+from ramet.runtime.media.worker_process import MediaWorker
 from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded
 
 GRACE_S = 1.0  # of a worker whose client went away: most pieces end sooner, and another process takes seconds to begin
 MAX_WAITING = 1024  # pieces
-TRIES = 2  # of a piece whose worker was killed from outside
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,7 @@ class MediaPool:
     def __init__(self, model_folder: Path, folder: Path, limits: MediaArgs) -> None:
         self._folder, self._limits = folder, limits
         names = [f"media-{i + 1}" for i in range(limits.media_workers)]
-        self._workers = [WorkerProcess(model_folder, limits, name) for name in names]
+        self._workers = [MediaWorker(model_folder, limits, name) for name in names]
         self._turns = Turns(self._workers, MAX_WAITING)
         self._threads = ThreadPoolExecutor(limits.media_workers, "ramet-media")
         self._numbers = count(1)
@@ -140,7 +140,7 @@ class MediaPool:
                     LOGGER.warning("%s could not be begun ahead of time: %s", worker.name, error or "it takes too long")
                 return
 
-    async def _abandon(self, worker: WorkerProcess, piece: Piece, working: "asyncio.Future[Done]") -> None:
+    async def _abandon(self, worker: MediaWorker, piece: Piece, working: "asyncio.Future[Done]") -> None:
         """Nobody waits for it any more."""
         piece.is_wanted = False
         done, _ = await asyncio.wait({working}, timeout=GRACE_S)
@@ -153,13 +153,13 @@ class MediaPool:
     def _count_time(self, kind: MediaKind, begun_s: float) -> None:
         self.busy_s[kind] = self.busy_s.get(kind, 0.0) + perf_counter() - begun_s
 
-    def _give_back(self, worker: WorkerProcess, piece: Piece) -> None:
+    def _give_back(self, worker: MediaWorker, piece: Piece) -> None:
         _remove(piece.job.file)
         self._turns.give(worker)
 
     # -- on a thread of its own -------------------------------------------------------------------------------------
 
-    def _run(self, worker: WorkerProcess, piece: Piece) -> Done:
+    def _run(self, worker: MediaWorker, piece: Piece) -> Done:
         """Raises ClientError and ServerError."""
         try:
             outcome = self._outcome(worker, piece)
@@ -175,7 +175,7 @@ class MediaPool:
             raise ClientError(piece.source.place, outcome.fact, outcome.hint, outcome.status)
         return outcome
 
-    def _outcome(self, worker: WorkerProcess, piece: Piece) -> Outcome:
+    def _outcome(self, worker: MediaWorker, piece: Piece) -> Outcome:
         for _ in range(TRIES - 1):
             try:
                 return self._tried(worker, piece)
@@ -186,7 +186,7 @@ class MediaPool:
                 _remove(piece.job.file)
         return self._tried(worker, piece)
 
-    def _tried(self, worker: WorkerProcess, piece: Piece) -> Outcome:
+    def _tried(self, worker: MediaWorker, piece: Piece) -> Outcome:
         try:
             worker.start()
         except TimedOut:
@@ -200,6 +200,8 @@ class MediaPool:
         if self._closed or not piece.is_wanted:
             return ServerError(f"{place} was not prepared: the engine was closed, or the client went away.", 503)
         LOGGER.warning("the worker that prepared %s ended with %s", place, error)
+        if not error.started:
+            return ServerError(f"{place} was not prepared: its worker could not be started, it ended with {error}", 503)
         fact = f"cannot be prepared: the process that decoded it ended with {error}"
         if error.returncode in (-signal.SIGKILL, -signal.SIGABRT):
             return ClientError(place, f"{fact}, as it does where memory runs out", "send a smaller one", 413)
@@ -209,17 +211,17 @@ class MediaPool:
 class Turns:
     """Workers for those who wait: the requests get one in turn. `most` may wait."""
 
-    def __init__(self, workers: Sequence[WorkerProcess], most: int) -> None:
+    def __init__(self, workers: Sequence[MediaWorker], most: int) -> None:
         self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is there
         self._most = most
-        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[WorkerProcess]]] = OrderedDict()
+        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[MediaWorker]]] = OrderedDict()
         self._closed = False
 
     @property
     def num_waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    async def take(self, request: Hashable, place: str) -> WorkerProcess:
+    async def take(self, request: Hashable, place: str) -> MediaWorker:
         """Cancelled, it takes none. Raises ServerError."""
         if self._closed:
             raise ServerError("Media are not prepared any more: the engine was closed.", 503)
@@ -227,7 +229,7 @@ class Turns:
             return self._free.pop()
         if self.num_waiting >= self._most:
             raise ServerError(f"{place} was not prepared: {self._most} pieces of media wait already.", 503)
-        turn: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[MediaWorker] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(request, deque()).append(turn)
         try:
             return await turn
@@ -238,7 +240,7 @@ class Turns:
                 self._forget(request, turn)
             raise
 
-    def give(self, worker: WorkerProcess) -> None:
+    def give(self, worker: MediaWorker) -> None:
         """Back."""
         if not self._waiting:
             self._free.append(worker)
@@ -261,7 +263,7 @@ class Turns:
                     turn.set_exception(ServerError("Media are not prepared any more: the engine was closed.", 503))
         self._waiting.clear()
 
-    def _forget(self, request: Hashable, turn: "asyncio.Future[WorkerProcess]") -> None:
+    def _forget(self, request: Hashable, turn: "asyncio.Future[MediaWorker]") -> None:
         turns = self._waiting.get(request, deque())
         with suppress(ValueError):
             turns.remove(turn)

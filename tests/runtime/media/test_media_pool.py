@@ -528,11 +528,11 @@ PARENT = """
 import asyncio, sys
 sys.path[:] = {path!r}
 from pathlib import Path
-from ramet.runtime.media.worker_process import WorkerProcess
+from ramet.runtime.media.worker_process import MediaWorker
 from ramet.runtime.media_options import MediaArgs
-worker = WorkerProcess(Path({folder!r}), MediaArgs(), "media-1")
+worker = MediaWorker(Path({folder!r}), MediaArgs(), "media-1")
 worker.start()
-print(worker._process.pid, flush=True)
+print(worker.pid, flush=True)
 input()
 """
 
