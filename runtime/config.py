@@ -307,6 +307,15 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
     grammar_timeout_s: Annotated[
         float, about("seconds that compiling one constraint may take before its requests end with 504", gt=0, le=DAY_S)
     ] = 10.0
+    grammar_memory_mb: Annotated[  # 40 strings that may be left out take 700 with xgrammar, most schemas 1
+        float,
+        about(
+            "memory that a process may take to compile one constraint, beside its library; each backend that requests "
+            "name has two at most",
+            ge=64,
+            le=1 << 20,
+        ),
+    ] = 1024.0
     grammar_cache_mb: Annotated[
         float, about("memory for compiled constraints, the least recently used go first", ge=0, le=65536)
     ] = 64.0

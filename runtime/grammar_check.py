@@ -38,7 +38,7 @@ KINDS = {  # by the ending of a file; JSON may be a structural tag
     ".lark": ConstraintKind.EBNF,
     ".json": ConstraintKind.JSON_SCHEMA,
 }
-USED = ("model_path", "tokenizer_path", "grammar_backend", "json_whitespace", "grammar_timeout_s")
+USED = ("model_path", "tokenizer_path", "grammar_backend", "json_whitespace", "grammar_timeout_s", "grammar_memory_mb")
 CACHE_BYTES = 1 << 30
 
 
@@ -156,7 +156,13 @@ def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[V
     done = threading.Event()
     timeout_s = args.grammar.grammar_timeout_s
     pool = CompilePool(
-        tokens.vocabulary, timeout_s=timeout_s, cache_bytes=CACHE_BYTES, ready=done.set, wants_fsm=True, niceness=0
+        tokens.vocabulary,
+        timeout_s=timeout_s,
+        memory_mb=args.grammar.grammar_memory_mb,
+        cache_bytes=CACHE_BYTES,
+        ready=done.set,
+        wants_fsm=True,
+        niceness=0,
     )
 
     def outcome(kind: ConstraintKind, text: str) -> Loaded | Failed:

@@ -49,6 +49,16 @@ def limit(kind: int, num_bytes: int) -> None:
     resource.setrlimit(kind, (num_bytes if most == resource.RLIM_INFINITY else min(num_bytes, most), most))
 
 
+def mapped_bytes() -> int:
+    """Of addresses, most of which a library may never touch."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def limit_memory(num_bytes: int) -> None:
+    """Beside what is mapped now: call it when the libraries are loaded."""
+    limit(resource.RLIMIT_AS, mapped_bytes() + num_bytes)
+
+
 def private_stdout() -> BinaryIO:
     """For frames. What a library prints to stdout, in whatever language, goes to stderr and not between them."""
     stdout = os.fdopen(os.dup(1), "wb")

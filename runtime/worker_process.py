@@ -25,9 +25,7 @@ EXIT_TIMEOUT_S = 5.0  # of a process whose output has ended
 PIPE_BYTES = 1 << 20  # what may wait in the pipe, where the system lets it be so large
 TRIES = 2  # of a job whose worker was killed from outside
 # libraries that start threads of their own would map memory for each
-ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
-}
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")}
 
 
 class TimedOut(Exception):
@@ -43,8 +41,8 @@ class WorkerEnded(Exception):
 
     @property
     def from_outside(self) -> bool:
-        """No job did it: somebody, or the kernel, killed the process, or it could not be started."""
-        return not self.started or self.returncode in (-signal.SIGKILL, -signal.SIGTERM)
+        """No job did it: somebody, or the kernel, killed the process, or it could not be started, or ended in order."""
+        return not self.started or self.returncode in (-signal.SIGKILL, -signal.SIGTERM, 0)
 
 
 class WorkerProcess(Generic[F]):

@@ -19,11 +19,11 @@ from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import ByteFsm
-from ramet.runtime.grammar.worker import STACK_BYTES, Job, Refused
+from ramet.runtime.grammar.worker import STACK_BYTES, Job, Outcome, Refused
 from ramet.runtime.grammar.worker_process import CompileWorker
 from ramet.runtime.log import LOGGER
 from ramet.runtime.subordinate import NICENESS
-from ramet.runtime.worker_process import TimedOut, WorkerEnded
+from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded
 
 WORKERS = 2  # of a backend
 SHORT = 1 << 12  # characters of a constraint that every worker takes
@@ -41,7 +41,9 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why there is none. `status` is that of the requests: 400, 504 at the timeout, 500 where it is our fault."""
+    """Why there is none. `status` is that of the requests: 400, 504 at the timeout, 503 where somebody kills workers,
+    500 where it is our fault.
+    """
 
     fact: str
     hint: str = ""
@@ -110,13 +112,15 @@ class CompilePool:
         vocabulary: Vocabulary,
         *,
         timeout_s: float,
+        memory_mb: float,
         cache_bytes: int,
         ready: Callable[[], None],
         begin: Callable[[], None] = lambda: None,
         wants_fsm: bool = False,
         niceness: int = NICENESS,
     ) -> None:
-        self._vocabulary, self._timeout_s, self._ready, self._begin = vocabulary, timeout_s, ready, begin
+        self._vocabulary, self._ready, self._begin = vocabulary, ready, begin
+        self._timeout_s, self._memory_mb = timeout_s, memory_mb
         self._wants_fsm, self._niceness, self._cache = wants_fsm, niceness, GrammarCache(cache_bytes)
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
@@ -157,7 +161,7 @@ class CompilePool:
         if self._closed or len(workers) >= min(WORKERS, num_open) or (workers and not is_short(constraint)):
             return
         only_short = bool(workers)
-        workers.append(worker := CompileWorker(self._vocabulary, self._niceness))
+        workers.append(worker := CompileWorker(self._vocabulary, self._memory_mb, self._niceness))
         name = f"grammar-{constraint.backend}-{len(workers)}"
         thread = threading.Thread(target=self._serve, args=(jobs, worker, only_short), name=name, daemon=True)
         self._threads.append(thread)
@@ -183,7 +187,7 @@ class CompilePool:
 
     def _compile(self, worker: CompileWorker, constraint: Constraint) -> Loaded | Failed:
         try:
-            outcome = worker.run(Job(constraint, self._wants_fsm), self._timeout_s)
+            outcome = self._tried(worker, Job(constraint, self._wants_fsm))
             if isinstance(outcome, Refused):
                 return Failed(outcome.fact, outcome.hint)
             backend = self._backend(constraint)
@@ -199,12 +203,26 @@ class CompilePool:
             LOGGER.exception("the %s backend failed to load what it compiled", constraint.backend)
             return Failed(f"cannot be loaded: {describe(error)}", status=500)
 
+    def _tried(self, worker: CompileWorker, job: Job) -> Outcome:
+        """Again where a worker was killed: another constraint may have taken the machine's memory."""
+        for _ in range(TRIES - 1):
+            try:
+                return worker.run(job, self._timeout_s)
+            except WorkerEnded as error:
+                if not error.from_outside or self._closed:
+                    raise
+                LOGGER.warning("a compile worker ended with %s; its constraint is tried again", error)
+        return worker.run(job, self._timeout_s)
+
     def _ended(self, constraint: Constraint, error: WorkerEnded) -> Failed:
         if not self._closed:
             LOGGER.warning("the worker that compiled a %s ended with %s", constraint.kind.value, error)
         if error.from_outside:
-            return Failed(f"was not compiled: the compile worker ended with {error}", status=500)
-        return Failed(f"cannot be compiled: it is too large or too deep, and the compile worker ended with {error}")
+            fact = f"was not compiled: {TRIES} compile workers ended with {error}, as they do where memory runs out"
+            return Failed(fact, status=503)
+        most = f"the {self._memory_mb:g} MiB of --grammar-memory-mb"
+        fact = f"cannot be compiled: it needs more than {most}, or is too deep: the compile worker ended with {error}"
+        return Failed(fact)
 
     def _backend(self, constraint: Constraint) -> Backend:
         """Built once: it reads the whole vocabulary."""

@@ -1,7 +1,8 @@
-"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_IDS NICENESS`, ended by its parent.
+"""A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_IDS MEMORY_MB NICENESS`.
 
 A process of its own, because no library can be told to stop compiling, and of low priority, because decoding goes
-first (runtime/subordinate.py). Loads a library when a job needs it.
+first (runtime/subordinate.py). Loads a library when a job needs it; from then on its memory is bounded. It ends where
+its parent ends it, or by itself after a constraint that left much memory in use.
 """
 
 import resource
@@ -18,10 +19,18 @@ from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.regex import normal_form
-from ramet.runtime.subordinate import be_subordinate, limit, private_stdout, read_frame, write_frame
+from ramet.runtime.subordinate import (
+    be_subordinate,
+    limit,
+    limit_memory,
+    mapped_bytes,
+    private_stdout,
+    read_frame,
+    write_frame,
+)
 from ramet.runtime.text.tokenizer import Tokenizer
 
-MEMORY_BYTES = 8 << 30  # of addresses; a library that imports torch maps gigabytes that it never touches
+LEFT = 0.25  # of its memory, still in use after a job: the process makes room for another, for later jobs need it all
 STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
 
 
@@ -53,26 +62,34 @@ Frame = Ready | Outcome
 
 
 def main(argv: list[str]) -> None:
-    be_subordinate(int(argv[4]))
-    limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    be_subordinate(int(argv[5]))
     limit(resource.RLIMIT_STACK, STACK_BYTES)
     stdin, stdout = sys.stdin.buffer, private_stdout()
     folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
     tokenizer = Tokenizer.from_folder(folder)
     vocabulary = Vocabulary(tokenizer, folder, size, frozenset(int(each) for each in eos.split(",") if each))
-    compiler = Compiler(vocabulary)
+    compiler = Compiler(vocabulary, float(argv[4]))
     write_frame(stdout, msgspec.msgpack.encode(Ready()))
     while (data := read_frame(stdin)) is not None:
         for frame in compiler.run(msgspec.msgpack.decode(data, type=Job)):
             write_frame(stdout, msgspec.msgpack.encode(frame))
+            del frame
+        if compiler.is_spent:
+            return
 
 
 class Compiler:
     """Keeps the libraries that were used: each reads the whole vocabulary once."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: Vocabulary, memory_mb: float) -> None:
+        self._vocabulary, self._memory_mb = vocabulary, memory_mb
         self._backends: dict[str, Backend] = {}
+        self._loaded_bytes = 0  # mapped when the last library was loaded
+
+    @property
+    def is_spent(self) -> bool:
+        """A job left so much memory in use, or in pieces, that a later one might not get what it may take."""
+        return mapped_bytes() - self._loaded_bytes > LEFT * self._memory_mb * (1 << 20)
 
     def run(self, job: Job) -> Iterator[Frame]:
         constraint = job.constraint
@@ -93,15 +110,23 @@ class Compiler:
         except GrammarError as error:
             return Refused(error.fact, error.hint)
         except MemoryError:
-            return Refused("needs more memory to compile than a constraint may take")
+            return self._too_large()
         except RecursionError:
             return Refused("is nested too deeply to compile")
         except Exception as error:  # noqa: BLE001 - a library raises anything; its words go to the client
+            if "bad_alloc" in str(error):  # how C++ says it
+                return self._too_large()
             return Refused(f"cannot be compiled: {describe(error)}")
+
+    def _too_large(self) -> Refused:
+        most = f"the {self._memory_mb:g} MiB of --grammar-memory-mb"
+        return Refused(f"needs more memory to compile than {most}", "make it smaller")
 
     def _backend(self, name: BackendName) -> Backend:
         if name not in self._backends:
             self._backends[name] = build(name, self._vocabulary)
+            self._loaded_bytes = mapped_bytes()
+            limit_memory(int(self._memory_mb * (1 << 20)))
         return self._backends[name]
 
 

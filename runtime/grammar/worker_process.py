@@ -8,9 +8,9 @@ from ramet.runtime.worker_process import START_TIMEOUT_S, WorkerProcess
 class CompileWorker:
     """For one thread; `close` is for any."""
 
-    def __init__(self, vocabulary: Vocabulary, niceness: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, memory_mb: float, niceness: int) -> None:
         eos = ",".join(map(str, sorted(vocabulary.eos_ids)))
-        options = [str(vocabulary.folder), str(vocabulary.size), eos, str(niceness)]
+        options = [str(vocabulary.folder), str(vocabulary.size), eos, str(memory_mb), str(niceness)]
         self._process: WorkerProcess[Frame] = WorkerProcess("ramet.runtime.grammar.worker", options, Frame)
         self._libraries = set[str]()  # that the process has loaded
 

@@ -5,7 +5,6 @@ what is decoded comes from anybody: it is of low priority, and bounded in memory
 """
 
 import hashlib
-import resource
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -20,7 +19,7 @@ from ramet.runtime.media.formats.base import Decoded, Frames, MediaFormat, Proce
 from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.media.source import Arrays
 from ramet.runtime.media_options import MediaArgs
-from ramet.runtime.subordinate import be_subordinate, limit, private_stdout, read_frame, write_frame
+from ramet.runtime.subordinate import be_subordinate, limit_memory, private_stdout, read_frame, write_frame
 
 DECODES = frozenset({"fps", "max_frames", "num_frames"})  # options that say what is decoded: the frames' times show it
 HINTS = frozenset({"detail", "num_pictures"})  # which every model takes, though few are changed by them
@@ -80,16 +79,12 @@ def main(argv: list[str]) -> None:
     except Exception as error:  # noqa: BLE001 - of transformers, of files; its words go to the log
         write_frame(stdout, msgspec.msgpack.encode(Unusable(describe(error) or type(error).__name__)))
         return
-    limit(resource.RLIMIT_AS, _mapped_bytes() + int(limits.media_memory_mb * (1 << 20)))
+    limit_memory(int(limits.media_memory_mb * (1 << 20)))
     write_frame(stdout, msgspec.msgpack.encode(Ready()))
     while (data := read_frame(stdin)) is not None:
         job = msgspec.msgpack.decode(data, type=Job)
         del data
         write_frame(stdout, msgspec.msgpack.encode(preparer.run(job)))
-
-
-def _mapped_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 class Preparer:

@@ -16,7 +16,8 @@ def test_a_library_may_load_longer_than_a_constraint_may_compile() -> None:
     outcomes = []
     for _ in range(ATTEMPTS):
         done = threading.Event()
-        pool = CompilePool(vocabulary(), timeout_s=LOADING_IS_LONGER_S, cache_bytes=1 << 20, ready=done.set)
+        limits = {"timeout_s": LOADING_IS_LONGER_S, "memory_mb": 1024.0}
+        pool = CompilePool(vocabulary(), **limits, cache_bytes=1 << 20, ready=done.set)
         assert isinstance(pool.get(constraint), Compiling)
         assert done.wait(60)
         outcomes.append(pool.get(constraint))

@@ -5,7 +5,6 @@ A worker that is stopped (SIGSTOP) stands for one that compiles for ever.
 
 import json
 import queue
-import resource
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from ramet.runtime.grammar.compile import (
     Loaded,
 )
 from ramet.runtime.subordinate import NICENESS
+from ramet.runtime.worker_process import TRIES
 
 WAIT_S = 120.0
 
@@ -45,14 +45,21 @@ HUGE = Constraint(
 )
 
 
+ENDLESS = Constraint(ConstraintKind.REGEX, "[A-Za-z ,.]{50,60000}", backend="outlines")
+
+
 class Asking:
     """A pool, and a client of it that waits."""
 
-    def __init__(self, *, timeout_s: float = 60.0, cache_bytes: int = 1 << 20) -> None:
+    def __init__(self, *, timeout_s: float = 60.0, cache_bytes: int = 1 << 20, memory_mb: float = 1024.0) -> None:
         self.told: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._others = set(workers_of(psutil.Process()))
         self.pool = CompilePool(
-            vocabulary(), timeout_s=timeout_s, cache_bytes=cache_bytes, ready=lambda: self.told.put(None)
+            vocabulary(),
+            timeout_s=timeout_s,
+            memory_mb=memory_mb,
+            cache_bytes=cache_bytes,
+            ready=lambda: self.told.put(None),
         )
 
     def begin(self, constraint: Constraint) -> Compiling:
@@ -156,40 +163,61 @@ def test_a_timeout_is_no_answer_for_who_asks_later(asking: Callable[..., Asking]
     assert isinstance(client.compile(regex("a+")), Loaded)
 
 
-def test_a_worker_that_is_killed_fails_its_constraint_alone(asking: Callable[..., Asking]):
+def test_a_constraint_whose_worker_is_killed_is_tried_again(asking: Callable[..., Asking]):
     client = asking()
     first, second = client.stop_workers(2)
     killed, other = client.begin(regex("a+")), client.begin(regex("b+"))
     first.kill()
-    client.told.get(timeout=WAIT_S)
     second.resume()
-    outcomes = [client.wait(killed), client.wait(other)]
-    failed = [each for each in outcomes if isinstance(each, Failed)]
-    assert [each.status for each in failed] == [500] and "SIGKILL" in failed[0].fact
-    again = client.begin(regex("a+" if outcomes[0] in failed else "b+"))
-    assert isinstance(client.wait(again), Loaded)
+    assert isinstance(client.wait(killed), Loaded) and isinstance(client.wait(other), Loaded)
 
 
-def test_a_worker_that_is_killed_while_idle_fails_one_constraint_at_most(asking: Callable[..., Asking]):
+def test_a_worker_that_is_killed_while_idle_fails_no_constraint(asking: Callable[..., Asking]):
     client = asking()
     assert isinstance(client.compile(regex("a")), Loaded)
     (worker,) = client.workers
     worker.kill()
-    assert isinstance(client.compile(regex("b")), Loaded | Failed)
-    assert isinstance(client.compile(regex("c")), Loaded)
+    assert isinstance(client.compile(regex("b")), Loaded)
 
 
-def test_a_worker_without_memory_refuses_its_constraint(asking: Callable[..., Asking]):
+def test_a_constraint_whose_workers_are_all_killed_fails_and_is_not_remembered(asking: Callable[..., Asking]):
+    client = asking(timeout_s=600.0)
+    slow = client.begin(ENDLESS)
+    killed = set[int]()
+    while slow.outcome is None:
+        for worker in client.workers:
+            worker.kill()
+            killed.add(worker.pid)
+    assert isinstance(slow.outcome, Failed) and slow.outcome.status == 503 and len(killed) >= TRIES
+    assert "SIGKILL" in slow.outcome.fact and isinstance(client.pool.get(ENDLESS), Compiling)
+
+
+def test_what_needs_more_memory_than_the_option_is_refused_by_its_name(asking: Callable[..., Asking]):
+    client = asking(memory_mb=64.0)  # it takes 80 beside its library
+    failed = client.compile(LONG)
+    assert isinstance(failed, Failed) and failed.status == 400 and "64 MiB of --grammar-memory-mb" in failed.fact
+    assert client.pool.get(LONG) is failed
+
+
+def test_memory_that_a_constraint_leaves_in_use_is_not_taken_from_the_next(asking: Callable[..., Asking]):
+    client = asking(memory_mb=64.0)
+    small = replace(regex("a"), backend=LONG.backend)
+    assert isinstance(client.compile(small), Loaded)
+    (first,) = client.workers
+    before = first.memory_info().vms
+    assert isinstance(client.compile(LONG), Failed)
+    assert isinstance(client.compile(replace(small, text="b")), Loaded)
+    (second,) = client.workers
+    assert second.memory_info().vms < before + (16 << 20)
+
+
+def test_a_worker_that_frees_its_memory_stays(asking: Callable[..., Asking]):
     client = asking()
     assert isinstance(client.compile(regex("a")), Loaded)
-    (worker,) = client.workers
-    bytes_used = worker.memory_info().vms + (4 << 20)
-    resource.prlimit(worker.pid, resource.RLIMIT_AS, (bytes_used, bytes_used))
-    failed = client.compile(HUGE)
-    assert isinstance(failed, Failed) and failed.status == 400
-    assert client.pool.get(HUGE) is failed
-    resource.prlimit(worker.pid, resource.RLIMIT_AS, (-1, -1)) if worker.is_running() else None
-    assert isinstance(client.compile(regex("b")), Loaded)
+    workers = client.workers
+    for i in range(3):
+        assert isinstance(client.compile(replace(HUGE, text=HUGE.text.replace("value", f"text {i}"))), Loaded)
+    assert client.workers == workers
 
 
 def test_there_are_never_more_processes_than_workers(asking: Callable[..., Asking]):
