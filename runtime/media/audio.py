@@ -1,7 +1,8 @@
 """The bytes of a recording to samples of one channel: in a worker process alone.
 
-Channels are averaged, and the mean is resampled by soxr in its quality HQ, as librosa loads a file. WAV, FLAC, Ogg and
-MP3 are read by libsndfile, other files by FFmpeg.
+Channels are averaged, and the mean is resampled by soxr in its quality HQ, as librosa loads a file. WAV and Ogg are
+read by libsndfile, other files by FFmpeg. A header's length is an estimate in some files and a placeholder in others,
+so the samples are counted as they are decoded. Where a header does know the length, a file that has less is refused.
 """
 
 import io
@@ -13,23 +14,27 @@ import soundfile
 import soxr
 
 from ramet.runtime.errors import ClientError, describe
-from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, seconds_of, stream_of
+from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, stream_of
 from ramet.runtime.media.formats.base import Sound
+from ramet.runtime.media.mpeg_audio import is_mp3, num_frames
 from ramet.runtime.media_options import MediaArgs
 
 BLOCK = 1 << 16  # samples of each channel that are decoded at once
 MIN_RATE, MAX_RATE = 1000, 384_000
 MAX_CHANNELS = 64
 OPTION = "--max-audio-seconds"
+UNKNOWN_FRAMES = 1 << 60  # libsndfile has this number or more for a length that no header tells
 
 
 def decode_sound(data: bytes | memoryview, rate: int, limits: MediaArgs) -> Sound:
     """Raises ClientError without a place."""
     try:
-        if _is_sndfile(data):
+        if _is_unfinished_wav(data):
+            own, blocks = _of_container(data, "wav", limits)
+        elif _is_sndfile(data):
             own, blocks = _of_sndfile(data, limits)
         else:
-            name = container_of(data)
+            name = _container_of(data)
             if name is None:
                 raise ClientError("", "is no sound, or broken; WAV, FLAC, Ogg, MP3, M4A and WebM are read")
             check_whole(data, name)
@@ -50,10 +55,19 @@ def decode_sound(data: bytes | memoryview, rate: int, limits: MediaArgs) -> Soun
 
 def _is_sndfile(data: bytes | memoryview) -> bool:
     head = bytes(data[:12])
-    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        return True
-    is_mp3 = head[:3] == b"ID3" or (head[:1] == b"\xff" and head[1:2] != b"" and head[1] & 0xE6 == 0xE2)
-    return head[:4] in (b"fLaC", b"OggS") or is_mp3
+    return head[:4] == b"OggS" or (head[:4] == b"RIFF" and head[8:12] == b"WAVE")
+
+
+def _is_unfinished_wav(data: bytes | memoryview) -> bool:
+    """Whether a WAV has no size, as one from a pipe may: libsndfile then reads nothing of it."""
+    return bytes(data[:4]) == b"RIFF" and bytes(data[4:12]) == bytes(4) + b"WAVE"
+
+
+def _container_of(data: bytes | memoryview) -> str | None:
+    """FFmpeg's name of the format. None: it is not one that is read."""
+    if bytes(data[:4]) == b"fLaC":
+        return "flac"
+    return "mp3" if is_mp3(data) else container_of(data)
 
 
 def _of_sndfile(data: bytes | memoryview, limits: MediaArgs) -> tuple[int, list[Any]]:
@@ -62,7 +76,6 @@ def _of_sndfile(data: bytes | memoryview, limits: MediaArgs) -> tuple[int, list[
         check_whole(data, "wav")
     with soundfile.SoundFile(io.BytesIO(data)) as file:
         _check_form(file.samplerate, file.channels)
-        check_seconds(file.frames / file.samplerate, limits.max_audio_seconds, OPTION)
 
         def blocks() -> Iterator[Any]:
             while len(block := file.read(BLOCK, dtype="float32", always_2d=True)):
@@ -70,7 +83,7 @@ def _of_sndfile(data: bytes | memoryview, limits: MediaArgs) -> tuple[int, list[
 
         read = _bounded(blocks(), file.samplerate, limits)
         num = sum(map(len, read))
-        if num < file.frames:
+        if num < file.frames < UNKNOWN_FRAMES:
             raise ClientError("", f"is cut off: it has {num} of {file.frames} samples")
         return file.samplerate, read
 
@@ -82,16 +95,24 @@ def _of_container(data: bytes | memoryview, name: str, limits: MediaArgs) -> tup
         stream = stream_of(container, "audio")
         rate = stream.codec_context.sample_rate
         _check_form(rate, stream.codec_context.channels)
-        check_seconds(seconds_of(container, stream) or 0.0, limits.max_audio_seconds, OPTION)
         to_float = av.AudioResampler(format="fltp", rate=rate)
 
+        packets = 0
+
         def blocks() -> Iterator[Any]:
-            for frame in container.decode(stream):
-                _check_form(frame.sample_rate, frame.layout.nb_channels)
-                for each in to_float.resample(frame):
-                    yield each.to_ndarray().mean(axis=0)
+            nonlocal packets
+            for packet in container.demux(stream):
+                packets += packet.size > 0  # the last one is empty: it takes out what the decoder still has
+                for frame in packet.decode():
+                    _check_form(frame.sample_rate, frame.layout.nb_channels)
+                    for each in to_float.resample(frame):
+                        yield each.to_ndarray().mean(axis=0)
 
         read = _bounded(blocks(), rate, limits)
+        if name == "flac" and stream.duration and (num := sum(map(len, read))) < stream.duration:
+            raise ClientError("", f"is cut off: it has {num} of {stream.duration} samples")
+        if name == "mp3" and packets + 1 < (expected := num_frames(data) or 0):  # some count the tag's own frame
+            raise ClientError("", f"is cut off: it has {packets} of {expected} frames")
     return rate, read
 
 

@@ -112,13 +112,6 @@ def stream_of(container: Any, kind: str) -> Any:
     return stream
 
 
-def seconds_of(container: Any, stream: Any) -> float | None:
-    """As the header has it."""
-    if stream.duration is not None:
-        return float(stream.duration * stream.time_base)
-    return None if container.duration is None else container.duration / av.time_base
-
-
 def check_seconds(seconds: float, most: float, option: str) -> None:
     if seconds > most:
         raise ClientError("", f"takes {seconds:g} s, must take at most {most:g} s ({option})", status=413)

@@ -2,7 +2,9 @@
 
 As many as `fps` asks for, `max_frames` at most, spread evenly from the first frame to the last. The packets of the
 whole file are read first, without decoding: they say how many frames there are and when each is shown, and headers
-lie. Only what leads to a frame that is taken is decoded. A film may be a list of pictures, all of which are taken.
+lie. Only what leads to a frame that is taken is decoded. Where packets do not say when a frame is shown (AVI has no
+such times, an MPEG program stream has few), frames are shown in the order in which they leave the decoder, which is
+then followed from the first one on. A film may be a list of pictures, all of which are taken.
 """
 
 import math
@@ -14,7 +16,7 @@ import av
 from PIL import Image
 
 from ramet.runtime.errors import ClientError, describe
-from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, seconds_of, stream_of
+from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, stream_of
 from ramet.runtime.media.formats.base import Frames, MediaFormat
 from ramet.runtime.media.image import check_pixels, decode_picture, flattened
 from ramet.runtime.media.image import opened as opened_picture
@@ -120,21 +122,23 @@ def _rate_of_animation(image: Image.Image, total: int, times: list[float], limit
 class _Packets(NamedTuple):
     shown: list[int]  # when each frame is shown, in ticks of its stream, in order
     keys: list[int]  # those of them that are decoded without others
+    total: int  # frames, of which some may have no time
 
 
 def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: MediaArgs) -> Frames:
     with opened(data, name) as container:
         stream = stream_of(container, "video")
         check_pixels(stream.codec_context.width, stream.codec_context.height, limits.max_image_pixels)
-        seconds = seconds_of(container, stream)
-        check_seconds(seconds or 0.0, limits.max_video_seconds, "--max-video-seconds")
-        _check_total(stream.frames, limits)
         packets = _packets(container, stream, limits)
-        total, tick = len(packets.shown), float(stream.time_base)
-        if not total:
+        tick = float(stream.time_base)
+        if not packets.total:
             raise ClientError("", "has no frame")
-        indices = choice.of(total, _rate(stream, packets, tick))
+        rate = _rate(stream, packets, tick)
+        indices = choice.of(packets.total, rate)
         _check_memory(len(indices), stream.codec_context.width, stream.codec_context.height, limits)
+        lacks_times = len(packets.shown) < packets.total or (name == "avi" and stream.codec_context.has_b_frames)
+    if lacks_times:
+        return _in_order(data, name, packets.total, rate, choice, limits)
     wanted = [packets.shown[i] for i in indices]
     images = _decoded(data, name, wanted, packets.keys, limits)
     if images is None:
@@ -144,25 +148,61 @@ def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: M
 
 
 def _packets(container: Any, stream: Any, limits: MediaArgs) -> _Packets:
-    """Reads to the end. Raises ClientError for a film that is longer than its header says."""
-    shown, keys = [], []
+    """Reads to the end. Raises ClientError for a film that takes longer than one may."""
+    shown, keys, total = [], [], 0
     start = 0.0 if container.start_time is None else container.start_time / av.time_base
     for packet in container.demux(stream):
+        if packet.pts is not None:
+            seconds = float(packet.pts * packet.time_base) - start
+            check_seconds(seconds, limits.max_video_seconds, "--max-video-seconds")
+        if packet.is_discard or not packet.size:
+            continue
+        total += 1
+        _check_total(total, limits)
         if packet.pts is None:
             continue
-        check_seconds(float(packet.pts * packet.time_base) - start, limits.max_video_seconds, "--max-video-seconds")
-        if packet.is_discard:
-            continue
         shown.append(packet.pts)
-        _check_total(len(shown), limits)
         if packet.is_keyframe:
             keys.append(packet.pts)
-    return _Packets(sorted(shown), sorted(keys))
+    return _Packets(sorted(shown), sorted(keys), total)
+
+
+def _in_order(
+    data: bytes | memoryview, name: str, total: int, rate: float, choice: Choice, limits: MediaArgs
+) -> Frames:
+    """Frames of a file that does not say when each is shown. `total`: packets, of which a frame may have two."""
+    check_seconds((total - 1) / rate, limits.max_video_seconds, "--max-video-seconds")
+    taken, found = _taken_in_order(data, name, choice.of(total, rate), limits)
+    if found < total and len(taken) < len(choice.of(total, rate)):
+        if not found:
+            raise ClientError("", "is broken: no frame could be decoded")
+        taken, _ = _taken_in_order(data, name, choice.of(found, rate), limits)
+    return Frames(list(taken.values()), [i / rate for i in taken])
+
+
+def _taken_in_order(
+    data: bytes | memoryview, name: str, indices: Sequence[int], limits: MediaArgs
+) -> tuple[dict[int, Image.Image], int]:
+    """({index: frame}, how many frames were decoded), up to the last index or to the end of the file."""
+    taken: dict[int, Image.Image] = {}
+    left, num = set(indices), 0
+    with opened(data, name) as container:
+        stream = stream_of(container, "video")
+        stream.codec_context.options = {"max_pixels": str(max(limits.max_image_pixels, 1))}
+        for frame in container.decode(stream):
+            if num in left:
+                taken[num] = _image(frame, limits)
+            num += 1
+            if len(taken) == len(left):
+                break
+    return taken, num
 
 
 def _rate(stream: Any, packets: _Packets, tick: float) -> float:
     if stream.average_rate:
         return float(stream.average_rate)
+    if len(packets.shown) < 2:
+        return float(stream.guessed_rate or 1.0)
     lasts = (packets.shown[-1] - packets.shown[0]) * tick
     return (len(packets.shown) - 1) / lasts if lasts > 0 else 1.0
 

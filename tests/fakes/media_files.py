@@ -64,6 +64,20 @@ def webp_of(width: int, height: int) -> bytes:
     )
 
 
+class Pipe(io.RawIOBase):
+    """A file that is only ever appended to, as a pipe is: what was written cannot be corrected at the end."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.data += data
+        return len(data)
+
+
 def film(
     shades: Sequence[int],
     form: str = "mp4",
@@ -73,10 +87,11 @@ def film(
     options: dict[str, str] | None = None,
     turned: int = 0,
     file: Path | None = None,
+    piped: bool = False,
     **more: Any,
 ) -> bytes:
     """Each frame is grey of a shade. `file`: it is written there instead."""
-    out = io.BytesIO()
+    out: Any = Pipe() if piped else io.BytesIO()
     with av.open(file or out, "w", format=form, **more) as container:
         stream: Any = container.add_stream(codec, rate=rate, options=options or {})
         stream.width, stream.height, stream.pix_fmt = *size, {"gif": "gray", "mjpeg": "yuvj420p"}.get(codec, "yuv420p")
@@ -87,7 +102,7 @@ def film(
             pixels[: size[1] // 2, : size[0] // 2] = 255 - shade  # so that a turn shows
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
         container.mux(stream.encode())
-    return out.getvalue()
+    return bytes(out.data) if piped else out.getvalue()
 
 
 def shade_of(image: Image.Image) -> int:
@@ -109,15 +124,19 @@ def sound(samples: Any, rate: int = 16_000, form: str = "WAV", **more: Any) -> b
     return out.getvalue()
 
 
-def sound_in_container(samples: Any, rate: int, form: str, codec: str) -> bytes:
-    out = io.BytesIO()
-    with av.open(out, "w", format=form) as container:
+def sound_in_container(samples: Any, rate: int, form: str, codec: str, piped: bool = False, **more: Any) -> bytes:
+    """`more`: what the codec's context is set to, and `container_options`."""
+    out: Any = Pipe() if piped else io.BytesIO()
+    with av.open(out, "w", format=form, container_options=more.pop("container_options", {})) as container:
         stream: Any = container.add_stream(codec, rate=rate, layout="mono")
+        for name, value in more.items():
+            setattr(stream.codec_context, name, value)
         frame = av.AudioFrame.from_ndarray(samples[None], "fltp", "mono")
         frame.sample_rate = rate
-        container.mux(stream.encode(frame))
+        for each in av.AudioResampler(stream.codec_context.format, "mono", rate).resample(frame):
+            container.mux(stream.encode(each))
         container.mux(stream.encode())
-    return out.getvalue()
+    return bytes(out.data) if piped else out.getvalue()
 
 
 def cut(data: bytes) -> list[bytes]:

@@ -66,6 +66,50 @@ def test_every_frame_is_the_one_of_its_time(name: str):
     assert film.times == pytest.approx([i / form["rate"] for i in range(30)], abs=1e-3)
 
 
+REORDERED = {"x264-params": "scenecut=0:b-adapt=0:bframes=2", "g": "10"}  # every third frame is coded ahead of two
+UNTIMED = {
+    "avi": dict(form="avi", codec="libx264", options=REORDERED, rate=25),
+    "avi of MPEG-4": dict(form="avi", codec="mpeg4", options={"g": "10", "bf": "2"}, rate=25),
+    "mpeg": dict(form="mpeg", codec="libx264", options=REORDERED, rate=25),
+    "mpeg of MPEG-2": dict(form="mpeg", codec="mpeg2video", options={"g": "10", "bf": "2"}, rate=25),
+}
+
+
+@pytest.mark.parametrize("name", UNTIMED)
+@pytest.mark.parametrize("num", [1, 3, 29, 768])
+def test_frames_that_are_coded_ahead_are_taken_in_the_order_of_display(name: str, num: int):
+    """Their packets tell in which order they are decoded, or nothing."""
+    film = decoded(media_files.film(SHADES, **UNTIMED[name]), max_frames=num)
+    taken = list(range(30)) if num > 30 else [0] if num == 1 else [i * 29 // (num - 1) for i in range(num)]
+    assert nearly(shades(film), [SHADES[i] for i in taken])
+    assert film.times == pytest.approx([i / 25 for i in taken], abs=1e-3)
+
+
+PIPED = {
+    **{name: FORMS[name] for name in ("avi", "mkv", "webm", "mpegts")},
+    "flv": dict(form="flv", codec="libx264"),
+    "avi with B-frames": UNTIMED["avi"],
+    "mpeg": UNTIMED["mpeg"],
+    "mp4 in fragments": dict(form="mp4", codec="libx264", container_options={"movflags": "frag_keyframe+empty_moov"}),
+}
+
+
+@pytest.mark.parametrize("name", PIPED)
+def test_a_film_from_a_pipe_has_the_frames_that_are_there(name: str):
+    """Its header could not be corrected at the end: it has no number of frames, or a placeholder."""
+    film = decoded(media_files.film(SHADES, piped=True, **PIPED[name]))
+    assert nearly(shades(film), SHADES)
+
+
+@pytest.mark.parametrize("name", ["avi", "mpeg"])
+def test_a_film_without_times_that_takes_longer_than_it_may_is_refused(name: str):
+    data = media_files.film(SHADES, **UNTIMED[name])
+    with pytest.raises(ClientError, match="must take at most 1 s") as refused:
+        bounded(data, max_video_seconds=1.0)
+    assert refused.value.status == 413
+    assert len(bounded(data, max_video_seconds=2.0).images) == 30
+
+
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("num", [1, 2, 3, 7, 29])
 def test_frames_that_are_taken_are_those_of_the_whole_film(name: str, num: int):
