@@ -133,7 +133,8 @@ def _cut_at_the_mark(rendered: str, unfinished: str) -> str:
         raise ClientError("continue_final_message", "is true, but the chat template changes the last message's text")
     end = rendered.rindex(mark)
     kept = rendered[:end].replace(MARK, "").replace(mark, "")  # a template may write the text more than once
-    return kept if rendered.startswith(MARK, end) else kept.rstrip()
+    trims = not rendered.startswith(MARK, end)
+    return kept.rstrip() if trims and unfinished.strip() else kept  # blanks before an empty text are the template's
 
 
 def _rendered(template: Template, variables: dict[str, Any], environment: "_Environment") -> str:

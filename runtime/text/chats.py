@@ -2,7 +2,7 @@
 
 Decides which template a chat gets and in which order it is checked, and in which form messages come into it: as texts,
 or as lists of parts. Knows no ids. The template's language is chat_template.py's, the shape of messages
-chat_messages.py's.
+chat_messages.py's, and which turns a template takes fit_turns.py's.
 """
 
 import os
@@ -15,11 +15,15 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_messages import normalise, template_part
 from ramet.runtime.text.chat_template import ChatTemplate
+from ramet.runtime.text.fit_turns import fitted
 from ramet.runtime.text.template_files import TemplateSources, read_templates
+from ramet.runtime.text.template_rules import TemplateRules
 
 PROBE = f"TEXT_{os.urandom(8).hex().upper()}"  # no client knows it
-TOOL = {"type": "function", "function": {"name": "a", "description": "", "parameters": {"type": "object"}}}
+ARGUMENTS = {"type": "object", "properties": {"a": {"type": "string", "description": ""}}, "required": ["a"]}
+TOOL = {"type": "function", "function": {"name": "a", "description": "", "parameters": ARGUMENTS}}
 Content = str | list[dict[str, Any]]
+Turn = dict[str, Any]
 
 
 class Chats:
@@ -27,6 +31,7 @@ class Chats:
         self._sources, self._template = sources, ChatTemplate(sources)
         self._placeholders = {kind.value: token.placeholder for kind, token in media.items()}
         self._shown: dict[tuple[bool, str, str], bool] = {}  # with tools, role, form -> whether a template shows it
+        self._rules = {with_tools: self._rules_of(with_tools) for with_tools in (False, True)}
 
     @classmethod
     def of(cls, args: Args) -> "Chats":
@@ -46,17 +51,24 @@ class Chats:
         if asked.continue_final_message and messages and messages[-1].get("tool_calls"):
             place = f"messages[{len(messages) - 1}].tool_calls"
             raise ClientError(place, "ends the chat, must be followed by the results of its calls")
-        if self._placeholders:
-            messages = [self._as_shown(turn, tools is not None) for turn in messages]
+        messages = fitted(messages, self._rules[tools is not None])
         return self._template.render(
-            messages,
+            self._all_as_shown(messages, tools is not None),
             tools,
             add_generation_prompt=asked.add_generation_prompt,
             continue_final_message=asked.continue_final_message,
             kwargs=asked.kwargs,
         )
 
-    def _as_shown(self, turn: dict[str, Any], with_tools: bool) -> dict[str, Any]:
+    def _rules_of(self, with_tools: bool) -> TemplateRules:
+        """Of the template that a conversation with tools gets, or of the one without."""
+        tools = [TOOL] if with_tools else None
+        return TemplateRules(lambda turns: self._template.render(self._all_as_shown(turns, with_tools), tools))
+
+    def _all_as_shown(self, turns: list[Turn], with_tools: bool) -> list[Turn]:
+        return [self._as_shown(turn, with_tools) for turn in turns] if self._placeholders else turns
+
+    def _as_shown(self, turn: Turn, with_tools: bool) -> Turn:
         """In the form that the template shows: some show texts alone, some parts alone.
 
         Where it shows no parts, placeholders stand among the texts.

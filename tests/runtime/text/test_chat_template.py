@@ -131,6 +131,15 @@ def test_a_continued_message_that_is_written_twice_shows_no_mark() -> None:
     assert template(source).render(UNFINISHED, **options) == "Good dGood d: Good d"
 
 
+@pytest.mark.parametrize("text", ["", "  ", "\n\n"])
+@pytest.mark.parametrize("filtered", ["", " | trim"])
+def test_an_empty_message_is_continued_where_its_text_begins(filtered: str, text: str) -> None:
+    source = f"{{% for m in messages %}}<{{{{ m.role }}}}>\n\n{{{{ m.content{filtered} }}}}<end>{{% endfor %}}"
+    options: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True}
+    shown = template(source).render([*HELLO, {"role": "assistant", "content": text}], **options)
+    assert shown.endswith("<end><assistant>\n\n" + ("" if filtered else text))
+
+
 @pytest.mark.parametrize(
     ("source", "messages"),
     [

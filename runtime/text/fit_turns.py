@@ -1,0 +1,209 @@
+"""A conversation in a form that its template shows whole, for templates that drop or refuse some of its turns.
+
+Decides where the text of such a turn goes, by what template_rules.py found out. A turn that the template shows stays as
+it is. Otherwise:
+
+    several turns of system and developer at the start    one of them, or a part of the first user turn
+    a later one of system or developer                    a part of the user turn beside it, or a user turn of its own
+    two user turns, or two of the assistant               one
+    a user turn right after results of calls              a part of the last result
+    two calls in one turn                                 a turn for each call, with its result behind it
+    a text beside a call                                  a turn of its own, before the call's, where it takes that
+    calls and results                                     texts of the assistant and of the user
+
+Knows messages after chat_messages.py, and no template.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from ramet.runtime.text.template_rules import PLAIN, CallForm, Message, TemplateRules, to_json
+
+SYSTEM_ROLES = ("system", "developer")
+BETWEEN = "\n\n"  # the texts of two turns that become one
+CHAT = ("user", "assistant", "user")
+CALLED = ("user", "call", "tool", "assistant", "user")
+
+
+def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
+    """The same conversation, no text of which the template leaves out, as far as it shows texts at all."""
+    if any("tool_calls" in turn or turn["role"] == "tool" for turn in turns):
+        turns = _with_calls(turns, rules)
+    first = next((i for i, turn in enumerate(turns) if turn["role"] not in SYSTEM_ROLES), len(turns))
+    lead, rest = turns[:first], [_joined(group) for group in _groups(turns[first:], rules)]
+    if lead:
+        lead, rest = _led(lead, rest, rules)
+    return lead + rest
+
+
+# -- turns of system and developer -------------------------------------------------------------------------------------
+
+
+def _led(lead: list[Message], rest: list[Message], rules: TemplateRules) -> tuple[list[Message], list[Message]]:
+    """What the conversation begins with, and the others."""
+    roles = [turn["role"] for turn in lead]
+    then = _end_of(rest)
+    if not rules.loses(roles[0], *sorted(set(roles[1:])), *then, instead=then or ("user",)):
+        return lead, rest
+    for role in dict.fromkeys(roles):
+        if rules.shows(role, *then):
+            return [{**_joined(lead), "role": role}], rest
+    opening = {**_joined(lead), "role": "user"}
+    if rest and rest[0]["role"] == "user":
+        return [], [_joined([opening, rest[0]]), *rest[1:]]
+    return [], [opening, *rest]
+
+
+def _end_of(rest: list[Message]) -> tuple[str, ...]:
+    """A short conversation that ends as this one: some templates write the system text where a last user turn is."""
+    if not rest:
+        return ()
+    return ("user",) if rest[-1]["role"] == "user" else ("user", "assistant")
+
+
+def _lost_systems(turns: list[Message], rules: TemplateRules) -> set[str]:
+    """The roles of system and developer whose later turns the template does not show."""
+    found = {turn["role"] for turn in turns}.intersection(SYSTEM_ROLES)
+    return {role for role in found if rules.loses("user", role, "assistant", role, "user", role, instead=CHAT)}
+
+
+# -- neighbours --------------------------------------------------------------------------------------------------------
+
+
+def _groups(turns: list[Message], rules: TemplateRules) -> list[list[Message]]:
+    """Each group becomes one turn."""
+    lost = _lost_systems(turns, rules)
+    groups: list[list[Message]] = []
+    was_lost = False
+    for turn in turns:
+        is_lost = turn["role"] in lost
+        turn = {**turn, "role": "user"} if is_lost else turn
+        before = groups[-1][-1] if groups else None
+        joins = (is_lost or was_lost) and before is not None and before["role"] == turn["role"] == "user"
+        if before is not None and (joins or _must_join(before, turn, rules)):
+            groups[-1].append({**turn, "role": groups[-1][0]["role"]})
+        else:
+            groups.append([turn])
+        was_lost = is_lost
+    return groups
+
+
+def _must_join(before: Message, turn: Message, rules: TemplateRules) -> bool:
+    """Whether the template takes no two such turns one after the other."""
+    match before["role"], turn["role"]:
+        case "user", "user":
+            return rules.loses("user", "user", "assistant", "user", "user", instead=CHAT)
+        case "assistant", "assistant" if "tool_calls" in before:
+            return False  # a text would come before the calls that it follows
+        case "assistant", "assistant" if "tool_calls" in turn:
+            return rules.loses("user", "assistant", *CALLED[1:], instead=CALLED, form=rules.call_form or PLAIN)
+        case "assistant", "assistant":
+            return rules.loses("user", "assistant", "assistant", "user", instead=CHAT)
+        case "tool", "user":
+            after = "user", "call", "tool", "user", "assistant", "user"
+            return rules.loses(*after, instead=CALLED, form=rules.call_form or PLAIN)
+    return False
+
+
+def _joined(turns: list[Message]) -> Message:
+    """One turn of the first one's role, with the texts, thoughts and calls of all; only the last one has calls."""
+    if len(turns) == 1:
+        return turns[0]
+    made = {**turns[0], "content": _content([turn["content"] for turn in turns])}
+    thoughts = [turn["reasoning_content"] for turn in turns if turn.get("reasoning_content")]
+    if thoughts:
+        made["reasoning_content"] = BETWEEN.join(thoughts)
+    if "tool_calls" in turns[-1]:
+        made["tool_calls"] = turns[-1]["tool_calls"]
+    return made
+
+
+def _content(contents: list[str | list[Any]]) -> str | list[Any]:
+    """A text, or with media among them parts in order."""
+    given = [content for content in contents if content]
+    if all(isinstance(content, str) for content in given):
+        return BETWEEN.join(map(str, given))
+    parts: list[Any] = []
+    for content in given:
+        parts += [_part(BETWEEN)] if parts else []
+        parts += [_part(content)] if isinstance(content, str) else content
+    return parts
+
+
+def _part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+
+def _with_calls(turns: list[Message], rules: TemplateRules) -> list[Message]:
+    form = rules.call_form
+    if form is None:
+        return [_as_text(turn) for turn in turns] if rules.shows(*CHAT) else turns
+    turns = form.written(turns)
+    if _has_several_calls(turns) and rules.loses("user", "calls", "tool", *CALLED[2:], instead=CALLED, form=form):
+        turns = list(_one_by_one(turns))
+    if _has_text_beside_calls(turns) and _loses_text(form, rules):
+        turns = [part for turn in turns for part in _text_and_calls(turn)]
+    return turns
+
+
+def _has_several_calls(turns: list[Message]) -> bool:
+    return any(len(turn.get("tool_calls", ())) > 1 for turn in turns)
+
+
+def _has_text_beside_calls(turns: list[Message]) -> bool:
+    return any("tool_calls" in turn and turn["content"] for turn in turns)
+
+
+def _loses_text(form: CallForm, rules: TemplateRules) -> bool:
+    """Whether a text beside a call is dropped that would be shown as a turn of its own."""
+    return rules.loses("user", "said call", *CALLED[2:], instead=("user", "assistant", *CALLED[1:]), form=form)
+
+
+def _one_by_one(turns: list[Message]) -> Iterator[Message]:
+    """Each call as a turn of its own, with its results behind it; those of no call known stay last."""
+    i = 0
+    while i < len(turns):
+        turn, i = turns[i], i + 1
+        calls = turn.get("tool_calls", ())
+        if len(calls) < 2:
+            yield turn
+            continue
+        results: dict[str | None, list[Message]] = defaultdict(list)
+        known = {call.get("id") for call in calls}
+        while i < len(turns) and turns[i]["role"] == "tool":
+            called = turns[i].get("tool_call_id")
+            results[called if called in known else None].append(turns[i])
+            i += 1
+        for call in calls:
+            yield {**turn, "tool_calls": [call]}
+            turn = {"role": "assistant", "content": ""}
+            yield from results.pop(call.get("id"), ())
+        for others in results.values():
+            yield from others
+
+
+def _text_and_calls(turn: Message) -> list[Message]:
+    if "tool_calls" not in turn or not turn["content"]:
+        return [turn]
+    calls = {"role": "assistant", "content": "", "tool_calls": turn["tool_calls"]}
+    return [_without_calls(turn), calls]
+
+
+def _as_text(turn: Message) -> Message:
+    """For a template that knows neither calls nor results."""
+    if turn["role"] == "tool":
+        of = f" of {turn['name']}" if turn.get("name") else ""
+        return {"role": "user", "content": _content([f"Result{of}:", turn["content"]])}
+    if "tool_calls" not in turn:
+        return turn
+    functions = [call["function"] for call in turn["tool_calls"]]
+    calls = [to_json({"name": each["name"], "arguments": each["arguments"]}) for each in functions]
+    return {**_without_calls(turn), "content": _content([turn["content"], "\n".join(calls)])}
+
+
+def _without_calls(turn: Message) -> Message:
+    return {name: value for name, value in turn.items() if name != "tool_calls"}
