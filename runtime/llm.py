@@ -66,6 +66,7 @@ class LLM:
         ahead.begin(args.model, args.model_folder)
         self.startup: list[tuple[str, float]] = []  # phase, seconds
         self.tokenizer = tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
+        tokenizer.log_notes()
         check_healing(args, tokenizer)
         startup = self.startup  # the engine must not hold this object, or it would never be collected
         self._loop = LoopThread("ramet-loop", _engine_closed)

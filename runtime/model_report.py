@@ -26,6 +26,7 @@ from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import implementation_of
 from ramet.runtime.text.template_files import read_templates
+from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.weights.containers import opened
 from ramet.runtime.weights.loadable import check_headers
 
@@ -79,6 +80,14 @@ def _tokenizer(args: Args) -> Iterator[Finding]:
     if not path.is_file():
         yield Finding("missing", "tokenizer", f"there is no {path}", "name a folder that has one with --tokenizer-path")
         return
+    try:
+        tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
+    except ConfigError as error:
+        yield Finding("missing", "tokenizer", str(error), "or name another folder with --tokenizer-path")
+        return
+    yield from (Finding("note", "tokenizer files", note) for note in tokenizer.notes)
+    if not tokenizer.eos_ids:
+        yield Finding("note", "end of an output", "no file names a token for it: its length or a stop ends one")
     try:
         templates = read_templates(args.tokenizer_folder, args.model.chat_template)
     except ConfigError as error:

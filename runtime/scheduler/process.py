@@ -71,6 +71,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     ends = (
         f"{token} ({tokenizer.decode([token], skip_special_tokens=False)!r})" for token in sorted(tokenizer.eos_ids)
     )
+    tokenizer.log_notes()
     log.info("an output ends with %s", ", ".join(ends) or "no token of its own: its length or a stop ends it")
     resolved = resolved_by(runner, scheduler).items()
     log.info("runs with %s", ", ".join(f"{name} {_shown(value)}" for name, value in resolved))

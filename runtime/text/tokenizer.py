@@ -6,6 +6,7 @@ decode.py's; a decoder that looks at neighbours has no table of pieces, and deco
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -14,10 +15,14 @@ from typing import Any
 
 import tokenizers
 
-from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.errors import ClientError
+from ramet.runtime.text.added_tokens import CONFIG, FolderTokens
 from ramet.runtime.text.files import read_json
 from ramet.runtime.text.length_bound import BYTE_OF, BYTE_TOKENS, most_bytes_per_token
+from ramet.runtime.text.source import read_source
 from ramet.runtime.text.token_bytes import TokenBytes
+
+log = logging.getLogger("ramet")
 
 Spelling = Callable[[str], bytes]  # an entry of the vocabulary -> the bytes it adds to a text
 
@@ -94,7 +99,7 @@ class Pieces(dict[int, str | bytes]):
 class Tokenizer:
     """Immutable but for what it remembers of single tokens, which any thread may add: for several threads at once."""
 
-    def __init__(self, source: tokenizers.Tokenizer, eos_ids: Iterable[int] = ()) -> None:
+    def __init__(self, source: tokenizers.Tokenizer, eos_ids: Iterable[int] = (), notes: Iterable[str] = ()) -> None:
         source.no_truncation()  # a prompt is never cut in silence
         source.no_padding()
         added = source.get_added_tokens_decoder()
@@ -104,21 +109,23 @@ class Tokenizer:
         self.special_ids: frozenset[int] = frozenset(i for i, token in added.items() if token.special)
         self.added_tokens: dict[str, int] = {token.content: i for i, token in added.items()}
         self.eos_ids: frozenset[int] = frozenset(eos_ids)
+        self.notes: tuple[str, ...] = tuple(notes)  # of its files, for a person
         self.pieces: Pieces | None = Pieces(source, spelling) if spelling is not None else None
         self._tables: dict[int, TokenBytes] = {}
 
     @classmethod
     def from_folder(cls, folder: Path, model_folder: Path | None = None) -> "Tokenizer":
-        """Reads tokenizer.json; what ends an output is read beside it, or in `model_folder`. Raises ConfigError."""
+        """Reads tokenizer.json and what completes it; what ends an output beside it, or in `model_folder`.
+
+        Raises ConfigError.
+        """
         os.environ["TOKENIZERS_PARALLELISM"] = "false"  # threads of its own would take the cores of the model
-        path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise ConfigError(f"{folder} has no tokenizer.json")
-        try:
-            source = tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception
-            raise ConfigError(f"{path} cannot be read: {error}") from error
-        return cls(source, _eos_ids(model_folder or folder, source))
+        source, tokens, notes = read_source(folder)
+        return cls(source, _eos_ids(model_folder or folder, source, tokens), notes)
+
+    def log_notes(self) -> None:
+        for note in self.notes:
+            log.warning("%s", note)
 
     def encode(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> list[int]:
         """`pair`: a second text, which the tokenizer's post-processor joins. Raises ClientError for invalid Unicode."""
@@ -198,21 +205,21 @@ def check_ids(place: str, ids: Sequence[int], vocab_size: int) -> None:
     raise ClientError(f"{place}[{index}]", f"is {ids[index]}, must be a token id in [0, {vocab_size})")
 
 
-def _eos_ids(folder: Path, source: tokenizers.Tokenizer) -> frozenset[int]:
-    """Every id that generation_config.json, config.json or tokenizer_config.json's eos_token says ends an output.
+def _eos_ids(folder: Path, source: tokenizers.Tokenizer, tokens: FolderTokens) -> frozenset[int]:
+    """Every id that generation_config.json, config.json or the tokenizer's own eos_token says ends an output.
 
-    Checkpoints are published whose files disagree: with too few of them an output never ends.
+    Checkpoints are published whose files disagree: with too few of them an output never ends. `folder` is the model's.
+    An eos_token for which the model has no number does not count.
     """
     config = read_json(folder / "config.json")
-    token = read_json(folder / "tokenizer_config.json").get("eos_token")
-    content = token.get("content") if isinstance(token, dict) else token
-    named = [
-        read_json(folder / "generation_config.json").get("eos_token_id"),
-        config.get("eos_token_id"),
-        (config.get("text_config") or {}).get("eos_token_id"),
-        source.token_to_id(content) if isinstance(content, str) else None,
-    ]
-    return frozenset().union(*map(_as_ids, named))
+    inner = config.get("text_config") or {}
+    size = config.get("vocab_size") or inner.get("vocab_size") or 0
+    given = read_json(folder / CONFIG).get("eos_token")
+    texts = tokens.named["eos_token"], given.get("content") if isinstance(given, dict) else given
+    own = {source.token_to_id(text) for text in texts if isinstance(text, str)}
+    own -= {token for token in tokens.without_ids if not (isinstance(size, int) and token < size)}
+    of_files = [read_json(folder / "generation_config.json").get("eos_token_id"), config.get("eos_token_id")]
+    return frozenset().union(*map(_as_ids, (*of_files, inner.get("eos_token_id"), list(own))))
 
 
 def _as_ids(value: Any) -> frozenset[int]:

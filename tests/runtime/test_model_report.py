@@ -114,6 +114,22 @@ def test_what_would_be_refused_is_named(
     assert found[what].kind == "missing" and said in found[what].found
 
 
+def test_a_tokenizer_whose_files_disagree_is_told(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = broken(folders["qwen2"], tmp_path / "files")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+
+    def found(**keys: Any) -> dict[str, Finding]:
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, **keys}))
+        return report(folder)
+
+    new = {"content": "<|new|>", "special": True}
+    assert "'<|new|>' has the id 999" in found(added_tokens_decoder={"999": new})["tokenizer"].found
+    assert found(added_tokens_decoder={"999": new})["tokenizer"].kind == "missing"
+    told = found(add_prefix_space=True, tokenizer_class="PreTrainedTokenizerFast")["tokenizer files"]
+    assert told.kind == "note" and "add_prefix_space is true: tokenizer.json says otherwise" in told.found
+    assert "tokenizer files" not in found()
+
+
 def test_a_missing_shard_a_truncated_one_and_a_pickle_are_named(folders: dict[str, Path], tmp_path: Path) -> None:
     shards = sorted(path.name for path in folders["qwen2"].glob("*.safetensors"))
     without = broken(folders["qwen2"], tmp_path / "without")
