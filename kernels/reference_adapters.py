@@ -1,6 +1,6 @@
 """What adapters change in a layer, in plain torch: the oracle of kernels/cpu/adapters.py, and the way of a GPU.
 
-The low-rank products of all slots are stacked, computed for every token, and masked where a token has another adapter
+The low-rank products of all slots are stacked, computed for every token, and left out where a token has another adapter
 (Hu et al. 2021): no sum leaves the device, and none depends on which tokens have which. T tokens, N in, M out, R rank,
 V vocabulary, S slots; slot 0 is the model itself.
 """
@@ -54,7 +54,13 @@ class _Stacked:
 
     owners: Tensor  # [R of all], the slot of each
     downs: Tensor  # [R of all, N]; of an embedding [V, R of all]
-    ups: Tensor  # [R of all, M of the layer]
+    ups: Tensor  # [R of all, M of the layer], all finite
+
+    def owned(self, inner: Tensor, slots: Tensor) -> Tensor:
+        """inner [T, R of all] with zeros where a token has another adapter. A product with 0 would keep an infinity, of
+        an adapter whose numbers are too large for this dtype, as a NaN in every row.
+        """
+        return torch.where(slots[:, None] == self.owners, inner, 0)
 
 
 class StackedChanges:
@@ -87,14 +93,14 @@ class StackedChanges:
             own = functional.linear(x, change.weight, change.bias).to(out.dtype)
             part.copy_(torch.where((slots == slot)[:, None], own, part))
         if (all_of := self._stacked) is not None:
-            out += (functional.linear(x, all_of.downs) * (slots[:, None] == all_of.owners)) @ all_of.ups
+            out += all_of.owned(functional.linear(x, all_of.downs), slots) @ all_of.ups
         return out
 
     def add_rows(self, ids: Tensor, out: Tensor, slots: Tensor, scale: float) -> Tensor:
         for slot, change in self._whole():
             out.copy_(torch.where((slots == slot)[:, None], change.weight[ids] * scale, out))
         if (all_of := self._stacked) is not None:
-            out += (all_of.downs[ids] * (slots[:, None] == all_of.owners)) @ all_of.ups * scale
+            out += all_of.owned(all_of.downs[ids], slots) @ all_of.ups * scale
         return out
 
     def _whole(self) -> list[tuple[int, Whole]]:

@@ -102,3 +102,43 @@ def test_what_is_placed_last_counts(name: str) -> None:
         assert torch.allclose(result(), x @ each.down.T @ each.up, atol=1e-5)
     of_layer.place(1, ())
     assert not result().any()
+
+
+@pytest.mark.parametrize("poison", [torch.inf, torch.nan, 6e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("name", ["compiled", "stacked"])
+def test_numbers_of_an_adapter_reach_no_row_of_another(name: str, dtype: torch.dtype, poison: float) -> None:
+    """6e4 is a number of float16, but its products are none. Every other row is the same to the last bit."""
+    torch.manual_seed(0)
+    tokens, num_in, num_out = 33, 40, 24
+    x = torch.randn(tokens, num_in).to(dtype)
+    own, theirs = low_rank(5, num_in, 0, num_out, dtype), low_rank(3, num_in, 4, 16, dtype)
+    kept = Whole(8, torch.randn(16, num_in).to(dtype), None)
+    slots, wide = torch.arange(tokens, dtype=torch.int32) % 4, torch.randn(tokens, num_out).to(dtype)
+
+    def added(number: float) -> Tensor:
+        of_layer = way(name, 3, num_out)
+        of_layer.place(1, (LowRank(0, torch.full_like(own.down, number), torch.ones_like(own.up)),))
+        of_layer.place(2, (theirs,))
+        of_layer.place(3, (kept,))
+        return of_layer.add(x, wide.clone(), slots)
+
+    poisoned = added(poison)
+    assert torch.equal(poisoned[slots != 1], added(0.5)[slots != 1])
+    if dtype == torch.float16 or poison != 6e4:
+        assert not poisoned[slots == 1].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["compiled", "stacked"])
+def test_embeddings_of_an_adapter_reach_no_row_of_another(name: str) -> None:
+    torch.manual_seed(0)
+    ids, wide = torch.randint(0, 19, (33,)), torch.randn(33, 24)
+    slots, own = torch.arange(33, dtype=torch.int32) % 3, low_rank(5, 19, 0, 24, torch.float32, by_rows=True)
+
+    def added(number: float) -> Tensor:
+        of_layer = way(name, 2, 24, by_rows=True)
+        of_layer.place(1, (LowRank(0, torch.full_like(own.down, number), own.up),))
+        of_layer.place(2, (own,))
+        return of_layer.add_rows(ids, wide.clone(), slots, 3.0)
+
+    assert torch.equal(added(torch.inf)[slots != 1], added(0.5)[slots != 1])
