@@ -123,6 +123,26 @@ def resident_bytes(parent: int, proc: Path = PROC) -> dict[str, int]:
     return _memory(parent, "VmRSS", proc)
 
 
+def memory_by_process(parent: int, proc: Path = PROC) -> dict[str, dict[str, int]]:
+    """Bytes of the parent and of all below it by name: "rss", "pss" and "anonymous", those of no file.
+
+    Processes that a role starts are summed under its name, as "scheduler's".
+    """
+    found: dict[str, dict[str, int]] = {}
+    roles = {folder: role for role, folder in _children(parent, proc)}
+    for root, name in [(proc / str(parent), "parent"), *roles.items()]:
+        below = [] if name == "parent" else list(_tree(int(root.name), proc))[1:]
+        for folder, label in [(root, name), *((each, f"{name}'s") for each in below)]:
+            with contextlib.suppress(*GONE):
+                sizes = dict(
+                    re.findall(r"^(Rss|Pss|Anonymous):\s+(\d+) kB", (folder / "smaps_rollup").read_text(), re.M)
+                )
+                so_far = found.setdefault(label, dict.fromkeys(("rss", "pss", "anonymous"), 0))
+                for kind in so_far:
+                    so_far[kind] += 1024 * int(sizes.get(kind.capitalize(), 0))
+    return found
+
+
 def proportional_bytes(parent: int, proc: Path = PROC) -> int:
     """The memory of a process and all below it now; pages that several have count once in all (PSS)."""
     total = 0

@@ -41,7 +41,7 @@ BENCHES = {  # word -> module
     "compiles": "compiles", "imports": "imports", "contexts": "contexts",
     "implementations": "implementations", "adapters": "adapters",
     "tracing": "tracing",
-    "watching": "watching", "abuse": "abuse.bench",
+    "watching": "watching", "abuse": "abuse.bench", "soak": "soak",
     "gpu": "gpu.table",
 }  # fmt: skip
 
