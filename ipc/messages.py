@@ -399,6 +399,12 @@ class PeerDied(Message, frozen=True):
     code: int
 
 
+class LinesDropped(Message, frozen=True):
+    """parent -> server: how many lines of all processes could not be written so far, by output: stdout, stderr."""
+
+    lines: dict[str, int]
+
+
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
 ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep
@@ -416,5 +422,6 @@ ToServer = (
     | Limits
     | Drain
     | PeerDied
+    | LinesDropped
 )
 ToParent = Ready

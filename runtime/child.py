@@ -7,6 +7,7 @@ parent. It ends when its parent ends. Imports only what its role needs.
 import ctypes
 import faulthandler
 import gc
+import io
 import logging
 import os
 import signal
@@ -46,6 +47,8 @@ def main(argv: list[str]) -> None:
     _live_and_die_with(int(os.environ["RAMET_PARENT_PID"]))
     args = decode_args((folder / "args.json").read_bytes())
     setup(args.serve.log_level, role)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a pipe, which the parent reads
     if role != paths.SCHEDULER:  # whose runner binds the thread that it is on
         bind_others(placement_of(args.execute.cpu_affinity))
     warnings.filterwarnings("ignore", "Possible (nested )?set", FutureWarning)  # of stop patterns, which are clients'

@@ -21,6 +21,7 @@ from ramet.runtime import timeline
 from ramet.runtime.config import Args, encode_args, resolve
 from ramet.runtime.errors import REFUSED, ConfigError
 from ramet.runtime.log import setup
+from ramet.runtime.outputs import Outputs
 from ramet.runtime.service_manager import ServiceManager
 from ramet.runtime.supervise import KILLED_S, ChildDied, Supervisor
 from ramet.runtime.weights import ahead
@@ -35,20 +36,29 @@ def serve(args: Args) -> int:
     started = time.perf_counter()
     args = resolve(args)
     timeline.check_folder(args.serve.trace_dir)
-    setup(args.serve.log_level, "parent")
+    outputs = Outputs()
+    try:
+        return _serve(args, outputs, started)
+    finally:
+        outputs.close()
+
+
+def _serve(args: Args, outputs: Outputs, started: float) -> int:
+    setup(args.serve.log_level, "parent", outputs)
     ahead.begin(args.model, args.model_folder)
     manager = ServiceManager.taken_from(os.environ)
     manager.starting()
     folder = _socket_folder()
     inbox: Receiver[Ready] = Receiver(folder.address(paths.PARENT), ToParent)
-    supervisor = Supervisor(inbox, partial(timeline.write_unasked, folder, args.serve.trace_dir), manager)
+    write_timeline = partial(timeline.write_unasked, folder, args.serve.trace_dir)
+    supervisor = Supervisor(inbox, write_timeline, manager, outputs)
     try:
         for role in roles(args):
-            supervisor.watch(role, _spawn(args, folder, role))
+            supervisor.watch(role, _spawn(args, folder, role, outputs))
         ready = supervisor.wait_ready()
         server = _send_limits(args, folder, ready)
         supervisor.wait_served()
-        url = _announce(args, ready, time.perf_counter() - started)
+        url = _announce(args, ready, time.perf_counter() - started, outputs)
         manager.ready(url, folder.ring(paths.SERVER), args.execute.watchdog_timeout)
         return supervisor.run(server, args.serve.drain_timeout_s)
     except ChildDied as death:
@@ -78,7 +88,7 @@ def roles(args: Args) -> list[str]:
     return [paths.SCHEDULER, paths.SERVER, paths.DETOKENIZER, *workers]
 
 
-def _spawn(args: Args, folder: SocketFolder, role: str) -> "subprocess.Popen[bytes]":
+def _spawn(args: Args, folder: SocketFolder, role: str, outputs: Outputs) -> "subprocess.Popen[bytes]":
     settings = folder.path / "args.json"
     if not settings.exists():
         settings.touch(mode=0o600)
@@ -88,7 +98,7 @@ def _spawn(args: Args, folder: SocketFolder, role: str) -> "subprocess.Popen[byt
     own = {"RAMET_PARENT_PID": str(os.getpid()), "PYTHONPATH": search}
     environment = {"KINETO_LOG_LEVEL": QUIET, **os.environ, **own}
     command = [sys.executable, "-m", "ramet.runtime.child", str(folder.path), role]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL)
+    return outputs.start(command, environment)
 
 
 def _send_limits(args: Args, folder: SocketFolder, ready: Sequence[Ready]) -> Sender:
@@ -101,7 +111,7 @@ def _send_limits(args: Args, folder: SocketFolder, ready: Sequence[Ready]) -> Se
     return server
 
 
-def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> str:
+def _announce(args: Args, ready: Sequence[Ready], whole_s: float, outputs: Outputs) -> str:
     """Says where requests are answered, and returns it."""
     for message in ready:
         phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in message.phases)
@@ -113,10 +123,10 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float) -> str:
     name = "$RAMET_API_KEY" if "RAMET_API_KEY" in os.environ else "YOUR_KEY"  # the key itself is never printed
     key = f' -H "Authorization: Bearer {name}"' if args.serve.api_key else ""
     path, body = _example(next(message.limits for message in ready if message.limits is not None))
-    print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n", flush=True)
-    print(f"  curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'\n", flush=True)
+    outputs.print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n")
+    outputs.print(f"  curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'\n")
     if args.serve.ui:
-        print(f"  or open {url}/ui in a browser\n", flush=True)
+        outputs.print(f"  or open {url}/ui in a browser\n")
     return url
 
 

@@ -4,14 +4,18 @@ Decides the format of every regular line (a step, a request). Knows no process a
 """
 
 import logging
-import sys
+from typing import Protocol
 
 LOGGER = logging.getLogger("ramet")
 
 
-def setup(level: str, process: str) -> None:
-    """Let this process print lines of `level` (debug, info, warning, error) and worse to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
+class Writes(Protocol):
+    def write(self, text: str, /) -> object: ...
+
+
+def setup(level: str, process: str, stream: Writes | None = None) -> None:
+    """Let this process print lines of `level` (debug, info, warning, error) and worse to `stream`; None: stderr."""
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {process:<11} %(levelname)-7s %(message)s", "%H:%M:%S"))
     LOGGER.handlers[:] = [handler]
     set_level(level)

@@ -1,17 +1,18 @@
-"""Lines that a thread writes: whoever has a line goes on at once, however slow the disk or the terminal is.
+"""Lines that a thread writes: whoever has a line goes on at once, however slow the disk, the pipe or the terminal is.
 
-Decides how many lines may wait (further ones are dropped, and the log says how many), when a file is full, and which
-old ones are deleted. A file that something else has moved or deleted, as logrotate does, is opened anew. Knows nothing
-of what the lines say.
+Decides how many lines may wait (further ones are dropped and counted, and the log says how many when writing works
+again), when a file is full, and which old ones are deleted. A file that something else has moved or deleted, as
+logrotate does, is opened anew. Knows nothing of what the lines say.
 """
 
 import atexit
 import os
+import select
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -19,32 +20,62 @@ from ramet.runtime.log import LOGGER
 
 MAX_WAITING = 1 << 14  # lines
 MAX_WAITING_BYTES = 1 << 25  # of them, as their writers count
-MAX_BATCH = 256  # lines of one write
+MAX_BATCH = 256  # lines that are taken at once
 SAID_EVERY_S = 1.0  # that lines were dropped
 LAST_WRITES_S = 2.0
-DROPPED = "were dropped: they come faster than they are written"
 FILE_NAME = "requests.log"
 
 Line = Callable[[], bytes]  # makes one, without its end, on the thread
 
 
 class Sink(Protocol):
-    def write(self, lines: list[bytes]) -> None:
-        """May raise OSError; then they are lost."""
+    def write(self, line: bytes) -> None:
+        """Writes the line and its end. May raise OSError or ValueError; then it is lost."""
 
 
 class LoggerSink:
     """Regular lines of this process's log."""
 
-    def write(self, lines: list[bytes]) -> None:
-        for line in lines:
-            LOGGER.info("%s", line.decode())
+    def write(self, line: bytes) -> None:
+        LOGGER.info("%s", line.decode())
+
+
+class Descriptor:
+    """An open file, pipe or terminal, which may block."""
+
+    def __init__(self, number: int) -> None:
+        self._number, self._is_cut = number, False
+
+    def write(self, line: bytes) -> None:
+        data = b"\n" + line + b"\n" if self._is_cut else line + b"\n"
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._some(rest) :]
+        finally:
+            if len(rest) != len(data):  # else all is as it was before
+                self._is_cut = bool(rest)
+
+    def _some(self, data: memoryview) -> int:
+        """How much of it was written: whoever shares the open file may have made it one that does not block."""
+        while True:
+            try:
+                return os.write(self._number, data)
+            except BlockingIOError:
+                select.select([], [self._number], [])
 
 
 class StdoutSink:
-    def write(self, lines: list[bytes]) -> None:
-        sys.stdout.buffer.write(b"\n".join(lines) + b"\n")
-        sys.stdout.buffer.flush()
+    """Past Python's buffer, where there is a descriptor: its lock must not be held when the process ends."""
+
+    def write(self, line: bytes) -> None:
+        try:
+            number = sys.stdout.fileno()
+        except OSError:  # a program has put something else in its place
+            sys.stdout.buffer.write(line + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            Descriptor(number).write(line)
 
 
 class RotatingFile:
@@ -56,29 +87,25 @@ class RotatingFile:
     def __init__(self, folder: Path, max_bytes: int, num_files: int) -> None:
         self._path, self._max_bytes, self._num_files = folder / FILE_NAME, max_bytes, num_files
         self._file: int | None = None
+        self._open_file: Descriptor | None = None
         self._size = 0
 
-    def write(self, lines: list[bytes]) -> None:
+    def write(self, line: bytes) -> None:
         if self._file is not None and self._is_moved(self._file):
             self._close()
-        for line in lines:
-            self._write(line + b"\n")
-
-    def _write(self, data: bytes) -> None:
-        file = self._open() if self._file is None else self._file
-        if self._size and self._size + len(data) > self._max_bytes:
+        file = self._open() if self._open_file is None else self._open_file
+        if self._size and self._size + len(line) + 1 > self._max_bytes:
             self._rotate()
             file = self._open()
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(file, rest) :]
-        self._size += len(data)
+        file.write(line)
+        self._size += len(line) + 1
 
-    def _open(self) -> int:
+    def _open(self) -> Descriptor:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._open_file = Descriptor(self._file)
         self._size = os.fstat(self._file).st_size
-        return self._file
+        return self._open_file
 
     def _is_moved(self, file: int) -> bool:
         try:
@@ -99,27 +126,39 @@ class RotatingFile:
     def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
-            self._file = None
+            self._file = self._open_file = None
 
 
 class LineWriter:
-    """A thread that begins with the first line and writes each to all `sinks`."""
+    """A thread that begins with the first line and writes each to `sink`. `name` is what messages call the sink.
 
-    def __init__(self, sinks: Sequence[Sink], clock: Callable[[], float] = time.monotonic) -> None:
-        self._sinks, self._clock = sinks, clock
+    `lost` counts lines that were dropped; it is called on any thread, by one at a time. `most` lines may wait.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        name: str,
+        lost: Callable[[int], None] = lambda _: None,
+        most: int = MAX_WAITING,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sink, self._name, self._lost, self._most, self._clock = sink, name, lost, most, clock
         self._waiting: deque[tuple[Line, int]] = deque()
-        self._num_bytes = self._num_dropped = 0
+        self._num_bytes = self._num_dropped = 0  # dropped ones that have not been said
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
-        self._closes = False
+        self._closes = self._is_failing = False
         self._said_s = -SAID_EVERY_S
 
     def put(self, line: Line, size: int) -> None:
         """`size`: bytes that it keeps in memory, about."""
+        says_dropped = threading.current_thread() is self._thread  # through a log that this very thread writes
         with self._lock:
-            if len(self._waiting) >= MAX_WAITING or self._num_bytes + size > MAX_WAITING_BYTES:
-                self._num_dropped += 1
+            is_full = len(self._waiting) >= self._most or self._num_bytes + size > MAX_WAITING_BYTES
+            if is_full and not says_dropped:
+                self._count_lost()
                 return
             self._waiting.append((line, size))
             self._num_bytes += size
@@ -127,13 +166,13 @@ class LineWriter:
                 self._begin()
             self._news.notify()
 
-    def close(self) -> None:
-        """Writes what waits, for LAST_WRITES_S at most."""
+    def close(self, within_s: float = LAST_WRITES_S) -> None:
+        """Writes what waits, for so long at most."""
         with self._lock:
             thread, self._closes = self._thread, True
             self._news.notify()
         if thread is not None:
-            thread.join(LAST_WRITES_S)
+            thread.join(within_s)
             atexit.unregister(self.close)
 
     def _begin(self) -> None:
@@ -143,27 +182,33 @@ class LineWriter:
 
     def _run(self) -> None:
         while taken := self._take():
-            lines = [line for make, _ in taken if (line := self._made(make))]
-            for sink in self._sinks:
-                try:
-                    sink.write(lines)
-                except (OSError, ValueError) as error:  # ValueError: stdout is closed
-                    self._lose(len(lines), f"cannot be written: {error}")
+            wrote = [self._write(line) for make, _ in taken if (line := self._made(make)) is not None]
             with self._lock:
                 self._num_bytes -= sum(size for _, size in taken)
-                dropped = self._num_dropped
-            if dropped:
-                self._lose(0, DROPPED)
-        self._said_s = -SAID_EVERY_S
-        if self._num_dropped:
-            self._lose(0, DROPPED)
+            if any(wrote):
+                self._say_dropped(SAID_EVERY_S)
+        if not self._is_failing:
+            self._say_dropped(0.0)
 
-    def _made(self, make: Line) -> bytes:
+    def _write(self, line: bytes) -> bool:
+        try:
+            self._sink.write(line)
+        except (OSError, ValueError) as error:  # ValueError: stdout is closed
+            with self._lock:
+                self._count_lost()
+            if not self._is_failing:
+                self._is_failing = True
+                LOGGER.warning("%s cannot be written: %s; its lines are dropped until it can", self._name, error)
+            return False
+        self._is_failing = False
+        return True
+
+    def _made(self, make: Line) -> bytes | None:
         try:
             return make()
         except Exception:  # noqa: BLE001  a bug in one line keeps no others back
-            LOGGER.exception("a line of the log of requests cannot be made")
-            return b""
+            LOGGER.exception("a line of %s cannot be made", self._name)
+            return None
 
     def _take(self) -> list[tuple[Line, int]]:
         """Some lines, waiting for the first; none: it ends."""
@@ -172,12 +217,15 @@ class LineWriter:
                 self._news.wait()
             return [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_BATCH))]
 
-    def _lose(self, num: int, why: str) -> None:
-        """So many more are lost; says it, though not too often."""
+    def _count_lost(self) -> None:
+        self._num_dropped += 1
+        self._lost(1)
+
+    def _say_dropped(self, every_s: float) -> None:
+        """When writing works again, though not too often."""
         with self._lock:
-            self._num_dropped += num
             now = self._clock()
-            if now - self._said_s < SAID_EVERY_S:
+            if not self._num_dropped or now - self._said_s < every_s:
                 return
-            lost, self._num_dropped, self._said_s = self._num_dropped, 0, now
-        LOGGER.warning("%d lines of the log of requests %s", lost, why)
+            dropped, self._num_dropped, self._said_s = self._num_dropped, 0, now
+        LOGGER.warning("%d lines of %s were dropped: it could not be written, or not fast enough", dropped, self._name)

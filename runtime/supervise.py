@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import Drain, PeerDied, Ready
+from ramet.ipc.messages import Drain, LinesDropped, PeerDied, Ready
 from ramet.ipc.paths import SERVER
 from ramet.runtime.errors import RametError
+from ramet.runtime.outputs import Outputs
 from ramet.runtime.service_manager import ServiceManager
 
 log = logging.getLogger("ramet")
+INHERITED = (signal.SIGHUP, signal.SIGINT)  # ignored where they were at the start: nohup, a script's background job
 LAST_WORDS_S = 5.0  # how long the server may take to end its requests after a process ended
 GRACE_S = 10.0  # beyond the drain timeout, for the server to end requests and itself
 KILLED_S = 5.0  # for a killed process to be gone: one that waits for a device may stay
@@ -40,7 +42,11 @@ class Signalled:
     number: int
 
 
-Event = Ready | Exited | Signalled
+class Dropped:
+    """Lines of the log could not be written."""
+
+
+Event = Ready | Exited | Signalled | Dropped
 
 
 class ChildDied(Exception):
@@ -54,13 +60,18 @@ class ChildDied(Exception):
 class Supervisor:
     """Children by name, and the queue that everything that happens to them arrives on."""
 
-    def __init__(self, inbox: Receiver[Ready], write_timeline: Callable[[], Path], manager: ServiceManager) -> None:
+    def __init__(
+        self, inbox: Receiver[Ready], write_timeline: Callable[[], Path], manager: ServiceManager, outputs: Outputs
+    ) -> None:
         """`write_timeline` writes what the processes did lately into a file. Raises OSError."""
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._inbox, self._write_timeline, self._manager = inbox, write_timeline, manager
+        self._outputs, self._has_dropped = outputs, threading.Event()
+        outputs.listen(self._note_dropped)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
-            signal.signal(number, lambda n, _: self._events.put(Signalled(n)))
+            if number not in INHERITED or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, lambda n, _: self._events.put(Signalled(n)))
         threading.Thread(target=self._read_ready, daemon=True).start()
 
     def watch(self, name: str, child: subprocess.Popen[bytes]) -> None:
@@ -87,11 +98,14 @@ class Supervisor:
                     self._dump()
                 case Signalled(number):
                     raise ChildDied("signal", -number)
+                case Dropped():
+                    self._has_dropped.clear()
         return ready
 
     def run(self, server: Sender, drain_timeout_s: float) -> int:
         """Until the end. Returns the exit code: 0 after a drain, 128 + n when signalled twice, 1 after all else."""
         ends_at: float | None = None  # monotonic, while the server drains
+        self._tell_dropped(server)
         while True:
             match self._next(ends_at):
                 case None:
@@ -106,6 +120,8 @@ class Supervisor:
                     log.info("draining: running requests finish, new ones get 503 (again to end at once)")
                     self._manager.stopping(drain_timeout_s + GRACE_S + KILLED_S)
                     server.send(Drain(drain_timeout_s))
+                case Dropped():
+                    self._tell_dropped(server)
                 case Exited(name, 0) if name == SERVER and ends_at is not None:
                     return 0
                 case Exited(name, code):
@@ -131,6 +147,17 @@ class Supervisor:
             return self._events.get(timeout=left)
         except queue.Empty:
             return None
+
+    def _note_dropped(self) -> None:
+        """One event at a time, however many lines are dropped meanwhile. Called by the threads that print."""
+        if not self._has_dropped.is_set():
+            self._has_dropped.set()
+            self._events.put(Dropped())
+
+    def _tell_dropped(self, server: Sender) -> None:
+        self._has_dropped.clear()
+        if any(self._outputs.dropped.values()):
+            server.send(LinesDropped(dict(self._outputs.dropped)))
 
     def _report_hang(self, waited_s: float) -> None:
         log.error("the server process did not end %g s after the signal: it is killed; its stacks follow", waited_s)

@@ -41,6 +41,7 @@ from ramet.ipc.messages import (
     Generate,
     GenerateAll,
     Limits,
+    LinesDropped,
     PeerDied,
     ProgramsEnded,
     PromptReply,
@@ -114,7 +115,7 @@ class EngineClient:
         self._workers = cycle(range(len(to_tokenizers)))
         self._uids, self._call_numbers = count(1), count(1)
         self._calls: dict[int, asyncio.Future[Any]] = {}  # questions by their numbers: what waits for the answer
-        self.request_log = RequestLog(args.serve)
+        self.request_log = RequestLog(args.serve, metrics)
         self._sequences = SequenceTable(metrics, self.request_log)
         self.adapters = AdapterNames(args)
         self._changes_adapters = asyncio.Lock()
@@ -391,7 +392,10 @@ class EngineClient:
                 if not self.death.done():
                     self.death.set_result(message)
                 fact = f"The {message.name} process ended with code {message.code}; this server is ending too."
-                self.fail(ServerError(fact))
+                self.fail(ServerError(fact, 503))
+            case LinesDropped():
+                for output, num in message.lines.items():
+                    self._metrics.dropped_lines.set(num, output)
             case Limits():
                 raise AssertionError("limits come once, before the server serves")
 

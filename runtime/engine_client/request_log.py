@@ -1,13 +1,14 @@
 """The log of requests: what is said of a request when it arrives and when it ends.
 
-Decides the fields of each level and the two formats; a thread makes and writes the lines (log_lines.py). What a request
-keeps secret (its cache salt) and keys of the server are in none of them.
+Decides the fields of each level and the two formats; a thread for each target makes and writes the lines
+(log_lines.py). What a request keeps secret (its cache salt) and keys of the server are in none of them.
 
     level 0   id, tokens, latency, how it ended        1   its sampling parameters, the texts in them only counted
     level 2   prompt and output, cut to MAX_CUT        3   all of both
 """
 
 import json
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,9 @@ from ramet.ipc.messages import FinishKind, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import log
 from ramet.runtime.config import ServeArgs
-from ramet.runtime.engine_client.log_lines import LineWriter, LoggerSink, RotatingFile, Sink, StdoutSink
 from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.log_lines import LineWriter, LoggerSink, RotatingFile, StdoutSink
+from ramet.runtime.metrics.table import REQUESTS, Metrics
 
 MAX_CUT = 2048  # characters of a text, or token ids
 LINE_BYTES = 1024  # that a line keeps beside its texts, about
@@ -53,8 +55,9 @@ class Entry(NamedTuple):
 class RequestLog:
     """`on` and `keeps_texts` are read with every request: they are plain attributes."""
 
-    def __init__(self, serve: ServeArgs) -> None:
-        self.writer = LineWriter([_sink(target, serve) for target in serve.log_requests_target])
+    def __init__(self, serve: ServeArgs, metrics: Metrics) -> None:
+        self._lock, self._metrics = threading.Lock(), metrics
+        self.writers = [self._writer(target, serve) for target in serve.log_requests_target]
         level, form = serve.log_requests_level, serve.log_requests_format
         self.change(Settings(serve.log_requests, level, form, serve.log_requests_min_ms))
 
@@ -84,23 +87,35 @@ class RequestLog:
             out["text"] = "".join([*sequence.said, *(sequence.texts or ()), sequence.tail])
         self._put("request.finished", sequence, sequence.id, out)
 
+    def close(self) -> None:
+        """Writes what waits, for a moment at most."""
+        for writer in self.writers:
+            writer.close()
+
+    def _writer(self, target: str, serve: ServeArgs) -> LineWriter:
+        match target:
+            case "log":
+                return LineWriter(LoggerSink(), "the log of requests", self._count_lost)
+            case "stdout":
+                return LineWriter(StdoutSink(), "the log of requests on stdout", self._count_lost)
+            case folder:
+                max_bytes = int(serve.log_requests_file_mb * (1 << 20))
+                file = RotatingFile(Path(folder), max_bytes, serve.log_requests_num_files)
+                return LineWriter(file, f"the log of requests in {folder}", self._count_lost)
+
+    def _count_lost(self, num: int) -> None:
+        """On any thread."""
+        with self._lock:
+            self._metrics.dropped_lines.add(num, REQUESTS)
+
     def _put(self, event: str, sequence: Sequence, rid: str, out: Fields) -> None:
         prompt, trace, settings = sequence.prompt, sequence.submission.trace, self.settings
         trace_id = trace.trace_id if trace is not None else ""
         size = LINE_BYTES + (prompt.num_bytes + len(out.get("text", "")) if settings.level >= 2 else 0)
         entry = Entry(event, rid, trace_id, time.time(), prompt, out, settings.level)
-        self.writer.put(partial(as_json if settings.format == "json" else as_text, entry), size)
-
-
-def _sink(target: str, serve: ServeArgs) -> Sink:
-    match target:
-        case "log":
-            return LoggerSink()
-        case "stdout":
-            return StdoutSink()
-        case folder:
-            max_bytes = int(serve.log_requests_file_mb * (1 << 20))
-            return RotatingFile(Path(folder), max_bytes, serve.log_requests_num_files)
+        line = partial(as_json if settings.format == "json" else as_text, entry)
+        for writer in self.writers:
+            writer.put(line, size)
 
 
 # -- on the thread -----------------------------------------------------------------------------------------------------

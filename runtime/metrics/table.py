@@ -24,6 +24,7 @@ PREFIX = "ramet:"
 OPEN_METRICS = "application/openmetrics-text"
 PLAIN_TEXT = "text/plain"
 DEVICE = "device"  # where cached tokens are found: in the KV pool
+REQUESTS = "requests"  # the log of requests, of lines that were dropped
 
 
 class Counter:
@@ -161,6 +162,14 @@ class Metrics(Collector):
         self.media_file_bytes = Gauge(
             "media_file_bytes", "bytes of prepared media in files: those that requests need, and some of late"
         )
+        self.dropped_lines = Counter(
+            "log_lines_dropped",
+            "lines that were dropped because they could not be written, or not fast enough, by where to: stdout and "
+            "stderr of all processes, or what --log-requests-target names (requests)",
+            ("output",),
+        )
+        for output in ("stdout", "stderr", REQUESTS):
+            self.dropped_lines.add(0, output)
         self.first_token_s = Histogram(
             "time_to_first_token_seconds", "from the arrival of a request to its first token", *buckets.FIRST_TOKEN
         )

@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -104,33 +105,34 @@ async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socke
     # made before the engine is ready, so that nothing sent to the server is lost
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
     front, traces = Front(args, Metrics()), _make_traces(args)
-    runner, media = make_runner(front), None
-    await runner.setup()
-    assert runner.server is not None
-    try:
-        async with accepting(runner.server, listener, args.serve, front.metrics, certificates):
-            ready()
-            limits = await inbox.recv()  # what the engine allows, or why there will be none
-            if not isinstance(limits, Limits):
-                assert isinstance(limits, Drain | PeerDied), f"{type(limits).__name__} came before the limits"
-                return 0 if isinstance(limits, Drain) else 1
-            media = _make_media(args, sockets, limits)
-            client = _make_client(args, sockets, limits, front.metrics, media)
-            peers = peers_of(sockets, args.serve.tokenizer_worker_num)
-            liveness = Liveness(peers, args.execute.watchdog_timeout, client.unanswered)
-            service = _make_service(args, client, front.metrics, style, traces)
-            front.service = dataclasses.replace(service, check_moves=liveness.check, sockets=sockets)
-            ready()
-            if media is not None:
-                media.warm()
-            return await _until_end(client, inbox, ring, liveness)
-    finally:
-        await runner.cleanup()
-        if media is not None:
-            await media.close()
-        client.request_log.writer.close()
+    async with AsyncExitStack() as used:  # by handlers, so it ends after them
         if traces is not None:
-            traces.close()
+            used.callback(traces.close)
+        runner = make_runner(front)
+        await runner.setup()
+        assert runner.server is not None
+        try:
+            async with accepting(runner.server, listener, args.serve, front.metrics, certificates):
+                ready()
+                limits = await inbox.recv()  # what the engine allows, or why there will be none
+                if not isinstance(limits, Limits):
+                    assert isinstance(limits, Drain | PeerDied), f"{type(limits).__name__} came before the limits"
+                    return 0 if isinstance(limits, Drain) else 1
+                media = _make_media(args, sockets, limits)
+                if media is not None:
+                    used.push_async_callback(media.close)
+                client = _make_client(args, sockets, limits, front.metrics, media)
+                used.callback(client.request_log.close)
+                peers = peers_of(sockets, args.serve.tokenizer_worker_num)
+                liveness = Liveness(peers, args.execute.watchdog_timeout, client.unanswered)
+                service = _make_service(args, client, front.metrics, style, traces)
+                front.service = dataclasses.replace(service, check_moves=liveness.check, sockets=sockets)
+                ready()
+                if media is not None:
+                    media.warm()
+                return await _until_end(client, inbox, ring, liveness)
+        finally:
+            await runner.cleanup()
 
 
 def _make_client(

@@ -93,7 +93,7 @@ async def serving(
             yield Served(engine, client, http, port)
     finally:
         await runner.cleanup()
-        client.request_log.writer.close()
+        client.request_log.close()
 
 
 def served(test: Callable[[Served], Awaitable[None]], *, timeout_s: float = 20, **options: Any) -> None:

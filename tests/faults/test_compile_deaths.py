@@ -38,7 +38,7 @@ def test_no_worker_outlives_a_server_that_died_while_it_compiled(role: str):
         workers[0].wait(30)
         server.process.wait(30)
         if role == "scheduler":
-            assert asked.result(30).status_code == 500
+            assert asked.result(30).status_code == 503
         else:
             assert isinstance(asked.exception(30), requests.exceptions.ConnectionError)
 

@@ -59,7 +59,7 @@ def test_a_killed_process_ends_the_server_and_every_client_knows(role: str):
             error = json.loads(ended[-2].removeprefix(b"data: "))["error"]
             assert role in error["message"] and error["retryable"] in (True, False)
             answer = whole.result(10)
-            assert answer.status_code == 500 and role in answer.json()["error"]["message"]
+            assert answer.status_code == 503 and role in answer.json()["error"]["message"]
         assert f"{role} process ended with signal SIGKILL" in server.output()
         assert "Current thread" in server.output()  # the stacks of the others
 
@@ -91,7 +91,7 @@ def test_a_killed_process_is_told_to_every_chat_in_its_shape(role: str):
             assert isinstance(ended, list) and any(sign in line for line in ended), ended
             assert any(role.encode() in line for line in ended)
             answer = wholes[path].result(10)
-            assert answer.status_code == 500 and role in answer.json()["error"]["message"]
+            assert answer.status_code == 503 and role in answer.json()["error"]["message"]
             assert (answer.json().get("type") == "error") == (path == "/v1/messages")
 
 

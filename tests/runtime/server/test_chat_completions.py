@@ -343,7 +343,7 @@ def test_a_request_s_id_is_in_its_header_and_in_the_log(
             made = response.headers["X-Request-Id"]
         async with server.http.post(path, data=b"[", headers={"X-Request-Id": "mine-8"}) as response:
             assert response.status == 400 and response.headers["X-Request-Id"] == "mine-8"
-        server.client.request_log.writer.close()
+        server.client.request_log.close()
         named, unnamed = re.findall(r"Request (\S+): ", caplog.text)
         assert named.endswith(":mine-7") and len(named) > 20 and unnamed == made
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,31 @@ class TestConfigureLogging:
             served(check)
         finally:
             LOGGER.setLevel(before)
+
+
+def test_a_target_that_is_full_keeps_no_line_from_another_and_is_counted(tmp_path: Path) -> None:
+    full, kept = tmp_path / "full", tmp_path / "kept"
+    full.mkdir()
+    (full / "requests.log").symlink_to("/dev/full")
+
+    async def check(server: Served) -> None:
+        for _ in range(3):
+            await ask(server)
+        server.client.request_log.close()
+        async with server.http.get("/metrics") as response:
+            assert 'ramet:log_lines_dropped_total{output="requests"} 3.0' in await response.text()
+
+    served(check, log_requests=True, log_requests_target=[str(full), str(kept)])
+    assert len((kept / "requests.log").read_text().splitlines()) == 3
+
+
+def test_a_target_that_nobody_reads_keeps_no_line_from_another(tmp_path: Path) -> None:
+    unread, kept = tmp_path / "unread", tmp_path / "kept"
+    unread.mkdir()
+    os.mkfifo(unread / "requests.log")
+
+    async def check(server: Served) -> None:
+        await ask(server)
+
+    served(check, log_requests=True, log_requests_target=[str(unread), str(kept)])
+    assert len((kept / "requests.log").read_text().splitlines()) == 1
