@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -17,15 +18,15 @@ SERVER_PYTHON = os.environ.get("RAMET_PYTHON", sys.executable)  # another venv's
 
 
 class Live:
-    """`ramet serve` with options as keyword arguments: Live(page_size=16)."""
+    """`ramet serve` with options as keyword arguments: Live(page_size=16). `before`: words before its command."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, before: Sequence[str] = (), **options: Any) -> None:
         flags = ["--port", "0"]
         for name, value in options.items():
             flag = "--" + name.replace("_", "-")
             flags += [flag] if value is True else [flag, str(value)]
         self.process = subprocess.Popen(
-            [SERVER_PYTHON, "-m", "ramet", "serve", *flags],
+            [*before, SERVER_PYTHON, "-m", "ramet", "serve", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -1,0 +1,69 @@
+"""Signals that a server was started to ignore, as `nohup ramet serve` and `ramet serve &` of a script do."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+from live import Live
+from test_deaths import SCRIPTED
+
+IGNORING = {
+    "nohup": (signal.SIGHUP, "exec nohup"),
+    "a background job": (signal.SIGINT, "trap '' INT; exec"),
+}
+
+
+@contextmanager
+def started(words: str) -> Iterator[Live]:
+    """A server that a shell starts with these words before its command."""
+    command = f'{words} "$0" "$@"'
+    with Live(**SCRIPTED, before=["sh", "-c", command]) as server:
+        yield server
+
+
+def ignored_by(pid: int) -> set[int]:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn"))
+    bits = int(line.split()[1], 16)
+    return {number for number in range(1, 65) if bits >> (number - 1) & 1}
+
+
+@pytest.mark.parametrize("how", IGNORING)
+def test_a_signal_that_was_ignored_at_the_start_stays_ignored(how: str) -> None:
+    number, words = IGNORING[how]
+    with started(words) as server:
+        assert number in ignored_by(server.process.pid)
+        server.process.send_signal(number)
+        for child in server.children().values():
+            child.send_signal(number)
+        assert requests.get(server.url + "/ready", timeout=20).status_code == 200
+        assert server.generate(text="a", sampling_params={"max_new_tokens": 2}).status_code == 200
+        assert server.stop() == 0
+
+
+def test_a_chat_that_ignored_hang_ups_at_the_start_does_so_still() -> None:
+    """As `nohup ramet chat URL < questions > answers` does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        command = ["sh", "-c", 'exec nohup "$0" "$@"', sys.executable, "-m", "ramet", "chat", url]
+        null = subprocess.DEVNULL
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null) as chat:
+            listener.settimeout(30)
+            try:
+                connection, _ = listener.accept()  # it has begun, and waits for the models
+                ignored = ignored_by(chat.pid)
+                connection.close()
+            finally:
+                chat.kill()
+    assert signal.SIGHUP in ignored
+
+
+def test_a_hang_up_of_a_server_that_does_not_ignore_it_drains() -> None:
+    with Live(**SCRIPTED) as server:
+        server.process.send_signal(signal.SIGHUP)
+        assert server.process.wait(20) == 0
