@@ -65,6 +65,8 @@ class Reader:
         self._ended = False
         self._stop_ids = reading.stop_ids
         self._arguments: list[str] = []  # of the newest call
+        self._calling = False  # what comes next may be its
+        self._broken = False  # what followed a call could not be part of it, but the call was not whole
         self.num_calls = 0
 
     @property
@@ -93,7 +95,7 @@ class Reader:
 
     def reason(self, finish: Finish) -> str:
         """Of its end, in OpenAI's words."""
-        called = self.num_calls and finish.kind is FinishKind.STOP and not self.cut(finish)
+        called = self.num_calls and finish.kind is FinishKind.STOP and not self._broken and not self.cut(finish)
         return "tool_calls" if called else finish.kind.value
 
     def cut(self, finish: Finish) -> bool:
@@ -119,13 +121,20 @@ class Reader:
                 continue
             kept.append(part)
             match part:
-                case CallStart():
-                    self._arguments = []
                 case CallArguments(text):
                     self._arguments.append(text)
+                case _:
+                    self._end_call()
+            if isinstance(part, CallStart):
+                self._arguments, self._calling = [], True
         if self._ended or not self.thinking:
             kept += self._whole_thought()
         return kept
+
+    def _end_call(self) -> None:
+        if self._calling:
+            self._calling = False
+            self._broken = self._broken or not is_whole("".join(self._arguments), "{")
 
     def _think(self, thought: Thought, kept: list[Part]) -> None:
         match self._passes:

@@ -1,6 +1,7 @@
-"""JSON that arrives in pieces: strict (RFC 8259), at most MAX_DEPTH deep.
+"""JSON that arrives in pieces: strict (RFC 8259) outside strings, at most MAX_DEPTH deep.
 
-Nothing is held back: a character is read, or refused with Broken, as soon as it is there.
+Models write line breaks and backslashes into strings as they are: `Pieces.passing` says them escaped. Nothing but the
+digits of an escape is held back: a character is read, or refused with Broken, as soon as it is there.
 """
 
 import codecs
@@ -16,7 +17,8 @@ _VALUE, _FIRST_ITEM = '{["-0123456789tfn', '{["-0123456789tfn]'
 _KEY, _FIRST_KEY = '"', '"}'
 _CLOSERS = {"{": "}", "[": "]"}
 _IN_STRING = re.compile(r'(?:[^"\\\x00-\x1f]+|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
-_HEX = "0123456789abcdefABCDEF"
+_ESCAPE = re.compile(r'["\\/bfnrt]|u[0-9a-fA-F]{4}')  # without its backslash
+_ESCAPE_START = re.compile("u[0-9a-fA-F]{0,3}")
 _ATOM_START = re.compile(
     r"t(?:r(?:ue?)?)?|f(?:a(?:l(?:se?)?)?)?|n(?:u(?:ll?)?)?"
     r"|-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?)?"
@@ -75,11 +77,26 @@ def is_whole(text: str, starts: str = _VALUE) -> bool:
 
 def in_string(text: Pieces) -> Steps[None]:
     """The inside of a string, up to the quote that ends it."""
-    while (yield from text.run(_IN_STRING)) != '"':
-        yield from text.one_of("\\")
-        if (yield from text.one_of('"\\/bfnrtu')) == "u":
-            for _ in range(4):
-                yield from text.one_of(_HEX)
+    while (char := (yield from text.run(_IN_STRING))) != '"':
+        if char == "\\":
+            text.at += 1
+            yield from _escaped(text)
+        else:
+            text.repair(1, json.dumps(char)[1:-1])
+
+
+def _escaped(text: Pieces) -> Steps[None]:
+    """What a backslash escapes. One that escapes nothing stands for itself."""
+    while True:
+        known = text.text[text.at : min(text.end, text.at + 5)]
+        if (found := _ESCAPE.match(known)) is not None:
+            text.at += found.end()
+            return
+        if known and not _ESCAPE_START.fullmatch(known):
+            text.repair(0, "\\")
+            return
+        text.may_wait(ahead=len(known))
+        yield
 
 
 def _atom(text: Pieces) -> Steps[None]:

@@ -35,6 +35,7 @@ class Pieces:
         self._num_before = 0  # characters that came before `text`
         self._held: list[str] | None = None
         self._held_from = 0
+        self._repairs: list[tuple[int, int, str]] = []  # where in `text` what `passing` says differs from it, and how
 
     @property
     def place(self) -> int:
@@ -47,6 +48,7 @@ class Pieces:
         self._num_before += self.at
         self.text = self.text[self.at :] + piece
         self.at = self._held_from = 0
+        self._repairs.clear()
         self._bound(self._limit)
 
     def hold(self) -> None:
@@ -83,10 +85,15 @@ class Pieces:
             self.may_wait()
             yield
 
-    def may_wait(self) -> None:
-        """Raises Broken where no more may be read."""
-        if self._num_before + self.at >= self._limit:
+    def may_wait(self, ahead: int = 0) -> None:
+        """Raises Broken where no more may be read. `ahead`: how much was looked at beyond what was read."""
+        if self._num_before + self.at + ahead >= self._limit:
             raise Broken
+
+    def repair(self, num_read: int, instead: str) -> None:
+        """Reads so many characters, in whose place `passing` says something else. What is held stays what it was."""
+        self._repairs.append((self.at, self.at + num_read, instead))
+        self.at += num_read
 
     def peek(self) -> Steps[str]:
         return self.run(_NOTHING)
@@ -95,17 +102,18 @@ class Pieces:
         return self.run(_BLANK_RUN)
 
     def passing(self, steps: Steps[object], say: Callable[[str], None]) -> Steps[None]:
-        """Says what is read by these steps as it comes."""
+        """Says what is read by these steps as it comes, repaired."""
         begin = self.at
+        self._repairs.clear()
         try:
             for _ in steps:
-                say(self.text[begin : self.at])
+                say(self._repaired(begin))
                 yield
                 begin = self.at
         except Broken:
-            say(self.text[begin : self.at])
+            say(self._repaired(begin))
             raise
-        say(self.text[begin : self.at])
+        say(self._repaired(begin))
 
     def word(self, steps: Steps[object], most: int) -> Steps[str]:
         """What is read by these steps: at most so many characters, with the one that ends it."""
@@ -158,6 +166,15 @@ class Pieces:
             self.awaited = marker[0] if begin == len(self.text) else ""
             yield
             self.awaited = ""
+
+    def _repaired(self, begin: int) -> str:
+        """What was read from there on."""
+        parts = list[str]()
+        for start, end, instead in self._repairs:
+            parts += [self.text[begin:start], instead]
+            begin = end
+        self._repairs.clear()
+        return "".join([*parts, self.text[begin : self.at]])
 
     def _bound(self, limit: int) -> None:
         self._limit = limit

@@ -6,14 +6,12 @@ keyword, a bracket that closes nothing) makes a call that has not started conten
 started keeps the arguments that are complete, is left open, and the text after them is content.
 """
 
-import ast
-import json
 import re
-import warnings
 
 from ramet.runtime.intake.parsers.marked import MarkedParser
 from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, Pieces, Steps
 from ramet.runtime.intake.parsers.python_arguments import patterns_of
+from ramet.runtime.intake.parsers.python_values import NoLiteral, as_json, written
 from ramet.runtime.intake.parsers.structure import Part, literal, matching, separated, tag
 from ramet.runtime.intake.parsers.tools import Offer
 
@@ -27,7 +25,6 @@ _PAIRS = {"(": ")", "[": "]", "{": "}"}
 _SPACE = re.compile(r"\s*")
 _CODE = re.compile(r"[^\"'()\[\]{},]*")
 _IN_STRING = {quote: re.compile(rf"(?:[^{quote}\\]+|\\.)*", re.DOTALL) for quote in "\"'"}
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class PythonicParser(MarkedParser):
@@ -137,17 +134,12 @@ class Literal:
         self._num_code = text.place - begin
 
     def json(self, source: str) -> str:
-        """Of a literal; of anything else, and of a literal without JSON (a set, bytes, infinity), its source.
-
-        Nothing runs: ast.literal_eval reads what is small and flat enough that reading cannot take long.
-        """
+        """Of what is no literal its source, and of what nests too deep or is too long to be read in a short time."""
         if self._num_code > MAX_CODE or self._deepest > MAX_NESTED:
             return as_json(source)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about escapes such as \d, which stay what they are
-                return as_json(ast.literal_eval(source))
-        except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError):
+            return written(source)
+        except NoLiteral:
             return as_json(source)
 
 
@@ -170,8 +162,3 @@ def _string(text: Pieces) -> Steps[None]:
         if char == "\\":
             yield from text.peek()
             text.at += 1
-
-
-def as_json(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return json.dumps(value) if _SURROGATE.search(text) else text

@@ -12,6 +12,7 @@ from msgspec import Struct
 from ramet.ipc.messages import Finish
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.parsers.json_text import is_whole
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
 from ramet.runtime.intake.reading import MAX_AT_ONCE, Reader
 from ramet.runtime.server.http import sse
@@ -104,7 +105,7 @@ class Items(ABC, Generic[I]):
             self._grew(self._open, text)
 
     def _begin(self, first: Part) -> None:
-        self._close()
+        self._close(complete=self._kind is not CallStart or is_whole("".join(self._texts), "{"))
         self._open, self._kind = self._item(first), type(first)
 
     def _close(self, complete: bool = True) -> None:

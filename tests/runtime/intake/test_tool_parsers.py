@@ -127,8 +127,6 @@ def test_wrong_before_the_name_is_content_byte_for_byte(text: str):
     [
         ('{"a": 01}}', '{"a": 0', "1}}"),
         ('{"a": tru }}', '{"a": tru', " }}"),
-        ('{"a": "\n"}}', '{"a": "', '\n"}}'),
-        ('{"a": "\\x"}}', '{"a": "\\', 'x"}}'),
         ('{"a" 1}}', '{"a" ', "1}}"),
         ('{"a": [1}}', '{"a": [1', "}}"),
         ("[1]}", "", "[1]}"),
@@ -138,6 +136,41 @@ def test_wrong_before_the_name_is_content_byte_for_byte(text: str):
 )
 def test_wrong_after_the_name_ends_the_arguments(arguments: str, kept: str, rest: str):
     assert read("hermes", f'<tool_call>{{"name": "f", "arguments": {arguments}') == (rest, [("f", kept)])
+
+
+@pytest.mark.parametrize("written, value", [
+    ("a\nb\r\n\tc\0", "a\nb\r\n\tc\0"),
+    ("\n\n", "\n\n"),
+    (r"\d+\s \' \x41 \(", r"\d+\s \' \x41 \("),
+    (r"C:\users\new \u12", "C:\\users\new \\u12"),
+    (r"\u00e9 \ud83d\ude00 \\d", "é 😀 \\d"),
+    ("\\\n.", "\\\n."),
+])  # fmt: skip
+@pytest.mark.parametrize("key", ["arguments", "parameters"])
+def test_line_breaks_and_backslashes_in_a_string_are_escaped(written: str, value: str, key: str):
+    inside = json.dumps(f'{{"a": "{written}", "b": 1}}')
+    for text in (
+        f'<tool_call>{{"name": "f", "{key}": {{"a": "{written}", "b": 1}}}}</tool_call>.',
+        f'<tool_call>{{"x": "{written}", "{key}": {{"a": "{written}", "b": 1}}, "name": "f"}}</tool_call>.',
+        f'<tool_call>{{"{key}": {inside}, "name": "f"}}</tool_call>.',
+    ):
+        content, [(name, arguments)] = read("hermes", text)
+        assert (content, name, json.loads(arguments)) == (".", "f", {"a": value, "b": 1})
+
+
+def test_what_is_given_back_as_content_is_not_repaired():
+    text = '<tool_call>{"arguments": {"a": "x\n\\d"}, "name": 5}</tool_call>'
+    assert read("hermes", text) == (text, [])
+
+
+def test_what_is_escaped_goes_out_as_it_comes():
+    parser = tool_parser_class("hermes")(OFFERED)
+    parser.push('<tool_call>{"name": "f", "arguments": {"a": "x')
+    assert parser.push("\ny") == [CallArguments("\\ny")]
+    assert parser.push("\\") == [CallArguments("\\")]
+    assert parser.push("u00") == []
+    assert parser.push("e9") == [CallArguments("u00e9")]
+    assert parser.push("\\us") == [CallArguments("\\\\us")]
 
 
 def test_string_of_arguments_that_is_no_object_ends_the_arguments_and_not_the_call():
@@ -361,13 +394,20 @@ LITERALS = [
     (r"r'\d\''", r"\d\'"),
     (r"'\d'", r"\d"),
     (r"'\u00e9\x41 é'", "éA é"),
+    ("'two\nlines\r\n'", "two\nlines\r\n"),
+    ('"a\nb"\n"c"', "a\nbc"),
+    ("'\\\n'", ""),  # a line that goes on
+    ("true", True),
+    ("[false, {'a': null, 'b': (true,)}, True]", [False, {"a": None, "b": [True]}, True]),
+    ("{null: 1, True: 2, 3: 4, 5.5: 6}", {"null": 1, "true": 2, "3": 4, "5.5": 6}),
+    ("[0x1f, 1_000, +2, .5, 1., 1e5]", [31, 1000, 2, 0.5, 1.0, 100000.0]),
     (r"'\ud800'", "\ud800"),
     ("'" + "a" * 200_000 + "'", "a" * 200_000),
 ]
 NO_LITERALS = [
-    "9**9**9", "open('x', 'y')", "{1, 2}", "1e999", "b'x'", "f'{x}'", "9" * 5000, "0x" + "f" * 5000, "\0",
-    "-" * 9000 + "1", "-" * 90000 + "1", "1+" * 8000 + "1", "x" + ".x" * 8000, "[" * 60 + "]" * 60,
-    "[" * 9000 + "]" * 9000, "not " * 4000 + "1", "1 if " * 3000 + "1",
+    "9**9**9", "open('x', 'y')", "{1, 2}", "b'x'", "truth", "true.x", "{[]: 1}", "{**x}", "-True", "1+2j", "nan",
+    "f'{x}'", "9" * 5000, "0x" + "f" * 5000, "\0", "-" * 9000 + "1", "-" * 90000 + "1", "1+" * 8000 + "1",
+    "x" + ".x" * 8000, "[" * 60 + "]" * 60, "[" * 9000 + "]" * 9000, "not " * 4000 + "1", "1 if " * 3000 + "1",
 ]  # fmt: skip
 
 
@@ -381,6 +421,17 @@ def test_python_literals_become_json_and_all_else_its_source(source: str, value:
     assert (content, name) == ("", "f")
     assert json.loads(text) == {"x": value, "y": 1}
     text.encode()
+
+
+NUMBERS = ["18446744073709551616", "-" + "9" * 40, "0.12345678901234567890", "1e999", "-1E-400", "1.10", "7", "-0.0"]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_keep_their_digits(number: str):
+    assert read("pythonic", f"[f(x={number}, y=['é', {number}, \n{number}])]") == (
+        "", [("f", f'{{"x": {number}, "y": ["é", {number}, {number}]}}')])  # fmt: skip
+    assert read("hermes", f'<tool_call>{{"name": "f", "arguments": {{"x": {number}}}}}') == (
+        "", [("f", f'{{"x": {number}}}')])  # fmt: skip
 
 
 @pytest.mark.parametrize(

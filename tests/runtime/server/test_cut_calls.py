@@ -86,6 +86,33 @@ def test_a_call_that_a_stop_token_of_the_client_s_cut_off_is_not_one_to_make() -
     served(check)
 
 
+BROKEN = f'{BEGUN}, "arguments": {{"city": tru }}}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("said", [BROKEN, f"{WHOLE}\n{BROKEN}", f"{BROKEN}\n{WHOLE}"])
+def test_a_call_that_went_wrong_is_not_one_to_make(said: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says, server.engine.stop = pieces_of(said, 3), Finish(FinishKind.STOP, matched=EOS)
+        assert await ended(server, CHAT) == ("stop", EOS)
+        assert await ended(server, MESSAGES) == ("end_turn", None)
+        _, reply = await server.post(RESPONSES, TOOLS[RESPONSES])
+        calls = {item["arguments"]: item["status"] for item in reply["output"] if item["type"] == "function_call"}
+        assert calls['{"city": tru'] == "incomplete" and calls.get('{"city": "Rome"}', "completed") == "completed"
+
+    served(check)
+
+
+def test_line_breaks_in_a_call_leave_it_whole() -> None:
+    async def check(server: Served) -> None:
+        said = f'{BEGUN}, "arguments": {{"city": "Rome\nor\\Oslo"}}}}\n</tool_call>'
+        server.engine.says, server.engine.stop = pieces_of(said, 3), Finish(FinishKind.STOP, matched=EOS)
+        assert await ended(server, CHAT) == ("tool_calls", EOS)
+        _, reply = await server.post(MESSAGES, TOOLS[MESSAGES])
+        assert reply["content"][0]["input"] == {"city": "Rome\nor\\Oslo"}
+
+    served(check)
+
+
 def test_a_call_that_the_model_itself_left_open_is_still_one() -> None:
     async def check(server: Served) -> None:
         server.engine.says = pieces_of(f'{BEGUN}, "arguments": {{"city": "', 3)
