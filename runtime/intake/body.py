@@ -12,6 +12,7 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.exact_fields import with_exact_numbers
 from ramet.runtime.intake.fields import Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_KEYS, MAX_OPENED, MAX_SEQUENCES, MAX_VALUES
 from ramet.runtime.intake.misspelt import ALIKE, CLOSE, CONSTRAINTS, UNKNOWN, UNREAD, meant, refuse_misspelt
@@ -38,7 +39,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
         raise ClientError("body", f"is {shown(value)}, must be a JSON object")
     if opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):
         raise ClientError("body", f"is nested deeper than {MAX_DEPTH} levels")
-    return value
+    return with_exact_numbers(value, data)
 
 
 def _check_size(data: bytes) -> None:

@@ -10,6 +10,7 @@ from ramet.ipc.media import MediaTokens
 from ramet.ipc.messages import Chat, RenderReply
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
+from ramet.runtime import exact_json
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.submission import Prompt
@@ -223,8 +224,8 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
     check_most("tools", "entries", len(chat.tools or ()), MAX_TOOLS)
     try:
-        written = orjson.dumps(asdict(chat))
-    except (orjson.JSONEncodeError, TypeError):
+        written = _as_json(asdict(chat))
+    except (ValueError, TypeError, RecursionError):
         raise _no_json(chat, place) from None
     try:
         return await render(written)
@@ -232,6 +233,14 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
         # messages that were made of a field's items have lost its places
         lost = place != "messages" and error.place.startswith("messages")
         raise error.at(place) if lost else error from None
+
+
+def _as_json(value: Any) -> bytes:
+    """Raises ValueError, TypeError or RecursionError for what is none."""
+    try:
+        return orjson.dumps(value)
+    except (orjson.JSONEncodeError, TypeError):  # it has no numbers beyond 64 bits
+        return exact_json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _no_json(chat: Chat, place: str) -> ClientError:
@@ -246,8 +255,8 @@ def _no_json(chat: Chat, place: str) -> ClientError:
 
 def _why_no_json(value: Any) -> str | None:
     try:
-        orjson.dumps(value)
-    except (orjson.JSONEncodeError, TypeError) as error:
+        _as_json(value)
+    except (ValueError, TypeError, RecursionError) as error:
         return str(error)
     return None
 

@@ -4,7 +4,6 @@ Decides what is refused before anything is sent: size, nesting, text that is no 
 Knows no field but those that /generate has as well.
 """
 
-import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.params import shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec, Whitespace
+from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import deeper_than
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_DEPTH
@@ -110,7 +110,7 @@ def _read_json(place: str, given: Any) -> tuple[str, Any]:
 def _written(place: str, value: Any) -> str:
     """Of a value of a body, or of a program, which may hold what is no JSON."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return exact_json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise ClientError(place, f"is {shown(value)}, which cannot be written as JSON: {error}") from None
 

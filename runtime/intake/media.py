@@ -9,6 +9,7 @@ import math
 import os
 from array import array
 from collections.abc import Collection, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
@@ -198,7 +199,8 @@ def part_source(place: str, part: Mapping[str, Any], own: bool = False) -> Media
         options |= {name: written[name] for name in OPTIONS if written.get(name) is not None}
         written = written.get("url", written.get("data"))
     source = _piece(kind, at, written, own)
-    return MediaSource(kind, at, source.written, options)
+    doubles = {name: float(value) for name, value in options.items() if isinstance(value, Decimal)}
+    return MediaSource(kind, at, source.written, options | doubles)
 
 
 def _check_part(place: str, part: Mapping[str, Any]) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from typing import Any, NamedTuple
 
-import orjson
 from msgspec.structs import replace
 
 from ramet.ipc.params import shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
+from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.constraints import of_tag
 from ramet.runtime.intake.messages import AllowedTools, NamedChoice
@@ -122,7 +122,7 @@ def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: C
         return parser.calls_form(offers, calls.single)
     if answer is None:
         return parser.text_form(offers, calls.single)
-    return parser.answer_form(offers, calls.single, json_of(orjson.loads(answer.text)))
+    return parser.answer_form(offers, calls.single, json_of(exact_json.loads(answer.text)))
 
 
 def _offer(tool: dict[str, Any], calls: Calls) -> Offer:

@@ -4,12 +4,12 @@ Decides what a template gets of a conversation, and refuses what it could not re
 Types were checked at intake (runtime/intake/messages.py). Knows a template only as a text, to see which roles it names.
 """
 
-import json
 import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ramet.ipc.media import MediaKind
+from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -118,8 +118,7 @@ def _arguments(arguments: dict[str, Any] | str | None) -> dict[str, Any] | str:
     if arguments is None or not arguments.strip():
         return {}
     try:
-        value = json.loads(arguments)
-        json.dumps(value, ensure_ascii=False).encode()  # "\\ud800" is valid JSON, and no text
+        value = exact_json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, dict) else arguments

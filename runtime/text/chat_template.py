@@ -8,7 +8,6 @@ template, and Jinja knows no endless loop, so a rendering ends. Not bounded: wha
 one filter or macro (`center(n)`, a text doubled for each message). Templates are the operator's choice.
 """
 
-import json
 import math
 import os
 import time
@@ -24,6 +23,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError, ConfigError, describe
 from ramet.runtime.text.chat_messages import REASONING_NAMES
 from ramet.runtime.text.template_files import TemplateSources
@@ -247,7 +247,7 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     """Jinja's own would write < and & as escapes."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return exact_json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
@@ -45,6 +44,7 @@ from ramet.ipc.spec import Namespace
 from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
+from ramet.runtime.exact_json import decoder_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import (
@@ -64,6 +64,7 @@ from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
 BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
+_chat = decoder_of(Chat)
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
 
 
@@ -139,7 +140,7 @@ class Encoder:
     def render(self, call: Render) -> RenderReply | CallFailed:
         """The ids of a chat. The template writes special tokens itself."""
         try:
-            chat = msgspec.json.decode(call.chat, type=Chat)
+            chat = _chat(call.chat)
             text = self._chats.render(chat)
             ids = self._encode(text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
             if not ids:

@@ -6,7 +6,6 @@ Decides what a block becomes. Knows no reply.
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-import orjson
 from msgspec import Meta, Struct
 from msgspec.structs import fields
 
@@ -272,7 +271,7 @@ def _assistant(blocks: list[Any]) -> Message:
 
 
 def _call(block: ToolUse) -> Message:
-    function = {"name": block.name, "arguments": orjson.dumps(block.input).decode()}
+    function = {"name": block.name, "arguments": block.input}
     return {"id": block.id, "type": "function", "function": function}
 
 

@@ -5,7 +5,6 @@ A message is a row of thinking, text and tool_use blocks; in a stream one of the
 
 from typing import Any
 
-import orjson
 from aiohttp import web
 from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
@@ -14,6 +13,7 @@ from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
+from ramet.runtime.exact_json import loads
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.reply import weight_spans
@@ -21,7 +21,7 @@ from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, read_chat
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, chat_ids, read_asked, read_sampling, send_chat
-from ramet.runtime.server.http.exchange import read_body, respond
+from ramet.runtime.server.http.exchange import read_body, respond, written
 from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.service import Service, read_model
 
@@ -108,10 +108,11 @@ _DELTAS: dict[type[Struct], type[Struct]] = {
 }
 
 
-def _input(arguments: str) -> dict[str, Any]:
-    """The arguments as an object, as Anthropic's clients declare them; what is no object stays text."""
+def _input(arguments: str) -> Any:
+    """The arguments as an object, as Anthropic's clients declare them, byte for byte; what is no object stays text."""
+    arguments = arguments or "{}"
     try:
-        value = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
-        return {"_raw": arguments}
-    return value if isinstance(value, dict) else {"_raw": arguments}
+        is_object = isinstance(loads(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    return written(arguments.encode()) if is_object else {"_raw": arguments}

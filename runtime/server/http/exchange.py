@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
+from ramet.runtime import exact_json
 from ramet.runtime.engine_client.trace_context import CURRENT, TraceContext, read
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
@@ -37,7 +38,7 @@ _TRACE = web.RequestKey("trace", TraceContext)
 PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other characters of a rid are quoted as in a URL
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
-encode = msgspec.json.Encoder().encode
+encode = exact_json.encode
 MAX_TURN = 1 << 16  # bytes of a reply that are made and written before others are served
 _HOLE = b"\0"  # stands in no JSON, which escapes it
 
@@ -213,7 +214,7 @@ def _encoded(body: Any) -> tuple[bytes, "list[LongList | LongJson]"]:
         longs.append(value)
         return msgspec.Raw(_HOLE)
 
-    return msgspec.json.encode(body, enc_hook=leave_out), longs
+    return msgspec.json.Encoder(enc_hook=leave_out, decimal_format="number").encode(body), longs
 
 
 def _filled(encoded: bytes, longs: "list[LongList | LongJson]") -> Iterator[bytes]:

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
-import orjson
 from aiohttp import web
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
+from ramet.runtime import exact_json
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
@@ -80,7 +81,7 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
                 raise ClientError("stream", "is set, but a stored response is returned whole", "omit it")
             return web.Response(body=found.response, content_type="application/json")
         case (("GET" | "HEAD"), "input_items"):
-            return respond(_page(listed(key, orjson.loads(found.items)), request.query))
+            return respond(_page(listed(key, exact_json.loads(found.items)), request.query))
         case "DELETE", "":
             service.responses.pop(key, None)
             return respond(replies.DeletedResponse(key))
@@ -135,7 +136,7 @@ def _begun(
         store=stored,
         temperature=params.temperature,
         tool_choice=sent.get("tool_choice") or "auto",
-        tools=to_builtins(body.tools or []),
+        tools=to_builtins(body.tools or [], builtin_types=(Decimal,)),
         text={"format": (sent.get("text") or {}).get("format") or {"type": "text"}},
         top_logprobs=body.top_logprobs or 0,
         top_p=params.top_p,

@@ -6,12 +6,12 @@ Decides what an item becomes, and how it is listed later. Knows no store.
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-import orjson
 from msgspec import Meta, Struct, convert, to_builtins
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import about
 from ramet.ipc.spec import Constraint
+from ramet.runtime import exact_json
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import Text, including, unbuilt
@@ -179,7 +179,7 @@ def chat_after(before: list[Message], given: str | list[InputItem], output: list
 
 def read_stored(messages: bytes) -> list[Message]:
     """What `chat_after` made, from JSON: media are objects there, and the place of one was in a request before."""
-    stored: list[Message] = orjson.loads(messages)
+    stored: list[Message] = exact_json.loads(messages)
     return [{**each, "content": _restored(each["content"])} for each in stored]
 
 

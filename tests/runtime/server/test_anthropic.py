@@ -128,7 +128,7 @@ def test_blocks_become_the_template_s_messages() -> None:
         body = {**HELLO, "messages": turns, "system": system, "tools": [WEATHER], "thinking": {"type": "enabled"}}
         assert (await server.post(PATH, body))[0] == 200
         chat = orjson.loads(server.engine.of_type(Render)[0].chat)
-        call = {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
+        call = {"id": "a1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
         assert chat["messages"] == [
             {"role": "system", "content": "Be kind.\n\nBe brief."},
             {"role": "user", "content": "How is Rome?"},

@@ -1,0 +1,40 @@
+"""Fields of a body whose numbers keep their digits: they are JSON for a template or a grammar, not for the server.
+
+The fast parser makes a float of an integer beyond 64 bits. Where a body may have such numbers, these fields are read
+again.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ramet.runtime.exact_json import loads, may_round
+
+FIELDS = frozenset({
+    "messages", "tools", "input", "documents", "chat_template_kwargs",
+    "response_format", "json_schema", "structural_tag", "guided_json", "structured_outputs", "text", "output_format",
+    "output_config",
+})  # fmt: skip
+NESTED = "sampling_params"  # an object, or a list of them, that may have such fields among others
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def with_exact_numbers(value: dict[str, Any], data: bytes) -> dict[str, Any]:
+    """`value`: the body `data` as it was parsed, which was valid. WRITES to it, and returns it."""
+    if (NESTED in value or not FIELDS.isdisjoint(value)) and may_round(data):
+        _read_again(value, data)
+    return value
+
+
+def _read_again(value: Any, data: bytes | msgspec.Raw) -> None:
+    if isinstance(value, list):
+        for one, raw in zip(value, _items(data), strict=True):
+            _read_again(one, raw)
+    elif isinstance(value, dict):
+        for name, raw in _members(data).items():
+            if name == NESTED:
+                _read_again(value[name], raw)
+            elif name in FIELDS and may_round(bytes(raw)):
+                value[name] = loads(raw)

@@ -1,0 +1,72 @@
+"""Numbers of any size go through JSON and back with their digits, and others stay floats."""
+
+import json
+import time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import examples
+
+from ramet.runtime.exact_json import dumps, encode, loads, may_round
+
+LONG = [
+    "18446744073709551616", "-9223372036854775809", "9" * 300, "0.12345678901234567890", "-123456789012345678901.5",
+    "1E+400", "1E-400",
+]  # fmt: skip
+SHORT = ["0", "-1", "18446744073709551615", "0.1", "1.0", "1e5", "-0.0", "1e22", "2.5E-7"]
+DIGITS = st.text("0123456789", min_size=1, max_size=30)
+EXPONENTS = st.just("") | st.integers(-500, 500).map("e{}".format)
+NUMBERS = st.builds("{}{}.{}{}".format, st.sampled_from(["", "-"]), DIGITS.map(int), DIGITS, EXPONENTS)
+
+
+@pytest.mark.parametrize("number", LONG)
+def test_a_long_number_keeps_its_digits(number: str) -> None:
+    text = f'{{"a": [{number}, "{number}"]}}'
+    assert dumps(loads(text)) == text and encode(loads(text)).decode() == text.replace(" ", "")
+    assert may_round(text.encode())
+
+
+@pytest.mark.parametrize("number", SHORT)
+def test_other_numbers_are_what_they_are_to_python(number: str) -> None:
+    value = loads(number)
+    assert value == json.loads(number) and type(value) is type(json.loads(number))
+
+
+@examples(100, 3000)
+@given(NUMBERS)
+def test_a_number_is_the_same_number_again(number: str) -> None:
+    value = loads(number)
+    assert Decimal(dumps(value)) == Decimal(number) == Decimal(encode(value).decode())
+    if isinstance(value, Decimal):
+        assert may_round(number.encode())
+
+
+@pytest.mark.parametrize("options", [{"indent": 2}, {"sort_keys": True}, {"ensure_ascii": False}, {}])
+def test_what_has_no_long_numbers_is_written_as_ever(options: dict[str, Any]) -> None:
+    value = {"é": [1, 0.5, None, True, "1"], "a": {"b": "NUMBER_"}}
+    assert dumps(value, **options) == json.dumps(value, **options)
+    long = dumps({**value, "x": Decimal("0.12345678901234567890")}, **options)
+    assert long.replace("0.12345678901234567890", "7") == json.dumps({**value, "x": 7}, **options)
+
+
+def test_what_is_no_json_is_refused() -> None:
+    for text in ("NaN", "1e99999", "1e99999999999999999999", "[1,]", '"\\ud800"', "9" * 5000, ""):
+        with pytest.raises(ValueError):
+            loads(text)
+    for value in ({1, 2}, b"x", object()):
+        with pytest.raises(TypeError):
+            dumps(value)
+
+
+def test_numbers_without_digits_to_lose_are_not_read_again() -> None:
+    assert not may_round(b'{"a": [0.5, 123456789012345, 1e99, "2026-11-28"], "b": "' + b"abc 1e1 " * 1000 + b'"}')
+
+
+def test_looking_for_long_numbers_takes_time_in_proportion() -> None:
+    data = b'{"messages": "' + b"1.5e-" * (1 << 20) + b'"}'
+    started = time.process_time()
+    may_round(data)
+    assert time.process_time() - started < 0.5
