@@ -185,7 +185,7 @@ class LineWriter:
             wrote = [self._write(line) for make, _ in taken if (line := self._made(make)) is not None]
             with self._lock:
                 self._num_bytes -= sum(size for _, size in taken)
-            if any(wrote):
+            if any(wrote) and not self._is_failing:
                 self._say_dropped(SAID_EVERY_S)
         if not self._is_failing:
             self._say_dropped(0.0)
