@@ -6,7 +6,6 @@ Decides the order of start and end, and the exit code: 0 after a drain, 1 when a
 import asyncio
 import dataclasses
 import errno
-import gc
 import ipaddress
 import os
 import socket
@@ -31,6 +30,7 @@ from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
+from ramet.runtime.server import garbage
 from ramet.runtime.server.app import make_app
 from ramet.runtime.server.http.accepting import accepting, allowed_connections, raise_descriptor_limit
 from ramet.runtime.server.http.certificates import certificates_of
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from ramet.runtime.server.tracing.otlp import OtlpTraces
 
 BACKLOG = 2048  # connections that wait to be accepted
-GC_THRESHOLDS = (100_000, 20, 50)
 LAST_WRITES_S = 2.0  # for handlers to write what is left
 
 
@@ -61,9 +60,7 @@ def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> 
     allowed = allowed_connections(args.serve, raise_descriptor_limit())
     args = replace(args, serve=replace(args.serve, port=port, max_connections=allowed))
     phases = [("bind", time.perf_counter() - started)]
-    gc.set_threshold(
-        *GC_THRESHOLDS
-    )  # replies are large and short-lived: looking for cycles takes longer than making them
+    garbage.collect_rarely()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_serve(args, sockets, listener, lambda: ready(phases, port=port)))
     if code:
@@ -179,6 +176,7 @@ async def _until_end(
     """Serves until the drain is over or a process ended. Returns the exit code."""
     reading = asyncio.create_task(inbox.deliver_to(partial(ring.handle, client.deliver)))
     watching = asyncio.create_task(liveness.watch(ring))
+    collecting = asyncio.create_task(garbage.collect())
     await asyncio.wait((reading, watching, client.draining, client.death), return_when=asyncio.FIRST_COMPLETED)
     if client.draining.done() and not client.death.done():
         drained = asyncio.create_task(_drained(client))
@@ -187,7 +185,7 @@ async def _until_end(
         if not drained.done():
             drained.cancel()
             LOGGER.warning("draining took longer than %g s: the requests that still run end with an error", timeout_s)
-    for task in (reading, watching):
+    for task in (reading, watching, collecting):
         if task.done():
             task.result()  # raises: it never ends by itself
         task.cancel()

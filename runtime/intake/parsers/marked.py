@@ -42,6 +42,7 @@ class MarkedParser(ToolParser):
 
     def close(self) -> list[Event]:
         self._say(self._text.release() + self._text.rest())
+        self._steps.close()  # they know this object: without the circle it is freed with its output
         return self._take()
 
     def _read(self) -> Steps[None]:

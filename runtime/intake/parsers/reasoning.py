@@ -59,6 +59,7 @@ class ReasoningParser:
     def close(self) -> tuple[str, str]:
         """What only the end makes certain."""
         waiting = "" if self._answering else self._text.rest()
+        self._steps.close()  # they know this object: without the circle it is freed with its output
         return (waiting, "") if self.begun else ("", waiting)
 
     def _read(self) -> Steps[None]:
