@@ -25,6 +25,7 @@ from ramet.runtime.config import decode_args
 from ramet.runtime.errors import REFUSED, ConfigError
 from ramet.runtime.log import setup
 from ramet.runtime.placement import bind_others, placement_of
+from ramet.runtime.subordinate import leave_signals
 
 log = logging.getLogger("ramet")
 
@@ -83,13 +84,7 @@ def main(argv: list[str]) -> None:
 def _live_and_die_with(parent: int) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGUSR2,
-    ):  # sent to the whole group: the parent drains, and then ends us, or writes a timeline
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals()  # the parent drains, and then ends us, or writes a timeline
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the line above

@@ -14,6 +14,7 @@ from functools import partial
 from typing import IO
 
 from ramet.runtime.log_lines import LAST_WRITES_S, Descriptor, LineWriter
+from ramet.runtime.subordinate import held_back
 
 MAX_LINE = 1 << 16  # bytes: a longer one is divided
 MAX_WAITING = 1 << 12  # lines of an output
@@ -45,7 +46,8 @@ class Outputs:
     def start(self, command: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
         """A child whose lines are the parent's."""
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
-        child = subprocess.Popen(command, env=environment, bufsize=0, stdin=null, stdout=pipe, stderr=pipe)
+        with held_back():
+            child = subprocess.Popen(command, env=environment, bufsize=0, stdin=null, stdout=pipe, stderr=pipe)
         for number, opened in ((STDOUT, child.stdout), (STDERR, child.stderr)):
             assert opened is not None
             reader = threading.Thread(target=read_lines, args=(opened, partial(self._put, number)), daemon=True)

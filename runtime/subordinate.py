@@ -9,13 +9,15 @@ import resource
 import signal
 import struct
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 LENGTH = struct.Struct("<I")
 NICENESS = 10  # of a server's workers: a tenth of a core where decoding wants all of them; at 19 it is 1.5 %, for ever
 PR_SET_PDEATHSIG = 1
+TO_THE_GROUP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
 
 def write_frame(stream: BinaryIO, data: bytes) -> None:
@@ -33,11 +35,30 @@ def read_frame(stream: BinaryIO) -> bytes | None:
     return data if len(data) == size else None
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """A process that is started meanwhile gets no signal to the whole group before `leave_signals`.
+
+    Until then Python would end it with a traceback, or the system with the signal: importing takes a while.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, TO_THE_GROUP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def leave_signals() -> None:
+    """Those of the whole group, to whoever started this process: it decides what becomes of it."""
+    for number in TO_THE_GROUP:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TO_THE_GROUP)
+
+
 def be_subordinate(niceness: int) -> None:
     """Below decoding in priority, and the first to go where memory runs out."""
     end_with_parent()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of the whole group: who started it decides
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals()
     os.nice(niceness)
     limit(resource.RLIMIT_CORE, 0)
     with suppress(OSError):  # no such file outside of Linux

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ramet.runtime.subordinate import LENGTH, ending
+from ramet.runtime.subordinate import LENGTH, ending, held_back
 
 F = TypeVar("F")
 START_TIMEOUT_S = 120.0  # until the first frame: a process loads its libraries, and perhaps a tokenizer
@@ -80,7 +80,10 @@ class WorkerProcess(Generic[F]):
                 if self._closed:
                     raise WorkerEnded(-signal.SIGKILL, started=False)
                 pipe, environment = subprocess.PIPE, {**os.environ, **self._environment}
-                process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, pipesize=PIPE_BYTES, env=environment)
+                with held_back():
+                    process = subprocess.Popen(
+                        self._command, stdin=pipe, stdout=pipe, pipesize=PIPE_BYTES, env=environment
+                    )
                 self._process = process
             return self._next(process, START_TIMEOUT_S, started=False)
 

@@ -1,5 +1,6 @@
 """Signals that a server was started to ignore, as `nohup ramet serve` and `ramet serve &` of a script do."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -27,10 +28,14 @@ def started(words: str) -> Iterator[Live]:
         yield server
 
 
-def ignored_by(pid: int) -> set[int]:
-    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigIgn"))
+def signals_of(pid: int, kind: str) -> set[int]:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(kind))
     bits = int(line.split()[1], 16)
     return {number for number in range(1, 65) if bits >> (number - 1) & 1}
+
+
+def ignored_by(pid: int) -> set[int]:
+    return signals_of(pid, "SigIgn")
 
 
 @pytest.mark.parametrize("how", IGNORING)
@@ -67,3 +72,32 @@ def test_a_hang_up_of_a_server_that_does_not_ignore_it_drains() -> None:
     with Live(**SCRIPTED) as server:
         server.process.send_signal(signal.SIGHUP)
         assert server.process.wait(20) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_while_processes_start_ends_them_quietly(number: signal.Signals) -> None:
+    """Ctrl-C, or a service manager: it arrives before a child has said what it does with signals."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in SCRIPTED.items()]
+    command = [sys.executable, "-m", "ramet", "serve", "--port", "0", *flags]
+    out = subprocess.PIPE
+    with subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True) as server:
+        while not (importing := [pid for pid in children_of(server.pid) if is_importing(pid)]):
+            assert server.poll() is None
+        waiting = signals_of(importing[0], "SigBlk") | ignored_by(importing[0])
+        os.killpg(server.pid, number)
+        said, _ = server.communicate(timeout=60)
+    assert b"Traceback" not in said, said.decode()
+    assert server.returncode == 0, said.decode()
+    assert number in waiting
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_importing(pid: int) -> bool:
+    """It has loaded the library of the sockets, and not yet all that comes after it."""
+    try:
+        return "zmq" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False
