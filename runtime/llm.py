@@ -46,6 +46,7 @@ from ramet.runtime.text.healing import check_healing
 from ramet.runtime.text.labels import Labels, read_labels
 from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.threads import quiet_at_exit
 from ramet.runtime.weights import ahead
 
 T = TypeVar("T")
@@ -85,6 +86,7 @@ class LLM:
         )
         # called by close, when this object is collected, or when Python ends, whichever comes first
         self._close = weakref.finalize(self, _close, self._loop, engine)
+        quiet_at_exit(EngineClosed)
 
     def __enter__(self) -> "LLM":
         return self

@@ -5,6 +5,7 @@ ipc/loop_thread.py: their owner must have them end.
 """
 
 import asyncio
+import atexit
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from ramet.ipc.channel import Stopped
 from ramet.ipc.loop_thread import call_soon
 from ramet.ipc.message import Message
 
+_quiet: set[type[BaseException]] = set()  # errors that are expected when Python ends
 MOST_WAITING = 32  # messages that wake no event loop
 
 
@@ -82,3 +84,32 @@ class Arrivals:
         self._waking = False
         while self._queue:
             self._deliver(self._queue.popleft())
+
+
+def quiet_at_exit(expected: type[BaseException]) -> None:
+    """Daemon threads that end with this error because Python ends do so without a traceback, which nobody can act on.
+
+    What Python calls at its end, it calls in reverse: this is to be called after what raises the error is registered.
+    """
+    if not _quiet:
+        atexit.register(_expect)
+    _quiet.add(expected)
+
+
+def _expect() -> None:
+    shown = threading.excepthook
+
+    def show(args: threading.ExceptHookArgs) -> None:
+        if not (args.thread is not None and args.thread.daemon and _is_expected(args.exc_value)):
+            shown(args)
+
+    threading.excepthook = show
+
+
+def _is_expected(error: BaseException | None) -> bool:
+    """It is one of these, or comes from one."""
+    while error is not None:
+        if isinstance(error, tuple(_quiet)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
