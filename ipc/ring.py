@@ -6,9 +6,9 @@ Whoever maps it sees what a process does although that process hangs, is stopped
     kinds      JSON: of each kind of event its name, and what its numbers are
     records    a kind, begin and duration in seconds, and numbers; the oldest is overwritten
 
-The file is allocated whole, so that a full disk is an error at the start and not a fault at some write. Writing an
-event takes no lock: a reader drops what may have been overwritten while it read, and each number of the head is stored
-at once. Times are CLOCK_MONOTONIC seconds.
+The file is allocated whole, so that a full disk is an error at the start and not a fault at some write. Its memory is
+mapped at once, or it would grow for hours. Writing an event takes no lock: a reader drops what may have been
+overwritten while it read, and each number of the head is stored at once. Times are CLOCK_MONOTONIC seconds.
 """
 
 import json
@@ -165,7 +165,7 @@ def _allocate(path: Path, num_bytes: int) -> mmap.mmap:
             os.posix_fallocate(opened, 0, num_bytes)
         else:
             os.ftruncate(opened, num_bytes)
-        return mmap.mmap(opened, num_bytes)
+        return mmap.mmap(opened, num_bytes, flags=mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0))
     finally:
         os.close(opened)
 

@@ -1,5 +1,7 @@
 """The ring of a process: what it wrote last is there for others, also when it has been killed."""
 
+import mmap
+import re
 import subprocess
 import sys
 import threading
@@ -137,3 +139,18 @@ def test_messages_are_events_with_their_size(tmp_path: Path):
 )
 def test_who_should_move_and_does_not_is_silent(activity: Activity, asked_s: float, silent_s: float):
     assert silence_s(Pulse(activity, 10.0), 15.0, asked_s) == silent_s
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MAP_POPULATE"), reason="this system maps pages when they are written")
+def test_events_take_no_memory_that_a_fresh_ring_has_not(tmp_path: Path):
+    ring = Ring(tmp_path / "a.ring", {"step": ()}, 1 << 14)
+    before = resident(tmp_path / "a.ring")
+    for _ in range(1 << 14):
+        ring.add(0, 0.0)
+    assert before == resident(tmp_path / "a.ring") > 0
+
+
+def resident(file: Path) -> int:
+    """KiB of its mappings in this process."""
+    _, _, after = Path("/proc/self/smaps").read_text().partition(f"{file}\n")
+    return int(re.search(r"Rss:\s+(\d+) kB", after)[1])  # type: ignore[index]
