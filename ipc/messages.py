@@ -336,6 +336,7 @@ class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
     programs: list[str]
+    owner: str = ""  # whose they are, as in the specs of their requests
 
 
 class Wake(Message, frozen=True):

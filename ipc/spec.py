@@ -14,9 +14,15 @@ from msgspec.structs import replace
 from ramet.ipc.params import SamplingParams
 
 Namespace = tuple[str, ...]
+OF_KEY = "key "  # begins the part of a namespace that keeps the holders of keys apart
 ProcessorName = NewType("ProcessorName", str)
 Whitespace = Literal["single-space", "compact", "flexible"]  # between the tokens of JSON
 BackendName = Literal["llguidance", "xgrammar", "outlines"]  # of grammars
+
+
+def owned(owner: str, name: str) -> str:
+    """What a client calls something, told apart from what other owners call so. An owner's name has no space."""
+    return f"{owner} {name}" if owner else name
 
 
 class HiddenMode(Enum):
@@ -73,6 +79,7 @@ class Constraint(msgspec.Struct, frozen=True, array_like=True):
     whitespace: str = ""  # of JSON; empty: that of --json-whitespace
     after: str = ""  # it begins after this text of the output (the end of reasoning); empty: with the first token
     opens: str = ""  # a control token: only an output that begins with it has reasoning; empty: every one has
+    scope: str = ""  # what is compiled for it is found within this scope alone; empty: everybody's
 
 
 class FollowUp(msgspec.Struct, frozen=True, array_like=True):
@@ -81,6 +88,7 @@ class FollowUp(msgspec.Struct, frozen=True, array_like=True):
     program: str
     state: int
     kind: str = ""  # of the program: those of one kind are expected to call equally often
+    owner: str = ""  # as RequestSpec.key_name: two keys may name their programs alike
 
 
 class ExpertRoutes(msgspec.Struct, frozen=True, array_like=True):
@@ -116,11 +124,28 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     pooling_task: PoolingTask | None = None  # what is returned in the place of its hidden state; None: that itself
     padding_id: int | None = None  # tokens of this id at the prompt's end are left out
     lora: AdapterRef | None = None  # its adapter, whose generation is in its namespace as well
+    key_name: str = ""  # of the key that it came with; empty: clients have no keys of their own
 
     def holding(self, seconds: float) -> "RequestSpec":
         """Of a request that only has the prefix of such a prompt kept for so long; 0: no longer."""
         params = SamplingParams(max_new_tokens=0)
-        return RequestSpec(params, namespace=self.namespace, prefix_lease_s=seconds, lora=self.lora)
+        return RequestSpec(
+            params, namespace=self.namespace, prefix_lease_s=seconds, lora=self.lora, key_name=self.key_name
+        )
+
+    @property
+    def scope(self) -> str:
+        """Who shares what is cached for it: requests of the same scope; empty: everybody."""
+        return "".join(part for part in self.namespace[3:4] if part.startswith(OF_KEY))
+
+    def owned_by(self, name: str, scope: str) -> "RequestSpec":
+        """As a request that came with the key of this name."""
+        namespace, follow_up = self.namespace, self.follow_up
+        if scope:
+            namespace = (*(namespace or ("", "", ""))[:3], OF_KEY + scope)
+        if follow_up is not None:
+            follow_up = replace(follow_up, owner=name)
+        return replace(self, namespace=namespace, follow_up=follow_up, key_name=name)
 
     def sent_with(self, generation: int) -> "RequestSpec":
         """With its adapter as it is now: prefixes are shared with requests of the same generation alone."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ramet.ipc.params import shown
 from ramet.runtime.adapter_paths import NamedAdapter, read_paths
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.key_file import check_keys as check_key_file
 from ramet.runtime.media_options import MediaArgs, check_media
 from ramet.runtime.options import SECRET, about, options_of
 from ramet.runtime.origins import read_hosts, read_origins
@@ -129,6 +130,13 @@ class CacheArgs(Struct, frozen=True, kw_only=True):
         Literal["tree", "list"],
         about("of cached prefixes; list: whole sequences, of which each request copies one, to see what a tree saves"),
     ] = "tree"
+    cache_isolation: Annotated[
+        Literal["auto", "key", "none"],
+        about(
+            "key: what one key of --api-key-file has cached (prefixes, media, constraints) is found by that key alone, "
+            "so that neither counts nor times tell others of it; auto: key with such a file"
+        ),
+    ] = "auto"
     max_state_snapshots: Annotated[
         Annotated[int, Meta(ge=0, le=65536)] | None,
         about(
@@ -346,7 +354,18 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     port: Annotated[int, about("port to listen on; 0 picks a free one", ge=0, le=65535)] = 30000
     api_key: Annotated[str, about("asked of all but /health, /ready, /ping, /version and /metrics; empty: none")] = ""
     admin_api_key: Annotated[
-        str, about("key for what changes the server, and opens everything else as well; empty: the API key opens all")
+        str,
+        about(
+            "key for what changes the server or shows what it does for all clients, and opens everything else as well; "
+            "empty: the API key opens all"
+        ),
+    ] = ""
+    api_key_file: Annotated[
+        str,
+        about(
+            "file with a key for each client, a line NAME KEY, and comments after #; read again when it changes; takes "
+            "the place of --api-key and needs --admin-api-key; empty: none"
+        ),
     ] = ""
     allowed_origins: Annotated[
         tuple[str, ...],
@@ -504,6 +523,11 @@ class Args(Struct, frozen=True, kw_only=True):
         return self.schedule.token_healing == "on"
 
     @property
+    def keeps_keys_apart(self) -> bool:
+        """What the holder of one key has cached is not found by others."""
+        return bool(self.serve.api_key_file) and self.cache.cache_isolation != "none"
+
+    @property
     def max_running(self) -> int:
         return self.schedule.max_running_requests or 256
 
@@ -571,6 +595,7 @@ def _check_keys(serve: ServeArgs) -> None:
         if key != key.strip() or not key.isprintable():
             flag = f"--{name.replace('_', '-')}"
             raise ConfigError(f"{flag} begins or ends with a space, or has line breaks or other control characters")
+    check_key_file(serve.api_key_file, serve.api_key, serve.admin_api_key)
 
 
 def _check_log_targets(serve: ServeArgs) -> None:
@@ -625,6 +650,8 @@ def resolve(args: Args) -> Args:
         read_endpoint(args.serve.otlp_traces_endpoint)
     _check_tls(args.serve)
     check_media(args.media)
+    if args.cache.cache_isolation == "key" and not args.serve.api_key_file:
+        raise ConfigError("--cache-isolation key needs --api-key-file: with one key there is nobody to keep apart")
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
     if args.schedule.random_seed is not None:

@@ -121,7 +121,7 @@ def _announce(args: Args, ready: Sequence[Ready], whole_s: float, outputs: Outpu
     scheme = "https" if args.serve.ssl_certfile else "http"
     url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     name = "$RAMET_API_KEY" if "RAMET_API_KEY" in os.environ else "YOUR_KEY"  # the key itself is never printed
-    key = f' -H "Authorization: Bearer {name}"' if args.serve.api_key else ""
+    key = f' -H "Authorization: Bearer {name}"' if args.serve.api_key or args.serve.api_key_file else ""
     path, body = _example(next(message.limits for message in ready if message.limits is not None))
     outputs.print(f"\nramet serves {args.model_name} at {url} (ready in {whole_s:.1f} s). Try:\n")
     outputs.print(f"  curl {url}{path}{key} -H 'Content-Type: application/json' -d '{body}'\n")

@@ -142,7 +142,10 @@ def _read_words(kind: Any, value: Any) -> tuple[str, ...]:
     words = re.split(r",(?![^{]*\})", value) if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError
-    return tuple(word.strip() for word in words if word.strip())
+    read = tuple(word.strip() for word in words if word.strip())
+    if isinstance(kind.item_type, inspect.LiteralType) and not set(read) <= set(kind.item_type.values):
+        raise ValueError
+    return read
 
 
 def _read_literal(kind: Any, value: Any) -> Any:

@@ -53,7 +53,10 @@ OPENAI_PATHS = (
     "/v1/embeddings",
 )  # fmt: skip
 LANGUAGE_PATHS = ("/language/generate", "/language/select")
-KEYS = {Access.OPEN: "none", Access.READ: "API", Access.USE: "API", Access.ADMIN: "admin"}
+KEYS = {
+    Access.OPEN: "none", Access.SCRAPE: "none, or admin beside a file of keys", Access.READ: "API", Access.USE: "API",
+    Access.WATCH: "admin", Access.ADMIN: "admin",
+}  # fmt: skip
 MADE = "<!-- made by scripts/gen_docs.py: change the code, then run `make docs` -->\n\n"
 
 

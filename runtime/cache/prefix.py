@@ -93,6 +93,7 @@ class RowAllocator:
         self._free.append(row)
 
 
+MAX_LOOKED_THROUGH = 4096  # namespaces that a prompt is looked for in
 NO_SLOTS: Ints = np.empty(0, dtype=np.int32)
 
 
@@ -165,6 +166,15 @@ class PrefixCache:
     def peek(self, tokens: Ints, namespace: Namespace) -> int:
         """Cached tokens of a prompt, of which at least the last token must still be computed."""
         return self._tree.match_length(tokens[:-1], namespace) if self.enabled else 0
+
+    def find(self, tokens: Ints) -> tuple[list[tuple[Node, int]], int]:
+        """Where a prompt without adapter and salt is cached, as `RadixTree.walk`, and what a request would be given.
+        Of namespaces of keys, the one that has most of it counts. Changes nothing.
+        """
+        roots = self._tree.newest_roots(MAX_LOOKED_THROUGH)
+        plain = [root.namespace for root in roots if not any(root.namespace[:3])] or [()]
+        namespace = max(plain, key=lambda each: self._tree.match_length(tokens, each))
+        return list(self._tree.walk(tokens, namespace)), self.peek(tokens, namespace)
 
     def peek_keys(self, tokens: Ints, namespace: Namespace) -> int:
         """As `peek`, whether or not all that a model needs is there with the keys (stateful.py)."""

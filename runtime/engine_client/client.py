@@ -80,6 +80,8 @@ from ramet.runtime.engine_client.submission import (
 from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics.table import Metrics
+from ramet.runtime.owner import CURRENT as OWNER
+from ramet.runtime.owner import Owner
 
 Answer = ControlReply | TokenizeReply | RenderReply | DetokenizeReply | PromptReply | ChoicesReply
 T = TypeVar("T")
@@ -193,7 +195,7 @@ class EngineClient:
     def send(self, prompts: Many[Prompt], submission: Submission) -> None:
         """Its prompts, all of them. Raises ClientError or ServerError where they are more than may be sent."""
         self._check_room(prompts, submission)
-        prompts = self._with_adapters(prompts)
+        prompts = self._with_adapters(_owned(prompts, submission.owner))
         self._unsent.discard(submission)
         if submission.recording is not None:
             self._record(submission.recording, prompts, submission)
@@ -240,9 +242,11 @@ class EngineClient:
     def abort(self, rid: str | None, message: str) -> int:
         """End what a rid names (a request, a prompt or a sample), or everything (None); clients get what came so far.
 
-        Returns how many sequences; a request whose prompts are being made, which is refused then, counts as one.
+        A rid names what the one who asks may use: see Owner. Returns how many sequences; a request whose prompts are
+        being made, which is refused then, counts as one.
         """
-        hit = [s for s in self._sequences.by_uid.values() if rid is None or s.is_named(rid)]
+        sequences = self._sequences.by_uid
+        hit = list(sequences.values()) if rid is None else [sequences[uid] for uid in self.uids_of(rid)]
         self._send_abort(hit, message)
         unsent = list(self._unsent) if rid is None else self._unsent_of(rid)
         for submission in unsent:
@@ -257,7 +261,13 @@ class EngineClient:
         self._send_abort(self._open_of(submission), message)
 
     def uids_of(self, rid: str) -> list[Uid]:
-        return [uid for uid, sequence in self._sequences.by_uid.items() if sequence.is_named(rid)]
+        """Sequences of this name that the one who asks may use."""
+        may_use = OWNER.get().may_use
+        return [
+            uid
+            for uid, sequence in self._sequences.by_uid.items()
+            if sequence.is_named(rid) and may_use(sequence.submission.owner.name)
+        ]
 
     def is_making(self, rid: str) -> bool:
         """Whether the prompts of a request with this id are being made: media are prepared, and texts rendered."""
@@ -271,7 +281,7 @@ class EngineClient:
     def end_programs(self, names: list[str]) -> None:
         """What is kept for their next requests is not needed. Raises what ended the engine."""
         self.check_alive()
-        self._to_scheduler.send(ProgramsEnded(names))
+        self._to_scheduler.send(ProgramsEnded(names, OWNER.get().name))
 
     async def control(self, question: Callable[[int], Control]) -> ControlReply:
         """Sends the scheduler what `question` makes of the call's number; returns its answer."""
@@ -505,7 +515,8 @@ class EngineClient:
         self._send_abort(self._open_of(submission), "ran out of time")
 
     def _unsent_of(self, rid: str) -> list[Submission]:
-        return [submission for submission in self._unsent if submission.rid == rid]
+        may_use = OWNER.get().may_use
+        return [each for each in self._unsent if each.rid == rid and may_use(each.owner.name)]
 
     def _open_of(self, submission: Submission) -> list[Sequence]:
         return [sequence for sequence in submission.sequences if sequence.uid in self._sequences.by_uid]
@@ -516,3 +527,10 @@ class EngineClient:
             by_worker[sequence.worker].append(sequence.uid)
         for worker, uids in by_worker.items():
             self._to_tokenizers[worker].send(Abort(uids, message))
+
+
+def _owned(prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:
+    """As those of this owner, where owners are told apart."""
+    if not owner.name:
+        return prompts
+    return [prompt._replace(spec=prompt.spec.owned_by(owner.name, owner.scope)) for prompt in prompts]

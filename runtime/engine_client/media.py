@@ -14,12 +14,13 @@ from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.metrics.table import Metrics
+from ramet.runtime.owner import Owner
 
 
 class MediaService(Protocol):
     """What fetches, decodes and processes them."""
 
-    async def prepare(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[MediaSource], owner: Owner) -> tuple[Prepared, ...]:
         """Each of them, in order. Cancelled, or where one is refused (ClientError), it keeps none."""
 
     def release(self, prepared: Sequence[Prepared]) -> None:
@@ -69,7 +70,7 @@ def preparing(
         if most is not None and len(sources) > most:
             fact = f"is one of {len(sources)} pieces of this request, must be at most {most}"
             raise ClientError(sources[most].place, fact, "--max-media-per-request")
-        prepared = await service.prepare(sources)
+        prepared = await service.prepare(sources, submission.owner)
         submission.at_end.append(partial(service.release, prepared))
         return prepared
 

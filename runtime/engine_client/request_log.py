@@ -1,7 +1,8 @@
 """The log of requests: what is said of a request when it arrives and when it ends.
 
 Decides the fields of each level and the two formats; a thread for each target makes and writes the lines
-(log_lines.py). What a request keeps secret (its cache salt) and keys of the server are in none of them.
+(log_lines.py). What a request keeps secret (its cache salt) and keys of the server are in none of them; the name of its
+key is.
 
     level 0   id, tokens, latency, how it ended        1   its sampling parameters, the texts in them only counted
     level 2   prompt and output, cut to MAX_CUT        3   all of both
@@ -125,6 +126,7 @@ def as_json(entry: Entry) -> bytes:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.time_s))
     fields: Fields = {"timestamp": f"{stamp}.{int(entry.time_s * 1000) % 1000:03d}Z", "event": entry.event}
     fields |= {"trace_id": entry.trace_id} if entry.trace_id else {}
+    fields |= {"key": entry.prompt.spec.key_name} if entry.prompt.spec.key_name else {}
     fields |= {"rid": entry.rid, "obj": _asked(entry)}
     fields |= {"out": _told(entry)} if entry.out else {}
     try:
@@ -147,6 +149,7 @@ def as_text(entry: Entry) -> bytes:
         ending=out["finish_reason"],
         trace_id=entry.trace_id,
     )
+    line += f", key {entry.prompt.spec.key_name}" if entry.prompt.spec.key_name else ""
     line += "".join(f", in={asked[name]!r}" for name in ("text", "input_ids") if name in asked)
     line += f", out={out['text']!r}" if "text" in out else ""
     return line.encode("utf-8", "replace")

@@ -20,6 +20,7 @@ from ramet.runtime.engine_client.trace_context import CURRENT
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.owner import CURRENT as OWNER
 
 T = TypeVar("T")
 WEIGHT_VERSION = "default"  # of the weights of the start
@@ -228,6 +229,7 @@ class Submission:
         self.aborted = False  # an Abort of its sequences was sent
         self.left = False  # its caller is done with it
         self.at_end: list[Callable[[], None]] = []  # called when it is left and its last sequence has ended
+        self.owner = OWNER.get()
         self.trace = CURRENT.get()  # None: no server's
         self.recording = None if probe else RECORDING.get()
         self._num_held, self._max_numbers = 0, max_numbers

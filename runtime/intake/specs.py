@@ -319,7 +319,9 @@ _MODES = {None: None, False: None, True: HiddenMode.ALL, "last": HiddenMode.LAST
 
 
 def _namespace(cache_salt: str, extra_key: str) -> Namespace:
-    """Requests share cached prefixes only inside one namespace; () is everybody's. (adapter, salt, extra key)"""
+    """Requests share cached prefixes only inside one namespace; () is everybody's. (adapter, salt, extra key), and
+    behind them the key that it came with, where the holders of keys are kept apart (RequestSpec.owned_by).
+    """
     for place, value in (("cache_salt", cache_salt), ("extra_key", extra_key)):
         if any("\ud800" <= char <= "\udfff" for char in value):
             raise ClientError(place, "has half a surrogate pair, must be valid Unicode")

@@ -43,14 +43,18 @@ class KeptMedia:
         """Files that some request needs."""
         return len(self._users)
 
-    async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable) -> Prepared:
-        """As the pool's; each is released as often as it was prepared."""
+    async def prepare(
+        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, scope: str = ""
+    ) -> Prepared:
+        """As the pool's; each is released as often as it was prepared. `scope`: who finds it; empty: everybody. Its
+        key is another one in each scope, so that what a tower makes of it is found there alone as well.
+        """
         if source.arrays is not None:  # it is made already
-            return self._used(await self._pool.prepare(source, data, request))
-        key = await _key_of(source, data)
+            return self._used(_scoped(await self._pool.prepare(source, data, request), scope))
+        key = await _key_of(source, data, scope)
         if (known := self._known.get(key)) is not None:
             return self._used(replace(known, place=source.place))
-        made = await self._pool.prepare(source, data, request)
+        made = _scoped(await self._pool.prepare(source, data, request), scope)
         if key not in self._known:  # else another request was faster
             self._known[key], self._keys[made.file] = made, key
         return self._used(made)
@@ -77,15 +81,19 @@ class KeptMedia:
         return prepared
 
 
-async def _key_of(source: MediaSource, data: bytes | list[bytes]) -> bytes:
+def _scoped(made: Prepared, scope: str) -> Prepared:
+    return replace(made, key=hashlib.sha256(scope.encode() + b" " + made.key).digest()) if scope else made
+
+
+async def _key_of(source: MediaSource, data: bytes | list[bytes], scope: str) -> bytes:
     size = len(data) if isinstance(data, bytes) else sum(map(len, data))
-    return _hashed(source, data) if size <= SMALL else await asyncio.to_thread(_hashed, source, data)
+    return _hashed(source, data, scope) if size <= SMALL else await asyncio.to_thread(_hashed, source, data, scope)
 
 
-def _hashed(source: MediaSource, data: bytes | list[bytes]) -> bytes:
+def _hashed(source: MediaSource, data: bytes | list[bytes], scope: str) -> bytes:
     each = [data] if isinstance(data, bytes) else data
     form = source.kind.value, sorted(source.options.items()), isinstance(data, bytes), list(map(len, each))
-    found = hashlib.sha256(repr(form).encode())
+    found = hashlib.sha256(repr((*form, scope) if scope else form).encode())
     for part in each:
         found.update(part)
     return found.digest()

@@ -16,6 +16,7 @@ from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.metrics.table import Metrics
+from ramet.runtime.owner import NOBODY, Owner
 
 KEPT_SHARE = 8  # of the room for files, that those which no request needs may take: one in so many
 AT_ONCE = 4  # pieces of one request, so that those of others are fetched between them
@@ -30,10 +31,10 @@ class MediaIntake:
         self.pool = MediaPool(model_folder, files, args)
         self._kept = KeptMedia(self.pool, int(args.media_files_mb * (1 << 20)) // KEPT_SHARE)
 
-    async def prepare(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
         """One for each, in order. Cancelled, or where one fails, it keeps none. Raises ClientError and ServerError."""
         request = asyncio.Semaphore(AT_ONCE)
-        tasks = [asyncio.ensure_future(self._prepare_one(source, request)) for source in sources]
+        tasks = [asyncio.ensure_future(self._prepare_one(source, request, owner)) for source in sources]
         try:
             return tuple(await asyncio.gather(*tasks))
         except BaseException:
@@ -66,6 +67,6 @@ class MediaIntake:
         """The processes and files are gone when this returns."""
         await self.pool.close()
 
-    async def _prepare_one(self, source: MediaSource, request: asyncio.Semaphore) -> Prepared:
+    async def _prepare_one(self, source: MediaSource, request: asyncio.Semaphore, owner: Owner) -> Prepared:
         async with request, self._fetcher.fetched(source) as data:
-            return await self._kept.prepare(source, data, request)
+            return await self._kept.prepare(source, data, request, owner.scope)

@@ -25,7 +25,7 @@ from ramet.ipc.stats import WaitKind
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Namespace, Node
 from ramet.runtime.scheduler.contexts import FirstGroup, memory_of_parts
-from ramet.runtime.scheduler.follow_ups import FollowUps
+from ramet.runtime.scheduler.follow_ups import FollowUps, kind_of
 from ramet.runtime.scheduler.request import Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
@@ -478,7 +478,7 @@ class Admission:
         if request.spec.follow_up is None:
             return 0
         added = request.prompt_len - num_cached + min(request.remaining, CLIP_NEW_TOKENS) * START_SHARE
-        return self._follow_ups.expected(request.spec.follow_up.kind, int(added), request.num_calls + 1)
+        return self._follow_ups.expected(kind_of(request.spec.follow_up), int(added), request.num_calls + 1)
 
     def _begins(self, request: Request) -> None:
         request.times.admitted_s = request.times.admitted_s or self._now_s

@@ -92,7 +92,7 @@ class Constraints:
         asked = spec.constraint
         assert asked is not None
         backend, whitespace = asked.backend or self._backend, asked.whitespace or self._whitespace
-        return replace(asked, backend=backend, whitespace=whitespace)
+        return replace(asked, backend=backend, whitespace=whitespace, scope=spec.scope)
 
     def _begin(self, request: Request, constraint: Constraint, found: Loaded | Failed) -> Finish | None:
         if isinstance(found, Failed):

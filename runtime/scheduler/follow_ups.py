@@ -13,7 +13,7 @@ from itertools import chain
 from math import inf
 from typing import NamedTuple
 
-from ramet.ipc.spec import FollowUp
+from ramet.ipc.spec import FollowUp, owned
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 
 KEPT_S = 0.25
@@ -22,6 +22,10 @@ MAX_EXPECTED = 8  # further calls of a state that memory is kept for: until late
 SEEN = 16  # the mean of so many states, weighed towards the last ones, is what others of the kind are expected to make
 MAX_KINDS = 1024  # of programs, whose means are known
 MAX_KEPT = 1024  # sequences
+
+
+def kind_of(asked: FollowUp) -> str:
+    return owned(asked.owner, asked.kind)
 
 
 class _Kept(NamedTuple):
@@ -76,12 +80,13 @@ class FollowUps:
     def keep(self, asked: FollowUp, lease: Lease, added: int, num_calls: int) -> None:
         """A request has ended whose sequence is leased, to which it has added so many tokens; see _Kept."""
         if self._cache.can_hold and len(self.leases) < MAX_KEPT:
-            kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, asked.kind, added, num_calls)
-            self.kept.setdefault(asked.program, {}).setdefault(asked.state, []).append(kept)
+            kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, kind_of(asked), added, num_calls)
+            self.kept.setdefault(owned(asked.owner, asked.program), {}).setdefault(asked.state, []).append(kept)
 
     def came(self, asked: FollowUp) -> int:
         """The next request of this state is here, and waits for what it needs by itself. How many came before it."""
-        return max((kept.num_calls for kept in self._release(asked.program, asked.state)), default=0)
+        released = self._release(owned(asked.owner, asked.program), asked.state)
+        return max((kept.num_calls for kept in released), default=0)
 
     def _release(self, program: str, state: int) -> list[_Kept]:
         """What was kept for it."""

@@ -49,7 +49,7 @@ def check_idle(
 ) -> None:
     """When nothing runs, nothing is leased but what is kept for clients: their own leases, and follow-ups."""
     check_counts(cache, running, rows, penalty_slots)
-    held, known = leases.num_tokens if leases.claimed else 0, cache.tokens_of(kept)
+    held, known = leases.tokens_of_owners if leases.claimed else 0, cache.tokens_of(kept)
     claimed = leases.ledger.locked_tokens + leases.ledger.evictable_tokens
     assert cache.tree.locked_tokens == known, f"{cache.tree.locked_tokens} tokens are leased, {known} are kept"
     assert claimed == held, f"{claimed} tokens are claimed, clients hold {held}"

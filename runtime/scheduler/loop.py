@@ -18,7 +18,7 @@ from ramet.ipc.channel import Outbox
 from ramet.ipc.control import Control, GetState, LocateSequence
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import ID_BYTES, Abort, Admit, Finish, FinishKind, ProgramsEnded, ToScheduler, Wake, unpack_ids
-from ramet.ipc.spec import RequestSpec
+from ramet.ipc.spec import RequestSpec, owned
 from ramet.ipc.stats import WaitKind
 from ramet.runtime import log
 from ramet.runtime.arrays import Ints
@@ -241,7 +241,7 @@ class Scheduler:
                         self._wait_or_close(request, refused)
                 case ProgramsEnded():
                     for program in message.programs:
-                        self.follow_ups.end(program)
+                        self.follow_ups.end(owned(message.owner, program))
                 case control:
                     asked.append(control)
         if self.follow_ups.kept:  # those whose next request was among the messages have ended already

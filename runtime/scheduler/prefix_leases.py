@@ -4,7 +4,8 @@ Decides how much clients may hold, until when, and which lease ends first when m
 cache, not the running set.
 
     arrival    the prompt's whole pages are claimed, or the request is refused: what was accepted is granted later
-    computed   the lease begins, or is renewed: one for each prefix of a namespace, and the later deadline counts
+    computed   the lease begins, or is renewed: one for each prefix of a namespace and owner, and the later deadline
+               counts
     end        the deadline passes; a request with `prefix_lease_s` 0 and the same prompt arrives; the cache is
                flushed; memory is short (`give_way`); or the only request that asked for it is aborted before its end
 
@@ -14,6 +15,7 @@ is the same if its tokens begin with the prefix, and behind it there is the text
 A claimed prefix is entered in the ledger, a tree of its own without slots: what prompts share is counted once.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf
@@ -23,6 +25,7 @@ import numpy as np
 
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Uid
+from ramet.ipc.spec import Namespace
 from ramet.runtime import log
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
@@ -89,6 +92,15 @@ class PrefixLeases:
     def num_tokens(self) -> int:
         """Tokens that the leases hold; what they share counts once."""
         return self._cache.tokens_of(self.leases)
+
+    @property
+    def tokens_of_owners(self) -> int:
+        """The same where what several owners hold counts for each of them, as it does among their claims."""
+        leases: dict[Namespace, list[Lease]] = defaultdict(list)
+        for each in self.claimed.values():
+            if each.lease is not None:
+                leases[each.entry.namespace].append(each.lease)
+        return sum(map(self._cache.tokens_of, leases.values()))
 
     @property
     def claimed_tokens(self) -> int:

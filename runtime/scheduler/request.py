@@ -180,11 +180,16 @@ class Request:
     @property
     def prompt_namespace(self) -> Namespace:
         """Where its prompt is cached, whatever follows it."""
-        return self._computed_in(self.claimed_in)
+        return self._computed_in(self._prompt_in)
 
     @property
     def claimed_in(self) -> Namespace:
-        """The same of whatever weights."""
+        """The same of whatever weights, for its owner alone: no other one may end its leases."""
+        owner = self.spec.key_name
+        return (*self._prompt_in, f"owner {owner}") if owner else self._prompt_in
+
+    @property
+    def _prompt_in(self) -> Namespace:
         is_long = self.boundary is not None and self.prompt_len > self.boundary
         return (*self.spec.namespace, LONG) if is_long else self.spec.namespace
 

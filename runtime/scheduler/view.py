@@ -112,13 +112,13 @@ class LiveView:
                 yield LeaseRow(kind, watch.number_of(lease.node), lease.length, round(until_s - now, 1))
 
     def _find(self, message: MatchPrefix) -> PrefixFound:
-        """Where a prompt of the default namespace is cached. Leaves the order of use as it is."""
+        """Where a prompt without a salt is cached, for the key that has most of it. The order of use stays."""
         tokens: Ints = np.array(unpack_ids(message.ids), dtype=np.int32)
-        found = list(self._cache.tree.walk(tokens, ()))
+        found, reused = self._cache.find(tokens)
         watch = self._watch if self._watch is not None and self._watch.is_on else None
         path = [(watch.number_of(node), common) for node, common in found] if watch is not None else []
         cached = sum(common for _, common in found)
-        return PrefixFound(len(tokens), cached, self._cache.peek(tokens, ()), path)
+        return PrefixFound(len(tokens), cached, reused, path)
 
     def _read(self, control: ControlHandler, message: ReadNode) -> None:
         node = self._watch.node(message.node) if self._watch is not None else None

@@ -14,6 +14,7 @@ from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.trace_context import SAMPLED
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.origins import HOST
+from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.access import Allowed
 from ramet.runtime.server.http.operator_log import CLIENT_GONE, logged
@@ -23,8 +24,9 @@ from ramet.runtime.server.routes import NAMED, ROUTES
 
 
 def make_app(front: Front) -> web.Application:
+    """Raises ConfigError."""
     serve = front.args.serve
-    allowed = access.read_allowed(serve)
+    allowed = access.read_allowed(front.args)
 
     async def answer(request: web.Request) -> web.StreamResponse:
         return await _answer(front, allowed, request)
@@ -35,6 +37,7 @@ def make_app(front: Front) -> web.Application:
 
     app = web.Application(client_max_size=int(serve.max_body_mb * (1 << 20)))
     app[exchange.TRANSFER_TIMEOUT_S] = serve.transfer_timeout_s
+    app.cleanup_ctx.append(allowed.keys.following)
     if serve.ui:
         live.add_to(app, front)
     app.router.add_route("*", "/{path:.*}", answer)
@@ -48,10 +51,13 @@ async def _answer(front: Front, allowed: Allowed, request: web.Request) -> web.S
         path = path.rstrip("/")
     response: web.StreamResponse | None = None
     recording = _begin_trace(front.service, path, request)
+    owner = allowed.keys.owner(access.sent_keys(request))
+    OWNER.set(owner or allowed.keys.stranger)
     try:
         response = access.preflight(allowed, request) if request.method == "OPTIONS" else None
         if response is None:
-            await _check_access(allowed, _access_of(path), request)
+            allowed.keys.check(_access_of(path), owner)
+            await _check_names(allowed, _access_of(path), request)
             response = await _dispatch(front, path, request)
     except RametError as error:
         response = _refusal(request, path, error)
@@ -147,18 +153,15 @@ def _check_method(request: web.Request, path: str, methods: tuple[str, ...]) -> 
         raise ClientError("", f"{path} takes {' and '.join(methods)}, not {request.method}.", status=405)
 
 
-async def _check_access(allowed: Allowed, needed: Access, request: web.Request) -> None:
+async def _check_names(allowed: Allowed, needed: Access, request: web.Request) -> None:
     """A key guards by itself; without one a request must come by a name of this server, and from no foreign page."""
-    if needed is Access.OPEN:
-        return
-    if allowed.keys[needed]:
-        access.check_key(allowed, needed, request)
+    if needed in (Access.OPEN, Access.SCRAPE) or allowed.keys.guard(needed):
         return
     for host in _hosts(request):
         found = HOST.fullmatch(host)
         if found is None or found[1] not in allowed.hosts.names:
             await access.check_host(allowed, host)
-    if needed is not Access.READ and "Origin" in request.headers:
+    if needed not in (Access.READ, Access.WATCH) and "Origin" in request.headers:
         access.check_origin(allowed, request)
 
 

@@ -77,7 +77,7 @@ def bind(serve: ServeArgs) -> socket.socket:
     except socket.gaierror as error:
         raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
     family, *_, address = found[0]
-    if not (serve.api_key or serve.ssl_ca_certs or ipaddress.ip_address(address[0]).is_loopback):
+    if not (serve.api_key or serve.api_key_file or serve.ssl_ca_certs or ipaddress.ip_address(address[0]).is_loopback):
         LOGGER.warning("--host %s without --api-key: whoever reaches this machine may use the server", serve.host)
     try:  # to listen at once: two sockets may share a bound port for as long as none of them listens
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()

@@ -28,7 +28,8 @@ def own_server(options: Sequence[str], key: str) -> Iterator[tuple[str, str]]:
     command = [sys.executable, "-m", "ramet", "serve", "--host", "127.0.0.1", "--port", "0", "--log-level", "warning"]
     process = subprocess.Popen(
         [*command, *options],
-        env={**os.environ, "RAMET_API_KEY": key},
+        env={name: value for name, value in os.environ.items() if name != "RAMET_API_KEY_FILE"}
+        | {"RAMET_API_KEY": key},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

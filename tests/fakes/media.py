@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ramet.ipc.media import MediaKind, MediaToken, Prepared
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.owner import NOBODY, Owner
 from tests.fakes.engine import LIMITS
 
 TOKENS = {
@@ -28,7 +29,7 @@ class FakeMedia:
         self.released: list[Prepared] = []
         self.waits = False  # for ever
 
-    async def prepare(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
         self.asked.append(list(sources))
         if self.waits:
             await asyncio.Event().wait()

@@ -11,6 +11,7 @@ from ramet.runtime.llm import LLM
 from ramet.runtime.media.objects import encoded
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media.worker import Job, Preparer, Refused
+from ramet.runtime.owner import NOBODY, Owner
 
 MAX_BYTES = 1 << 28  # of a file
 
@@ -22,7 +23,7 @@ class MediaHere:
         self._preparer, self._folder, self._numbers = Preparer(model_folder, MediaArgs()), folder, count()
         self.files: set[str] = set()
 
-    async def prepare(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
         return tuple(map(self._prepared, sources))
 
     def release(self, prepared: Sequence[Prepared]) -> None:

@@ -14,6 +14,7 @@ from live import Live
 pytestmark = pytest.mark.ui
 SHARED = "The quick brown fox jumps over the lazy dog and goes home to sleep all day. "
 LONG = {"max_new_tokens": 3000, "ignore_eos": True}
+ADMIN = {"Authorization": "Bearer admin"}
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,11 @@ def narrow() -> Iterator[Live]:
 
 @pytest.fixture
 def looked_at(chromium: Any, narrow: Live) -> Iterator[Any]:
-    """The page, watched, of a server whose tree is empty."""
+    """The page, watched, in a tab that holds the admin key; of a server whose tree is empty."""
     watch = Watch(narrow.url, allowed=[re.compile("401|403")])  # the key is asked for after a refusal
     flush(narrow)
     context = chromium.new_context(viewport={"width": 1200, "height": 900}, reduced_motion="reduce")
+    context.add_init_script("sessionStorage.setItem('ramet.admin_key', 'admin')")
     page = context.new_page()
     watch.follow(page)
     yield page
@@ -37,18 +39,16 @@ def looked_at(chromium: Any, narrow: Live) -> Iterator[Any]:
 
 
 def flush(server: Live) -> None:
-    headers = {"Authorization": "Bearer admin"}
-    assert requests.post(server.url + "/flush_cache?timeout=30", headers=headers, timeout=60).status_code == 200
+    assert requests.post(server.url + "/flush_cache?timeout=30", headers=ADMIN, timeout=60).status_code == 200
 
 
 def abort(server: Live, rid: str) -> None:
-    headers = {"Authorization": "Bearer admin"}
-    requests.post(server.url + "/abort_request", json={"rid": rid}, headers=headers, timeout=30)
+    requests.post(server.url + "/abort_request", json={"rid": rid}, headers=ADMIN, timeout=30)
 
 
 def events(server: Live, num: int) -> list[Any]:
     """The first events that a new viewer is sent."""
-    with requests.get(server.url + "/ui/live", stream=True, timeout=30) as reply:
+    with requests.get(server.url + "/ui/live", headers=ADMIN, stream=True, timeout=30) as reply:
         lines = (line for line in reply.iter_lines() if line.startswith(b"data: "))
         return [json.loads(next(lines)[6:]) for _ in range(num)]
 
@@ -105,16 +105,12 @@ def test_a_double_click_shows_a_node_alone_and_selects_no_text(looked_at: Any, n
     assert "µs" not in looked_at.locator(".details").inner_text()
 
 
-def test_the_text_of_a_node_takes_the_admin_key_and_a_keyboard_reaches_it(looked_at: Any, narrow: Live) -> None:
+def test_a_keyboard_reaches_the_text_of_a_node(looked_at: Any, narrow: Live) -> None:
     narrow.generate(text=SHARED + "<b>bold</b>", sampling_params={"max_new_tokens": 1})
     show(looked_at, narrow, "tree")
     looked_at.locator("g.box").first.wait_for()
     looked_at.locator(".icicle").focus()
     looked_at.keyboard.press("ArrowDown")
-    looked_at.get_by_text("Its text takes the admin key.").wait_for()
-    looked_at.get_by_role("button", name="Give the admin key").click()
-    looked_at.locator("dialog input").fill("admin")
-    looked_at.get_by_role("button", name="Use").click()
     looked_at.locator(".node-text", has_text="<b>bold</b>").wait_for()
 
 
@@ -140,8 +136,6 @@ def test_a_waiting_request_shows_its_reason_and_can_be_aborted(looked_at: Any, n
     waiting = looked_at.locator("#waiting-requests tr", has_text="second")
     waiting.get_by_text("rows of --max-running-requests are taken").wait_for()
     looked_at.get_by_role("button", name="Abort second").click()
-    looked_at.locator("dialog input").fill("admin")
-    looked_at.get_by_role("button", name="Use").click()
     waiting.wait_for(state="detached")
     looked_at.get_by_role("button", name="Abort first").click()
     looked_at.locator("#running-requests").wait_for(state="detached")

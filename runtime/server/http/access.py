@@ -12,16 +12,15 @@ import re
 import socket
 from collections.abc import MutableMapping, Sequence
 from functools import cache
-from hmac import compare_digest
 from typing import NamedTuple
 
 from aiohttp import web
 
 from ramet.ipc.params import shown
-from ramet.runtime.config import ServeArgs
+from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.origins import HOST, LOOPBACK, HostRules, OriginRules, parse_origin, read_hosts, read_origins
-from ramet.runtime.server.http.service import Access
+from ramet.runtime.server.http.keys import Keys
 
 METHODS = "GET, HEAD, POST, PUT, DELETE"
 EXPOSED = "X-Request-Id, Request-Id, Retry-After, X-Should-Retry, Traceparent, Tracestate"
@@ -30,38 +29,25 @@ _WORDS = re.compile(r"[\w!#$%&'*+.^`|~, -]*", re.ASCII)  # names of headers
 
 
 class Allowed(NamedTuple):
-    keys: dict[Access, bytes]  # what each kind of request needs; empty: no key
+    keys: Keys
     hosts: HostRules
     origins: OriginRules
 
 
-def read_allowed(serve: ServeArgs) -> Allowed:
-    api_key, admin_key = serve.api_key.encode(), (serve.admin_api_key or serve.api_key).encode()
-    keys = {Access.OPEN: b"", Access.READ: api_key, Access.USE: api_key, Access.ADMIN: admin_key}
+def read_allowed(args: Args) -> Allowed:
+    """Raises ConfigError."""
+    serve = args.serve
     hosts = read_hosts(serve.allowed_hosts)
     names = hosts.names | LOOPBACK | {socket.gethostname().lower(), serve.host.lower().removesuffix(".")}
+    keys = Keys(serve, is_apart=args.keeps_keys_apart)
     return Allowed(keys, hosts._replace(names=names), read_origins(serve.allowed_origins))
 
 
-def check_key(allowed: Allowed, access: Access, request: web.Request) -> None:
-    """Raises ClientError: 401 without a right key, 403 if the API key is sent where the admin key is needed."""
+def sent_keys(request: web.Request) -> list[bytes]:
+    """Every key that a request has."""
     scheme, _, sent = request.headers.get("Authorization", "").partition(" ")
     bearer = sent.strip() if scheme.lower() == "bearer" else ""
-    sent_keys = [key.encode(errors="surrogateescape") for key in (bearer, request.headers.get("X-Api-Key", ""))]
-    needed, api_key, admin_key = (allowed.keys[each] for each in (access, Access.USE, Access.ADMIN))
-    opens, is_admin, is_user = (_is_among(sent_keys, key) for key in (needed, admin_key, api_key))
-    if opens or is_admin:
-        return
-    if is_user:
-        fact = "This is for operators: it takes the admin key (--admin-api-key), not the API key."
-        raise ClientError("", fact, status=403)
-    name = "API key" if needed == api_key else "admin key (--admin-api-key)"
-    raise ClientError("", f"The {name} is missing or wrong.", "send the header Authorization: Bearer KEY", 401)
-
-
-def _is_among(sent: Sequence[bytes], key: bytes) -> bool:
-    """In a time that depends on the key's length alone."""
-    return any([compare_digest(each, key) for each in sent]) and key != b""
+    return [key.encode(errors="surrogateescape") for key in (bearer, request.headers.get("X-Api-Key", "")) if key]
 
 
 async def check_host(allowed: Allowed, host: str) -> None:

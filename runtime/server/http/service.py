@@ -65,9 +65,11 @@ class Access(Enum):
     """Who may ask: the key that is needed, and what a page of another site may ask of a server without keys."""
 
     OPEN = auto()  # anybody, by any name of this server
+    SCRAPE = auto()  # the same for monitors; where clients have keys of their own, the admin key
     READ = auto()  # API key; such a page can send the request, but its browser keeps the reply from it
     USE = auto()  # API key; generates, or changes what one client has: refused to such a page
-    ADMIN = auto()  # admin key; changes the server: refused to such a page
+    WATCH = auto()  # admin key; shows what the server does for all; for such a page as READ
+    ADMIN = auto()  # admin key; changes the server, or computes what it shows: refused to such a page
 
 
 class Route(NamedTuple):

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
 from ramet.ipc.params import shown
+from ramet.ipc.spec import owned
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
 from ramet.runtime.metrics.table import Metrics
+from ramet.runtime.owner import NOBODY, Owner
 
 ID_BYTES = 4  # of a token id
 # Of a turn, beside its tokens and its rid: the objects, their headers and its places in a dictionary and a list.
@@ -96,9 +98,15 @@ class Session:
     streaming: bool
     timeout_s: float
     used_s: float  # when it was opened, or a turn began or ended
+    owner: Owner = NOBODY
     turns: dict[str, Turn] = field(default_factory=dict)
     closes: bool = False  # once its turn has ended
     held: Prompt | None = None  # tokens that the cache keeps for it, asked for as a prompt
+
+    @property
+    def name(self) -> str:
+        """Its id, which other owners may have given as well."""
+        return owned(self.owner.name, self.id)
 
     @property
     def last(self) -> Turn | None:
@@ -122,7 +130,7 @@ class Sessions:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self.by_id: dict[str, Session] = {}
+        self.by_id: dict[str, Session] = {}  # by its name, which is its id where there is one owner
         self.num_bytes = 0  # of all turns
         self.num_tokens = 0
         self.bos: bytes | None = None  # the token that the tokenizer puts before a text; None: nobody has looked yet
@@ -135,17 +143,27 @@ class Sessions:
         metrics.streaming_sessions.set(len(streaming))
         metrics.streaming_tokens.set(sum(len(each.held.ids or b"") for each in streaming if each.held) // ID_BYTES)
 
-    def open(self, session_id: str, timeout_s: float, now_s: float, *, streaming: bool = False) -> Session:
-        if session_id in self.by_id:
+    def find(self, session_id: str, owner: Owner = NOBODY) -> Session | None:
+        """The owner's own; for the admin key else the first of this id."""
+        own = self.by_id.get(owned(owner.name, session_id))
+        if own is not None or not (owner.name and owner.is_admin):
+            return own
+        return next((each for each in self.by_id.values() if each.id == session_id), None)
+
+    def open(
+        self, session_id: str, timeout_s: float, now_s: float, *, streaming: bool = False, owner: Owner = NOBODY
+    ) -> Session:
+        session = Session(session_id, streaming, timeout_s, now_s, owner)
+        if session.name in self.by_id:
             raise ClientError("session_id", f"is {shown(session_id)}, and a session with this id is open")
         if len(self.by_id) >= MAX_SESSIONS:
             raise ServerError(f"{MAX_SESSIONS} sessions are open, and no more may be: close some.", 503)
-        session = self.by_id[session_id] = Session(session_id, streaming, timeout_s, now_s)
+        self.by_id[session.name] = session
         return session
 
-    def close(self, session_id: str) -> Session | None:
+    def close(self, session_id: str, owner: Owner = NOBODY) -> Session | None:
         """The session, if it is closed now; a streaming one closes when its turn has ended. What runs goes on."""
-        session = self.by_id.get(session_id)
+        session = self.find(session_id, owner)
         if session is None or session.closes:
             return None
         if session.streaming and session.running is not None:
@@ -158,9 +176,11 @@ class Sessions:
         late = [each for each in self.by_id.values() if now_s - each.used_s > each.timeout_s and not each.running]
         return [self._forget(each) for each in late]
 
-    def begin(self, asked: SessionParams, rid: str, piece: bytes, run: Run, now_s: float) -> Turn:
+    def begin(
+        self, asked: SessionParams, rid: str, piece: bytes, run: Run, now_s: float, owner: Owner = NOBODY
+    ) -> Turn:
         """A request begins: `piece` are its own tokens. Raises ClientError; nothing has changed then."""
-        session = self.by_id.get(asked.id or "")
+        session = self.find(asked.id or "", owner)
         if session is None or session.closes:
             raise _refused(f"Invalid request: session id {asked.id} does not exist", "/open_session opens one")
         before = _last(session, asked) if session.streaming else _before(session, asked)
@@ -189,7 +209,7 @@ class Sessions:
         if turn.run is None:
             return None  # another has taken its place, or its session is gone
         session, turn.run = turn.session, None
-        if self.by_id.get(session.id) is not session:
+        if self.by_id.get(session.name) is not session:
             return None
         session.used_s = now_s
         self._set_output(turn, output)
@@ -231,7 +251,7 @@ class Sessions:
     def _forget(self, session: Session) -> Session:
         for turn in session.turns.values():
             self._count(turn, -1)
-        del self.by_id[session.id]
+        del self.by_id[session.name]
         return session
 
 

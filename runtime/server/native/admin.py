@@ -29,6 +29,7 @@ from ramet.runtime.intake.other_servers import COMMANDS, refused
 from ramet.runtime.metrics.compat import page_of
 from ramet.runtime.metrics.names import Served
 from ramet.runtime.options import SECRET
+from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
@@ -71,7 +72,7 @@ class ServerInfo(ServedModel, frozen=True, kw_only=True):
     sampling_defaults_resolved: dict[str, Any]
     version: str
     started: int
-    internal_states: list[dict[str, Any]]
+    internal_states: list[dict[str, Any]]  # one; none for a key that is not the admin key
 
 
 class Version(Reply, frozen=True):
@@ -172,8 +173,9 @@ async def model_info(service: Service, request: web.Request) -> web.Response:
 
 
 async def server_info(service: Service, request: web.Request) -> web.Response:
-    """Every resolved option, the limits that model and memory gave, and the scheduler's live state."""
-    state, limits = await service.client.state(), service.client.limits
+    """Every resolved option, the limits that model and memory gave, and, for the admin key, the scheduler's state."""
+    limits = service.client.limits
+    states = [_object(await service.client.state())] if OWNER.get().is_admin else []
     info = ServerInfo(
         **_served_model(service),
         max_total_num_tokens=limits.max_total_tokens,
@@ -181,7 +183,7 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
         sampling_defaults_resolved=asdict(service.defaults),
         version=__version__,
         started=service.started,
-        internal_states=[_object(state)],
+        internal_states=states,
     )
     return respond({**options(service.args), **orjson.loads(limits.resolved), **service.style.resolved, **asdict(info)})
 

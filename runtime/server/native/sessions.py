@@ -22,6 +22,8 @@ from ramet.runtime.intake.calls import SessionParams
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.intake.reading import ThoughtCount
 from ramet.runtime.log import LOGGER
+from ramet.runtime.owner import CURRENT as OWNER
+from ramet.runtime.owner import Owner
 from ramet.runtime.reply import GrowingReply
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_body, read_command, respond, respond_in_turn
@@ -59,7 +61,7 @@ async def open_session(service: Service, request: web.Request) -> web.Response:
     _expire(service)
     timeout_s = body.timeout or service.args.serve.session_timeout_s
     opened = service.sessions.open(
-        body.session_id or new_id(), timeout_s, time.monotonic(), streaming=bool(body.streaming)
+        body.session_id or new_id(), timeout_s, time.monotonic(), streaming=bool(body.streaming), owner=OWNER.get()
     )
     return respond(opened.id)
 
@@ -67,9 +69,9 @@ async def open_session(service: Service, request: web.Request) -> web.Response:
 async def close_session(service: Service, request: web.Request) -> web.Response:
     """Forget a session. What runs goes on; a streaming session closes when that has ended."""
     body = await read_body(request, CloseBody)
-    if body.session_id not in service.sessions.by_id:
+    if service.sessions.find(body.session_id, OWNER.get()) is None:
         LOGGER.info("a session was to be closed that is not open")
-    _let_go(service, service.sessions.close(body.session_id))
+    _let_go(service, service.sessions.close(body.session_id, OWNER.get()))
     return web.Response()
 
 
@@ -88,7 +90,8 @@ async def take_turn(
         piece = await submission.during(_ids_of(service, prompt))
         run = TurnRun(service, submission)
         _expire(service)
-        turn = run.turn = service.sessions.begin(asked, prompt.rid, piece, run, time.monotonic())
+        turn = run.turn = service.sessions.begin(asked, prompt.rid, piece, run, time.monotonic(), submission.owner)
+        submission.owner = turn.session.owner  # with the admin key it is another one's
         try:
             service.client.send([prompt._replace(text=None, ids=turn.prompt)], submission)
             (sequence,) = submission.sequences
@@ -162,16 +165,18 @@ def _hold(service: Service, turn: Turn, spec: RequestSpec) -> None:
     turn.session.held = held
     seconds = service.args.cache.max_prefix_lease_s
     asked = [(held, seconds)] if before is None else [(held, seconds), (before, 0.0)]
-    service.client.in_background(_ask_for(service.client, asked))
+    service.client.in_background(_ask_for(service.client, asked, turn.session.owner))
 
 
 def _let_go(service: Service, session: Session | None) -> None:
     """Of a session that is closed."""
     if session is not None and session.held is not None:
-        service.client.in_background(_ask_for(service.client, [(session.held, 0.0)]))
+        service.client.in_background(_ask_for(service.client, [(session.held, 0.0)], session.owner))
 
 
-async def _ask_for(client: EngineClient, leases: list[tuple[Prompt, float]]) -> None:
+async def _ask_for(client: EngineClient, leases: list[tuple[Prompt, float]], owner: Owner) -> None:
+    """`owner`: of the session, whoever has asked now."""
+    OWNER.set(owner)
     try:
         for held, seconds in leases:
             with client.submit([held._replace(spec=held.spec.holding(seconds))], False, probe=True) as submission:

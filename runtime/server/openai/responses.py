@@ -19,6 +19,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
+from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
@@ -52,7 +53,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     previous = body.previous_response_id
     before = read_stored(_stored(service, previous, "previous_response_id").messages) if previous else []
     chat, calls = read_chat(body, before, service.style)
-    stored = body.store is not False and service.responses.maxsize > 0
+    stored = body.store is not False and service.responses.most_bytes > 0
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
         (sequence,) = submission.sequences
@@ -60,7 +61,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
         def keep(response: ResponseReply) -> bool:
             messages = chat_after(before, body.input, response.output)
             kept = Stored(encode(response), encode(sent["input"]), encode(messages))
-            return service.responses.put(response.id, kept)
+            return service.responses.put(submission.owner, response.id, kept)
 
         begun = _begun(body, sent, asked, params, stored)
         output = Output(sequence, reader, begun, keep)
@@ -83,7 +84,7 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
         case (("GET" | "HEAD"), "input_items"):
             return respond(_page(listed(key, exact_json.loads(found.items)), request.query))
         case "DELETE", "":
-            service.responses.pop(key, None)
+            service.responses.remove(OWNER.get(), key)
             return respond(replies.DeletedResponse(key))
         case "POST", "cancel":
             raise ClientError("", "Cannot cancel a synchronous response.", "background = true is not built")
@@ -107,7 +108,7 @@ def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> replies.Resp
 
 def _stored(service: Service, key: str, place: str) -> Stored:
     """`place`: the field that names it, or nothing where the path does."""
-    found = service.responses.get(key)
+    found = service.responses.get(OWNER.get(), key)
     if found is None:
         fact = f"is {shown(key)}: no such response is stored" if place else f"No response {shown(key)} is stored"
         hint = "the least recently used are forgotten, and all of them when the server ends"

@@ -131,6 +131,13 @@ def test_a_constraint_is_compiled_once_for_all_who_ask(asking: Callable[..., Ask
     assert client.told.empty() and len(client.workers) == 1
 
 
+def test_a_constraint_is_compiled_for_each_scope_by_itself(asking: Callable[..., Asking]):
+    client = asking()
+    one, other = client.compile(regex("a+", scope="a")), client.compile(regex("a+", scope="b"))
+    assert isinstance(one, Loaded) and isinstance(other, Loaded) and one is not other
+    assert client.pool.get(regex("a+", scope="a")) is one and client.pool.get(regex("a+", scope="b")) is other
+
+
 def test_a_refusal_is_remembered(asking: Callable[..., Asking]):
     client = asking()
     refused = client.compile(regex("(a"))

@@ -54,6 +54,18 @@ def test_the_same_bytes_are_prepared_once_and_named_by_their_own_places() -> Non
     run(body)
 
 
+def test_each_scope_prepares_its_own_and_what_a_tower_makes_of_it_is_its_own_too() -> None:
+    async def body(pool: CountingPool, kept: KeptMedia) -> None:
+        made = [await kept.prepare(image(), b"1", 0, scope) for scope in ("", "a", "b", "a", "")]
+        assert [each.file for each in made] == ["0", "1", "2", "1", "0"]
+        assert [made[i].key == made[j].key for i, j in ((0, 1), (1, 2), (1, 3), (0, 4))] == [False, False, True, True]
+        given = MediaSource(MediaKind.IMAGE, "a", arrays=Arrays({}, False))
+        keys = {(await kept.prepare(given, b"", 0, scope)).key for scope in ("", "a", "b", "a", "")}
+        assert len(keys) == 3
+
+    run(body)
+
+
 @pytest.mark.parametrize(
     ("source", "data"),
     [

@@ -62,6 +62,21 @@ def test_a_new_prompt_waits_for_memory_that_a_program_comes_back_to(overlap: str
     assert cached(top, prompt(1)) < 100
 
 
+def test_no_other_owner_ends_a_program_or_takes_what_is_kept_for_it():
+    top = bench()
+    ask(top, 1, prompt(1), follow_up=FollowUp("a", 0, owner="one"))
+    top.inbox.send(ProgramsEnded(["a"], "two"))
+    top.inbox.send(ProgramsEnded(["a"]))
+    top.turn()
+    assert len(top.scheduler.follow_ups.leases) == 1
+    top.add(2, prompt(2), 4, follow_up=FollowUp("a", 0, owner="two"))
+    top.turn()
+    assert len(top.scheduler.follow_ups.leases) == 1
+    top.inbox.send(ProgramsEnded(["a"], "one"))
+    top.turn()
+    assert top.scheduler.follow_ups.leases == []
+
+
 @pytest.mark.parametrize("overlap", ["off", "on"])
 def test_it_waits_for_a_moment_only(overlap: str):
     top = bench(overlap=overlap)

@@ -146,6 +146,19 @@ def test_namespaces_hold_prefixes_of_their_own():
     assert cached(top, namespace=("b",)) == 40
 
 
+def test_no_other_owner_ends_a_lease_though_both_share_what_is_cached():
+    top = bench()
+    ask(top, 1, prefix_lease_s=60, key_name="a")
+    ask(top, 2, prefix_lease_s=60, key_name="b")
+    assert top.opened[2].cached_tokens > 0 and held(top) == (2, 40)
+    ask(top, 3, prefix_lease_s=0, key_name="b")
+    assert held(top) == (1, 40)
+    ask(top, 4, prefix_lease_s=0)
+    assert held(top) == (1, 40)
+    ask(top, 5, prefix_lease_s=0, key_name="a")
+    assert held(top) == (0, 0)
+
+
 def test_zero_seconds_end_the_lease_on_the_same_prompt_alone():
     top = bench()
     ask(top, 1, PROMPT[:20], prefix_lease_s=10)

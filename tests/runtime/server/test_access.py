@@ -83,7 +83,7 @@ class TestKeys:
 
     def test_every_route_but_probes_and_the_page_asks_for_the_key(self) -> None:
         needs_none = {path for path, route in ROUTES.items() if route.access is Access.OPEN}
-        assert needs_none == {"/health", "/ready", "/ping", "/version", "/metrics", "/", "/ui"}
+        assert needs_none == {"/health", "/ready", "/ping", "/version", "/", "/ui"}
         assert {prefix for prefix, named in NAMED.items() if named.access is Access.OPEN} == {"/ui/"}
 
 

@@ -3,14 +3,15 @@
 A new route that is no GET is on the list of those that clients may use, or it is an administrator's.
 """
 
-import hmac
 import re
 from typing import Any
 
 import pytest
 
 from ramet.ipc.control import Control
-from ramet.runtime.server.http import access
+from ramet.runtime.config import make_args
+from ramet.runtime.owner import Owner
+from ramet.runtime.server.http.keys import Keys
 from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES
 from tests.fakes.server import Served, served
@@ -24,7 +25,7 @@ FOR_CLIENTS = {  # what a client may send with the API key: it draws tokens, com
     "/language/render", "/language/end",
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/", "/v1/messages",
     "/v1/messages/count_tokens", "/v1/embeddings", "/v1/score", "/score", "/v1/rerank", "/rerank", "/v1/classify",
-    "/classify", "/pooling", "/encode", "/ui/prefix", "/v1/tokenize", "/tokenize", "/v1/detokenize", "/detokenize",
+    "/classify", "/pooling", "/encode", "/v1/tokenize", "/tokenize", "/v1/detokenize", "/detokenize",
 }  # fmt: skip
 CHANGE_NOTHING = {"/ping"}  # probes that may be sent as a POST
 GETS_THAT_COMPUTE = {"/health_generate"}
@@ -115,6 +116,10 @@ def test_without_keys_no_page_of_another_site_and_no_other_name_reaches_it(path:
     served(check)
 
 
-def test_keys_are_compared_in_a_time_that_says_nothing_of_them() -> None:
-    assert access.compare_digest is hmac.compare_digest
-    assert access._is_among([b"x", b"key"], b"key") and not access._is_among([b""], b"")
+def test_keys_are_looked_up_by_a_hash_that_nobody_else_can_make() -> None:
+    """The time of a look-up says nothing of a key: what is compared differs between two servers with the same keys."""
+    serve = make_args(api_key="user", admin_api_key="admin").serve
+    one, other = Keys(serve, is_apart=False), Keys(serve, is_apart=False)
+    assert set(one._own).isdisjoint(other._own) and {len(hashed) for hashed in one._own} == {32}
+    assert one.owner([b"x", b"user"]) == Owner(is_admin=False) and one.owner([b"user", b"admin"]) == Owner()
+    assert one.owner([b""]) is one.owner([]) is None

@@ -216,7 +216,8 @@ def test_the_text_of_a_node_takes_the_admin_key():
         status, reply = await server.post("/ui/node", {"node": 1}, headers=ADMIN)
         assert status == 200 and reply == {"node": 1, "text": "Hi", "num_tokens": 2, "is_cut": False}
         assert not server.engine.of_type(Detokenize)[0].skip_special_tokens
-        assert (await server.get("/ui/history", headers=USER))[0] == 200
+        assert (await server.get("/ui/history", headers=ADMIN))[0] == 200
+        assert (await server.get("/ui/history", headers=USER))[0] == 403
         assert (await server.get("/ui/history"))[0] == 401
 
     served(check, api_key="user", admin_api_key="admin")

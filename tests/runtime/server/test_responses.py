@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from ramet.ipc.messages import Generate, Render
+from ramet.runtime.owner import NOBODY, Owner
 from ramet.runtime.server.http.response_store import ResponseStore, Stored
 from tests.fakes.engine import CACHED, cut_somewhere, pieces_of
 from tests.fakes.server import Served, served
@@ -284,13 +285,28 @@ def test_the_store_forgets_the_least_recently_used_first() -> None:
     small, large = Stored(b"x" * 96, b"[]", b"[]"), Stored(b"x" * 2000, b"[]", b"[]")
     store = ResponseStore(10 * small.size)
     for i in range(10):
-        store.put(str(i), small)
-    assert all(store.get(str(i)) for i in range(10))
-    store.get("0")
-    store.put("new", small)
-    assert store.get("0") is not None and store.get("1") is None and store.get("new") is not None
-    store.put("huge", large)
-    assert store.get("huge") is None and store.get("new") is not None
+        store.put(NOBODY, str(i), small)
+    assert all(store.get(NOBODY, str(i)) for i in range(10))
+    store.get(NOBODY, "0")
+    store.put(NOBODY, "new", small)
+    assert (
+        store.get(NOBODY, "0") is not None and store.get(NOBODY, "1") is None and store.get(NOBODY, "new") is not None
+    )
+    store.put(NOBODY, "huge", large)
+    assert store.get(NOBODY, "huge") is None and store.get(NOBODY, "new") is not None
+
+
+def test_the_owner_that_has_most_makes_room_and_no_other() -> None:
+    small, store = Stored(b"x" * 96, b"[]", b"[]"), ResponseStore(1000)
+    first, second = Owner("first", False), Owner("second", False)
+    store.put(first, "mine", small)
+    for i in range(20):
+        assert store.put(second, str(i), small)
+    assert store.get(first, "mine") == small and store.num_bytes == 1000
+    assert [i for i in range(20) if store.get(second, str(i))] == list(range(11, 20))
+    assert store.get(second, "mine") is None and store.get(Owner("admin", True), "mine") == small
+    store.remove(second, "mine")
+    assert store.get(first, "mine") == small
 
 
 @pytest.mark.parametrize("change, named", [

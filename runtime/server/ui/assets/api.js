@@ -16,7 +16,7 @@ export class KeyMissing extends Refusal {}
 /**
  * The reply, whose status is good. `path`: without a slash at its start. `body`: sent as JSON, by POST.
  * `quiet`: nobody is asked for a key, and none is forgotten.
- * A request that `changes the server` passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
+ * A request that changes the server, or reads what it does for all of its clients, passes `key: "admin"`. Throws Refusal, and TypeError where nothing answers.
  */
 export async function ask(path, { body, method, key = "api", signal, quiet = false } = {}) {
   let refused = null; // the kind of a key that was wrong
@@ -28,7 +28,8 @@ export async function ask(path, { body, method, key = "api", signal, quiet = fal
     if (!wantsKey(refusal, key, given)) throw refusal;
     if (!quiet) refused = forgetKey(given, reply.status, key) ?? refused;
     if (keyFor(key) !== "" && keyFor(key) !== given) continue; // another one was given meanwhile
-    if (quiet || !(await askForKey(key, refused))) throw new KeyMissing(reply.status, MISSING[key]);
+    if (quiet) throw new KeyMissing(reply.status, refusal.message);
+    if (!(await askForKey(key, refused))) throw new KeyMissing(reply.status, MISSING[key]);
   }
 }
 

@@ -1,12 +1,13 @@
 // One connection to ui/live for all views: it is open while anybody is subscribed, and comes back by itself.
 //
 //   const end = subscribe("queue", (data) => …);   data: the JSON of each event of that name
-//   live.get()  "closed", "connecting", "connected", "keyless" (until the user gives a key); live.listen(…) tells of changes
+//   live.get()  "closed", "connecting", "connected", "keyless" (until the user gives the admin key); live.listen(…) tells
+//               of changes
 //
 // A view keeps what it shows while the connection is gone. It gets a whole picture again after each "connected",
 // because the server cannot know what was missed.
 
-import { ask, Refusal } from "./api.js";
+import { ask, KeyMissing } from "./api.js";
 import { connection } from "./connection.js";
 import { changed } from "./keys.js";
 import { signal } from "./signal.js";
@@ -49,14 +50,17 @@ async function open() {
   else live.set("closed");
 }
 
+/** Ask the user for the admin key, until one is right or they cancel. */
+export const giveKey = () => ask("ui/live", { method: "HEAD", key: "admin" }).catch(() => {});
+
 /** What it was before it ended: "connected", "connecting" or "keyless". */
 async function readAll(signal) {
   try {
-    const reply = await ask("ui/live", { signal });
+    const reply = await ask("ui/live", { signal, key: "admin", quiet: true });
     live.set("connected");
     for await (const { name, data } of eventsOf(reply)) deliver(name, JSON.parse(data));
   } catch (error) {
-    if (error instanceof Refusal && error.status === 401) return "keyless";
+    if (error instanceof KeyMissing) return "keyless";
     if (error.name !== "AbortError") console.warn(`ui/live: ${error.message}`);
   }
   return live.get();

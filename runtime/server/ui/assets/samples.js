@@ -9,7 +9,7 @@ let reading = null;
 
 /** Read it, where that was not done yet. */
 export function readHistory() {
-  reading ??= askJson("ui/history").then(
+  reading ??= askJson("ui/history", { key: "admin", quiet: true }).then(
     ({ columns }) => samples.set(joined(columns, samples.get())),
     (error) => {
       reading = null;

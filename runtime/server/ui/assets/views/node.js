@@ -1,6 +1,6 @@
-// What is known of one node of the tree: its place, who leases it, and its text where the key allows it.
+// What is known of one node of the tree: its place, who leases it, and its text.
 
-import { askJson, KeyMissing, Refusal } from "../api.js";
+import { askJson, Refusal } from "../api.js";
 import { html, useEffect, useState } from "../dom.js";
 import { changed } from "../keys.js";
 import { pathOf } from "../icicle.js";
@@ -38,27 +38,22 @@ function NodeText({ node }) {
   const [answer, setAnswer] = useState(null); // {text, is_cut}, or {refused}
   useEffect(() => {
     const aborter = new AbortController();
-    const timer = setTimeout(() => read(node, aborter.signal, true).then(setAnswer, () => {}), REST_MS);
+    const timer = setTimeout(() => read(node, aborter.signal).then(setAnswer, () => {}), REST_MS);
     return () => {
       clearTimeout(timer);
       aborter.abort();
     };
   }, [node.id, node.tokens, keys]);
   if (answer === null) return html`<p class="faint">…</p>`;
-  if (answer.refused) {
-    const give = () => read(node, undefined, false).then(setAnswer, () => {});
-    return html`<p class="faint">${answer.refused}
-      ${answer.needsKey ? html` <button type="button" class="quiet" onClick=${give}>Give the admin key</button>` : ""}</p>`;
-  }
+  if (answer.refused) return html`<p class="faint">${answer.refused}</p>`;
   return html`<pre class="node-text">${answer.text}${answer.is_cut ? " …" : ""}</pre>`;
 }
 
-async function read(node, signal, quiet) {
+async function read(node, signal) {
   try {
-    return await askJson("ui/node", { body: { node: node.id }, key: "admin", signal, quiet });
+    return await askJson("ui/node", { body: { node: node.id }, key: "admin", signal, quiet: true });
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    const needsKey = error instanceof KeyMissing;
-    return { refused: needsKey ? "Its text takes the admin key." : error.message, needsKey };
+    return { refused: error.message };
   }
 }

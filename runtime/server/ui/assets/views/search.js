@@ -11,7 +11,7 @@ export function PrefixSearch({ found, setFound }) {
     event.preventDefault();
     setProblem("");
     try {
-      setFound(text ? await askJson("ui/prefix", { body: { text } }) : null);
+      setFound(text ? await askJson("ui/prefix", { body: { text }, key: "admin" }) : null);
     } catch (error) {
       setFound(null);
       setProblem(String(error.message));

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useMemo, useRef, useState } from "../dom.js";
 import { icicle, childrenOf, pathOf } from "../icicle.js";
-import { useMirror } from "../mirror.js";
+import { useLive, useMirror } from "../mirror.js";
 import { ageOf, readHistory } from "../samples.js";
 import { LiveProblem, LiveSoon } from "../soon.js";
 import { count, duration, percent } from "../text_of.js";
@@ -19,7 +19,10 @@ export function TreeView() {
   const [hovered, hover] = useState(0);
   const [root, setRoot] = useState(0);
   const [found, setFound] = useState(null);
-  useEffect(() => void readHistory().catch(() => {}), []);
+  const state = useLive();
+  useEffect(() => {
+    if (state === "connected") readHistory().catch(() => {});
+  }, [state]);
   if (!seen) return html`<${LiveSoon} what="The tree" />`;
   const { tree } = seen;
   const nodes = tree.nodes;

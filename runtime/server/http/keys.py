@@ -1,0 +1,116 @@
+"""The keys that open a server: whose a request is, by what it sent, and which requests need a key at all.
+
+What was sent is looked up by a hash with a secret of this process, so that the time it takes says nothing of any key.
+Keys of a file are read again when it changes: a new one opens the server within a second, one that is gone no longer
+does. What its holder has begun goes on. A file that cannot be read changes nothing, and the log says why.
+"""
+
+import asyncio
+import hashlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterable
+
+from aiohttp import web
+
+from ramet.runtime.config import ServeArgs
+from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.key_file import ADMIN, read_key_file
+from ramet.runtime.log import LOGGER
+from ramet.runtime.owner import Owner
+from ramet.runtime.server.http.service import Access
+
+LOOK_EVERY_S = 1.0  # at the file
+OF_CLIENTS, OF_ADMINS = (Access.READ, Access.USE), (Access.WATCH, Access.ADMIN)
+API, ADMINS = "API key", "admin key (--admin-api-key)"
+
+
+class Keys:
+    """`is_apart`: clients with keys of their own share nothing that is cached."""
+
+    def __init__(self, serve: ServeArgs, *, is_apart: bool) -> None:
+        """Raises ConfigError."""
+        self._file, self._admin_key, self._is_apart = serve.api_key_file, serve.admin_api_key, is_apart
+        self._secret = secrets.token_bytes(32)
+        self.of_clients = bool(serve.api_key or self._file)  # whether they need one
+        self.of_admins = bool(serve.admin_api_key or serve.api_key)
+        self._stranger = Owner(is_admin=not self.of_admins)
+        self._own: dict[bytes, Owner] = {}
+        if serve.api_key:
+            self._own[self._hashed(serve.api_key.encode())] = Owner(is_admin=not serve.admin_api_key)
+        if serve.admin_api_key:
+            admin = Owner(ADMIN, True, is_apart) if self._file else Owner()
+            self._own[self._hashed(serve.admin_api_key.encode())] = admin
+        self._seen = self._version()  # before the file is read: a change in between is seen
+        self._named = self._read()
+
+    def guard(self, access: Access) -> bool:
+        """Whether such a request needs a key."""
+        if access is Access.SCRAPE:
+            return bool(self._file)
+        return (access in OF_CLIENTS and self.of_clients) or (access in OF_ADMINS and self.of_admins)
+
+    def owner(self, sent: Iterable[bytes]) -> Owner | None:
+        """Whose request it is. `sent`: all keys that it has. None: this server has none of them."""
+        found = [self._own.get(each) or self._named.get(each) for each in map(self._hashed, sent)]
+        known = [owner for owner in found if owner is not None]
+        return max(known, key=lambda owner: owner.is_admin, default=None)
+
+    @property
+    def stranger(self) -> Owner:
+        """Who sends none, where none is needed."""
+        return self._stranger
+
+    def check(self, access: Access, owner: Owner | None) -> None:
+        """Raises ClientError: 401 without a right key, 403 with a client's where the admin key is needed."""
+        if not self.guard(access):
+            return
+        for_clients = access in OF_CLIENTS
+        if owner is None:
+            name = API if for_clients or not self._admin_key else ADMINS
+            raise ClientError("", f"The {name} is missing or wrong.", "send the header Authorization: Bearer KEY", 401)
+        if not for_clients and not owner.is_admin:
+            fact = "This is for operators: it takes the admin key (--admin-api-key), not the API key."
+            raise ClientError("", fact, status=403)
+
+    async def following(self, _: web.Application) -> AsyncIterator[None]:
+        """While the app serves, a file that changes is read."""
+        task = asyncio.create_task(self._follow()) if self._file else None
+        yield
+        if task is not None:
+            task.cancel()
+
+    def refresh(self) -> None:
+        """Read the file if it changed since it was read last."""
+        if (now := self._version()) == self._seen:
+            return
+        self._seen = now
+        try:
+            self._named = self._read()
+            LOGGER.info("--api-key-file changed: it has %d keys now", len(self._named))
+        except ConfigError as error:
+            LOGGER.error("--api-key-file changed, and the keys that it had still hold: %s", error)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.to_thread(self.refresh)
+
+    def _read(self) -> dict[bytes, Owner]:
+        if not self._file:
+            return {}
+        found = read_key_file(self._file, self._admin_key)
+        return {self._hashed(key.encode()): Owner(name, False, self._is_apart) for name, key in found}
+
+    def _version(self) -> tuple[int, int, int] | None:
+        """What tells one version of the file from the next; links are followed."""
+        try:
+            found = os.stat(self._file)
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _hashed(self, key: bytes) -> bytes:
+        return hashlib.blake2b(key, key=self._secret, digest_size=32).digest()
