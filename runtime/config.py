@@ -90,6 +90,17 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     chat_template: Annotated[
         str, about("file with a Jinja template, or the name of one of the model's or of ours; empty: the model's")
     ] = ""
+    chat_template_timeout_s: Annotated[  # a conversation of 100,000 turns takes one or two
+        float, about("how long rendering one chat may take; its process is ended then", gt=0, le=DAY_S)
+    ] = 3.0
+    chat_template_memory_mb: Annotated[  # the longest body in the widest characters takes 420
+        float,
+        about(
+            "memory that rendering one chat may take; a tokenizer process has two processes that render",
+            ge=64,
+            le=1 << 20,
+        ),
+    ] = 512.0
     tool_call_parser: Annotated[
         str, about("how the model writes tool calls; auto: as its chat template shows, none: not at all")
     ] = "auto"

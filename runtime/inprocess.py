@@ -4,9 +4,10 @@
     event loop <── TokenStep, ControlReply, Stats ── scheduler thread
 
 Decides which thread does what. The model is loaded and run on the scheduler's thread alone, so that its pool of CPU
-threads ends with it. Prompts are tokenized and chats rendered on the tokenizer's thread, which keeps their order, so
-that an Abort cannot overtake its prompt and a long prompt cannot hold up the event loop. Tokens are decoded on the
-event loop, while the scheduler computes the next step: those of streams at every step, others some steps at a time.
+threads ends with it. Prompts are tokenized on the tokenizer's thread, which keeps their order, so that an Abort cannot
+overtake its prompt and a long prompt cannot hold up the event loop. Chats are rendered beside it (text/rendering.py).
+Tokens are decoded on the event loop, while the scheduler computes the next step: those of streams at every step, others
+some steps at a time.
 """
 
 import asyncio
@@ -34,7 +35,8 @@ from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.decode_process import Detokenizer
-from ramet.runtime.text.encode_process import Encoder, answer
+from ramet.runtime.text.encode_process import Encoder, answer, chat_threads
+from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, renders_chat
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.threads import Arrivals, EngineThread
 
@@ -45,7 +47,7 @@ class InProcessEngine:
     """Belongs to the event loop that it was started on."""
 
     def __init__(self, args: Args, tokenizer: Tokenizer, load: Callable[[], LoadedRunner]) -> None:
-        self._args, self._tokenizer, self._chats = args, tokenizer, Chats.of(args)
+        self._args, self._tokenizer, self._rendering = args, tokenizer, RenderWorkers.of(args)
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[EngineClient] = self._loop.create_future()
         self._to_scheduler: ThreadInbox[ToScheduler] = ThreadInbox()
@@ -53,6 +55,7 @@ class InProcessEngine:
         self._arrivals = Arrivals(self._loop, self._deliver, self._can_wait)
         self._detokenizer = Detokenizer(tokenizer)
         self._media: MediaIntake | None = None
+        self._chats: ChatThreads | None = None
         self._threads = [EngineThread("scheduler", self._loop, partial(self._schedule, load), self._failed)]
 
     @classmethod
@@ -83,6 +86,9 @@ class InProcessEngine:
         self._stop()
         for thread in self._threads:
             await thread.ended()
+        self._rendering.close()
+        if self._chats is not None:
+            self._chats.close()
         if self._media is not None:
             await self._media.close()
             self._files.remove()
@@ -125,9 +131,12 @@ class InProcessEngine:
 
     # -- on the tokenizer's thread ----------------------------------------------------------------------------------
 
-    def _tokenize(self, encoder: Encoder) -> None:
+    def _tokenize(self, encoder: Encoder, chats: ChatThreads) -> None:
         while True:
             for message in self._to_tokenizer.drain(block=True):
+                if renders_chat(message):
+                    chats.put(message)
+                    continue
                 admitted = Collected()
                 answer(encoder, message, scheduler=admitted, server=self._arrivals)
                 if admitted.messages:
@@ -148,8 +157,10 @@ class InProcessEngine:
             max_numbers=None,  # the bound is for servers, whose other clients wait while a reply is written
             media=self._media,
         )
-        encoder = Encoder(self._tokenizer, limits, self._chats)
-        self._threads.append(EngineThread("tokenizer", self._loop, partial(self._tokenize, encoder), self._failed))
+        encoder = Encoder(self._tokenizer, limits, Chats(self._rendering.sources, self._rendering))
+        self._chats = chat_threads(encoder, lambda: self._arrivals)
+        tokenize = partial(self._tokenize, encoder, self._chats)
+        self._threads.append(EngineThread("tokenizer", self._loop, tokenize, self._failed))
         self._ready.set_result(client)
 
     def _deliver(self, message: TokenStep | ToServer) -> None:

@@ -87,6 +87,12 @@ class WorkerProcess(Generic[F]):
                 self._process = process
             return self._next(process, START_TIMEOUT_S, started=False)
 
+    def tell(self, job: msgspec.Struct, timeout_s: float) -> None:
+        """Something that no frame answers, after `start`. Raises TimedOut."""
+        process = self._process
+        if process is not None:
+            self._write(process, msgspec.msgpack.encode(job), time.monotonic() + timeout_s)
+
     def run(self, job: msgspec.Struct, timeout_s: float) -> F:
         """The first frame that answers `job`, after `start`. Raises TimedOut and WorkerEnded; the next `start` starts a
         new process then.

@@ -3,9 +3,9 @@
 Decides what a template may use, which is what transformers 5 gives it, and what a failure of it means to the client.
 Knows no tokenizer; a message's shape is chat_messages.py's.
 
-Bounded: a rendering's time and length, a repetition ('-' * n), a product, a range (100,000). A client sends values, no
-template, and Jinja knows no endless loop, so a rendering ends. Not bounded: what a template does with one value inside
-one filter or macro (`center(n)`, a text doubled for each message). Templates are the operator's choice.
+Bounded here: a rendering's length, a repetition ('-' * n), a product, a range (100,000), and its time, which is looked
+at wherever it writes or calls something. No single filter, method or comparison is bounded by that: it ends with the
+process that it runs in (rendering.py). Compiling computes nothing of a template, so it may be done anywhere.
 """
 
 import math
@@ -15,7 +15,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
 
+import msgspec
 from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -29,35 +31,41 @@ from ramet.runtime.text.chat_messages import REASONING_NAMES
 from ramet.runtime.text.template_files import TemplateSources
 
 MOST_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
-MOST_SECONDS = 3.0  # of one rendering, looked at whenever it writes or calls something: others wait for it
 MOST_REPEATED = 1 << 24  # items of one `sequence * number`
 MOST_BITS = 1 << 16  # of one product or power of whole numbers
 
+CANNOT = "cannot be rendered by the chat template"
 RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template")
 MARK = f"END_{os.urandom(8).hex().upper()} "  # no client knows it; its blank shows whether the template trims
+
+
+class RenderLimits(msgspec.Struct, frozen=True):
+    """What one rendering may take. Memory is bounded in a process of its own alone."""
+
+    timeout_s: float = 3.0
+    memory_mb: float = 512.0
+
+    @property
+    def too_long(self) -> str:
+        return f"it takes longer than the {self.timeout_s:g} s of --chat-template-timeout-s"
+
+    @property
+    def too_large(self) -> str:
+        return f"it needs more memory than the {self.memory_mb:g} MiB of --chat-template-memory-mb"
 
 
 class ChatTemplate:
     """The templates of one model, each compiled when it is first used. Not for two threads at once."""
 
-    def __init__(self, sources: TemplateSources) -> None:
-        self._sources = sources
-        self._environment = _environment()
+    def __init__(self, sources: TemplateSources, limits: RenderLimits = RenderLimits()) -> None:
+        self.limits, self._sources = limits, sources
+        self._environment = _environment(limits)
         self._compiled: dict[str, Template] = {}
 
     def check(self) -> None:
         """Compile every template. Raises ConfigError."""
         for name, source in self._sources.by_name.items():
             self._template(source, name)
-
-    def source(self, tools: list[dict[str, Any]] | None = None) -> str:
-        """The template that a conversation with these tools gets. Raises ClientError when there is none."""
-        source = self._sources.of(tools is not None)
-        if source is None:
-            names = ", ".join(sorted(self._sources.named))
-            fact = f"need a default chat template, this model only has {names}" if names else "need a chat template"
-            raise ClientError("messages", fact, hint="start the server with --chat-template NAME or FILE")
-        return source
 
     def render(
         self,
@@ -74,7 +82,7 @@ class ChatTemplate:
         if continue_final_message and add_generation_prompt:
             raise ClientError("continue_final_message", "is true, must be false where add_generation_prompt is true")
         _check_kwargs(kwargs)
-        source = self.source(tools)
+        source = source_for(self._sources, tools is not None)
         turns = [_as_templates_read(message) for message in messages]
         unfinished = _mark_the_end(turns[-1], source) if continue_final_message else None
         variables = {
@@ -85,7 +93,7 @@ class ChatTemplate:
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
-        self._environment.deadline = time.monotonic() + MOST_SECONDS
+        self._environment.deadline = time.monotonic() + self.limits.timeout_s
         text = _rendered(self._template(source), variables, self._environment)
         return text if unfinished is None else _cut_at_the_mark(text, unfinished)
 
@@ -93,6 +101,16 @@ class ChatTemplate:
         if source not in self._compiled:
             self._compiled[source] = _compile(self._environment, source, name)
         return self._compiled[source]
+
+
+def source_for(sources: TemplateSources, has_tools: bool) -> str:
+    """The template that a conversation gets. Raises ClientError when there is none."""
+    source = sources.of(has_tools)
+    if source is None:
+        names = ", ".join(sorted(sources.named))
+        fact = f"need a default chat template, this model only has {names}" if names else "need a chat template"
+        raise ClientError("messages", fact, hint="start the server with --chat-template NAME or FILE")
+    return source
 
 
 def _as_templates_read(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,9 +160,24 @@ def _rendered(template: Template, variables: dict[str, Any], environment: "_Envi
         return _joined(template.generate(variables), environment)
     except _Refusal as error:
         raise ClientError("messages", f"are refused by the chat template: {describe(error)}") from error
+    except MemoryError as error:
+        raise RenderingEnded(environment.limits.too_large) from error
+    except _TooLong as error:
+        raise RenderingEnded(environment.limits.too_long) from error
     except Exception as error:  # an expression of a template may fail in any way
-        why = f"{type(error).__name__}: {describe(error)}"
-        raise ClientError("messages", f"cannot be rendered by the chat template: {why}") from error
+        raise cannot_render(f"{type(error).__name__}: {describe(error)}") from error
+
+
+class RenderingEnded(ClientError):
+    """A rendering passed a bound, or its process was killed. That shows nothing about the template's form."""
+
+    def __init__(self, why: str, status: int = 400) -> None:
+        super().__init__("messages", f"{CANNOT}: {why}", status=status)
+        self.why = why
+
+
+def cannot_render(why: str) -> ClientError:
+    return ClientError("messages", f"{CANNOT}: {why}")
 
 
 def _joined(pieces: Iterable[str], environment: "_Environment") -> str:
@@ -172,15 +205,30 @@ class _Refusal(TemplateError):
     """The template itself says no."""
 
 
+class _TooLong(Exception):
+    """Its time is over."""
+
+
+class _Unfolded(CodeGenerator):
+    """Computes nothing where it compiles, not even what is constant."""
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Any, finalize: Any) -> str:
+        if not isinstance(node, nodes.TemplateData):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
+
+
 class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox, with operators that refuse to make something enormous of two small values."""
 
+    code_generator_class = _Unfolded
     intercepted_binops = frozenset({"*", "**"})
     deadline = math.inf
+    limits: RenderLimits
 
     def check_time(self) -> None:
         if time.monotonic() > self.deadline:
-            raise TimeoutError(f"it takes longer than {MOST_SECONDS:g} s")
+            raise _TooLong
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.check_time()
@@ -258,8 +306,10 @@ def _now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _environment() -> _Environment:
-    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols])
+def _environment(limits: RenderLimits) -> _Environment:
+    extensions = [_GenerationTag, loopcontrols]
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
+    environment.limits = limits
     environment.filters["tojson"] = _to_json
     environment.globals |= {
         "raise_exception": _refuse,

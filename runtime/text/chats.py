@@ -11,12 +11,12 @@ from typing import Any
 
 from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.ipc.messages import Chat
-from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_messages import normalise, template_part
-from ramet.runtime.text.chat_template import ChatTemplate
+from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits
 from ramet.runtime.text.fit_turns import fitted
-from ramet.runtime.text.template_files import TemplateSources, read_templates
+from ramet.runtime.text.rendering import Renderer
+from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.template_rules import TemplateRules
 
 PROBE = f"TEXT_{os.urandom(8).hex().upper()}"  # no client knows it
@@ -27,22 +27,25 @@ Turn = dict[str, Any]
 
 
 class Chats:
-    def __init__(self, sources: TemplateSources, media: Mapping[MediaKind, MediaToken] = {}) -> None:
-        self._sources, self._template = sources, ChatTemplate(sources)
+    def __init__(
+        self,
+        sources: TemplateSources,
+        template: Renderer | None = None,
+        media: Mapping[MediaKind, MediaToken] = {},
+    ) -> None:
+        """`template` renders those of `sources`; None: in this process."""
+        self._sources, self._template = sources, template or ChatTemplate(sources)
         self._placeholders = {kind.value: token.placeholder for kind, token in media.items()}
         self._shown: dict[tuple[bool, str, str], bool] = {}  # with tools, role, form -> whether a template shows it
         self._rules = {with_tools: self._rules_of(with_tools) for with_tools in (False, True)}
 
-    @classmethod
-    def of(cls, args: Args) -> "Chats":
-        """Raises ConfigError for a template that cannot be read or compiled."""
-        chats = cls(read_templates(args.tokenizer_folder, args.model.chat_template))
-        chats._template.check()
-        return chats
+    @property
+    def limits(self) -> RenderLimits:
+        return self._template.limits
 
     def with_media(self, media: MediaTokens) -> "Chats":
         """`media`: what stands for a piece of each kind that the model takes."""
-        return Chats(self._sources, media) if media else self
+        return Chats(self._sources, self._template, media) if media else self
 
     def render(self, asked: Chat) -> str:
         """Raises ClientError."""
@@ -104,6 +107,8 @@ class Chats:
         before = [] if role in ("user", "system") else [{"role": "user", "content": earlier}]
         try:
             shown = self._template.render([*before, {"role": role, "content": content}], [TOOL] if with_tools else None)
+        except RenderingEnded:  # that says nothing about this form
+            raise
         except ClientError:
             return False
         return all(each in shown for each in wanted) and "'type'" not in shown  # which Python prints of a list

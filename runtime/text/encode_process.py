@@ -59,6 +59,7 @@ from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
 from ramet.runtime.text.placing import end_of_media, expand_ids, expand_text, spans_of
+from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, renders_chat
 from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
@@ -301,23 +302,37 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
             LOGGER.warning("limits arrived twice; the first ones stay")
 
 
+def chat_threads(encoder: Encoder, server: Callable[[], Outbox]) -> ChatThreads:
+    """For what `renders_chat`; `server` makes an outbox for each thread. Only the server gets an answer."""
+    return ChatThreads(lambda call, own: answer(encoder, call, own, own), server)
+
+
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
     """The whole life of one tokenizer process; it ends when it is killed."""
     started = time.perf_counter()
     ring = MessageRing(sockets.ring(paths.tokenizer(worker)), ToTokenizer, {Generate: "uids", GenerateAll: "items"})
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
     check_healing(args, tokenizer)
-    chats = Chats.of(args)
+    workers = RenderWorkers.of(args)
     loaded = time.perf_counter()
     inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer)
     scheduler = Sender(sockets.address(paths.SCHEDULER))
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
-    encoder = Encoder(tokenizer, limits, chats)
+    encoder = Encoder(tokenizer, limits, Chats(workers.sources, workers))
+    threads = chat_threads(encoder, partial(Sender, sockets.address(paths.SERVER)))
+    threads.run(workers.warm)
+
+    def handle(message: ToTokenizer) -> None:
+        if renders_chat(message):
+            threads.put(message)
+        else:
+            answer(encoder, message, scheduler, server)
+
     for message in early:
-        answer(encoder, message, scheduler, server)
-    ring.handle_all(inbox, lambda message: answer(encoder, message, scheduler, server))
+        handle(message)
+    ring.handle_all(inbox, handle)
 
 
 def _await_limits(inbox: Receiver[ToTokenizer]) -> tuple[Limits, list[ToTokenizer]]:

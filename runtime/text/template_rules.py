@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ramet.runtime.errors import ClientError
+from ramet.runtime.text.chat_template import RenderingEnded
 
 Message = dict[str, Any]
 Render = Callable[[list[Message]], str]  # raises ClientError
@@ -96,6 +97,8 @@ class TemplateRules:
         turns = [maker.turn(kind) for kind in kinds]
         try:
             text = self._render(form.written(turns))
+        except RenderingEnded:  # that says nothing about these turns
+            raise
         except ClientError:
             return False
         return all(mark in text for mark in maker.marks)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from ramet.ipc.media import MediaKind, MediaTokens, Prepared
 from ramet.ipc.messages import Chat, ContextGroup, MediaPlace, Segment, Turn
 from ramet.runtime.errors import ClientError
-from ramet.runtime.text.chat_template import MOST_SECONDS
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.placing import expand_text
 
@@ -73,7 +72,7 @@ def write(
 class _Writer:
     def __init__(self, chats: Chats, clock: Callable[[], float], tokens: MediaTokens) -> None:
         self._chats, self._clock, self._tokens = chats, clock, tokens
-        self._deadline = clock() + MOST_SECONDS
+        self._deadline = clock() + chats.limits.timeout_s
         self._parts, self._groups = list[str](), list[Group]()
         self._messages: list[dict[str, Any]] = []
         self._places: list[int] = []  # of each message: the index of its segment
@@ -156,7 +155,8 @@ class _Writer:
 
     def _render(self, add_generation_prompt: bool = False) -> str:
         if self._clock() > self._deadline:
-            fact = f"takes more than {MOST_SECONDS:g} s to render, for each text between its turns all turns before it"
+            most = f"the {self._chats.limits.timeout_s:g} s of --chat-template-timeout-s"
+            fact = f"takes more than {most} to render, for each text between its turns all turns before it"
             raise ClientError("prompt", fact, "write texts into turns")
         try:
             return self._chats.render(Chat(self._messages, add_generation_prompt=add_generation_prompt))

@@ -26,6 +26,7 @@ SHOW = "import sys, {module}; print([m for m in {heavy!r} if m in sys.modules])"
         "ramet.runtime.server.process",
         "ramet.runtime.text.encode_process",
         "ramet.runtime.text.decode_process",
+        "ramet.runtime.text.render_worker",
         "ramet.__main__",
     ],
 )

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from ramet.ipc.messages import Stats
+from ramet.ipc.messages import Chat, RenderReply, Stats, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import BUNDLED_MODEL, Args, make_args
@@ -269,3 +271,25 @@ def test_tokens_that_nobody_streams_arrive_some_steps_at_a_time_and_those_of_a_s
         assert client.num_streams == 0
 
     started(test, lambda: runner)
+
+
+WITHOUT_END = (
+    "{% if ends %}{{ messages[0].content }}{% else %}{% for x in [1] | slice(10 ** 12) %}{% endfor %}{% endif %}"
+)
+
+
+def test_a_chat_without_end_keeps_nobody_waiting_and_ends_with_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "without_end.jinja").write_text(WITHOUT_END)
+    calls: list[asyncio.Task[RenderReply]] = []
+
+    async def test(client: EngineClient) -> None:
+        turns = [{"role": "user", "content": "the fox"}]
+        calls.append(asyncio.create_task(client.render(msgspec.json.encode(Chat(turns)))))
+        ended = await client.render(msgspec.json.encode(Chat(turns, kwargs={"ends": True})))
+        assert ended.ids == pack_ids(TOKENIZER.encode("the fox"))
+        assert await whole(client, prompt(params=SamplingParams(max_new_tokens=3, ignore_eos=True))) == [3]
+        assert not calls[0].done()
+
+    template = str(tmp_path / "without_end.jinja")
+    started(test, args=make_args(log_level="error", chat_template=template, chat_template_timeout_s=600))
+    assert isinstance(calls[0].exception(), EngineClosed)

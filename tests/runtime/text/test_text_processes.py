@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ramet.ipc import paths
@@ -12,6 +13,7 @@ from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import (
     Abort,
     Admit,
+    Chat,
     Closed,
     Finish,
     FinishKind,
@@ -19,6 +21,8 @@ from ramet.ipc.messages import (
     Limits,
     Opened,
     Rejected,
+    Render,
+    RenderReply,
     TextStep,
     Tokenize,
     TokenizeReply,
@@ -37,13 +41,14 @@ import sys
 from pathlib import Path
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args, ModelArgs
-args = Args(model=ModelArgs(tokenizer_path=sys.argv[2]))
+args = Args(model=ModelArgs(tokenizer_path=sys.argv[2], chat_template=sys.argv[3], chat_template_timeout_s=600))
 sockets = SocketFolder(Path(sys.argv[1]))
 
 def ready(phases):
     heavy = sorted({"torch", "transformers", "numpy", "aiohttp"} & sys.modules.keys())
     print("ready", [name for name, seconds in phases if seconds >= 0], heavy, flush=True)
 """
+TEMPLATE = "{% if ends %}{{ messages[0].content }}{% else %}{% for x in [1] | slice(10 ** 12) %}{% endfor %}{% endif %}"
 ENCODE = LOADER + "from ramet.runtime.text.encode_process import run\nrun(args, sockets, 0, ready)"
 DECODE = LOADER + "from ramet.runtime.text.decode_process import run\nrun(args, sockets, ready)"
 
@@ -60,7 +65,9 @@ def start(sockets: SocketFolder, byte_level_folder: Path) -> Iterator[Callable[[
     children: list[subprocess.Popen[str]] = []
 
     def start(program: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", program, str(sockets.path), str(byte_level_folder)]
+        template = byte_level_folder / "without_end.jinja"
+        template.write_text(TEMPLATE)
+        command = [sys.executable, "-c", program, str(sockets.path), str(byte_level_folder), str(template)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         children.append(child)
         assert child.stdout is not None
@@ -99,6 +106,27 @@ def test_tokenizer_process_serves_what_came_before_the_limits(
     assert scheduler.recv(PATIENCE_S) == Abort([1])
     assert isinstance(server.recv(PATIENCE_S), Rejected)
     assert isinstance(server.recv(PATIENCE_S), TokenizeReply)
+    for end in (inbox, scheduler, server):
+        end.close()
+
+
+def test_a_chat_without_end_keeps_neither_prompts_nor_other_chats_waiting(
+    sockets: SocketFolder, start: Callable[[str], subprocess.Popen[str]], byte_level: Tokenizer
+) -> None:
+    scheduler: Receiver[ToScheduler] = Receiver(sockets.address(paths.SCHEDULER), ToScheduler)
+    server: Receiver[ToServer] = Receiver(sockets.address(paths.SERVER), ToServer)
+    start(ENCODE)
+    inbox = Sender(sockets.address(paths.tokenizer(0)))
+    inbox.send(Limits(64, 1000, 430, 8))
+    turns = [{"role": "user", "content": "the fox"}]
+    inbox.send(Render(1, msgspec.json.encode(Chat(turns))))
+    inbox.send(Render(2, msgspec.json.encode(Chat(turns, kwargs={"ends": True}))))
+    inbox.send(Generate([3], make_spec(), text="the fox"))
+    inbox.send(Tokenize(4, "ok"))
+    assert isinstance(scheduler.recv(PATIENCE_S), Admit)
+    answers = {type(each): each for each in (server.recv(PATIENCE_S) for _ in range(2))}
+    assert answers.keys() == {RenderReply, TokenizeReply}
+    assert answers[RenderReply].call == 2 and answers[RenderReply].ids == pack_ids(byte_level.encode("the fox"))
     for end in (inbox, scheduler, server):
         end.close()
 

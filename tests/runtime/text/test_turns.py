@@ -171,7 +171,7 @@ def test_all_renderings_of_a_prompt_together_have_the_time_of_one() -> None:
     now = iter(range(100))
     segments: list[Segment] = [user("a"), "b", user("c"), "d"]
     assert write(segments, chats(PLAIN), lambda: next(now)).whole
-    with pytest.raises(ClientError, match="takes more than 3 s to render") as caught:
+    with pytest.raises(ClientError, match="takes more than the 3 s of --chat-template-timeout-s to render") as caught:
         write(segments * 2, chats(PLAIN), lambda: next(now))
     assert caught.value.place == "prompt"
 

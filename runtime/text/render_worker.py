@@ -1,0 +1,106 @@
+"""A rendering worker: `python -m ramet.runtime.text.render_worker TIMEOUT_S MEMORY_MB NICENESS`, ended by its parent.
+
+A process of its own, because chat templates come from anybody's folder, and no filter of Jinja can be told to stop.
+The parent kills it at its deadline, and its memory is bounded beside its libraries. Its first job is the templates.
+It ends by itself after a rendering that left much memory in use, so that the next one can have all that it may take.
+"""
+
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from ramet.ipc.messages import Chat
+from ramet.runtime.errors import ClientError, ErrorRecord, describe
+from ramet.runtime.exact_json import decoder_of
+from ramet.runtime.subordinate import (
+    be_subordinate,
+    limit_memory,
+    mapped_bytes,
+    private_stdout,
+    read_frame,
+    write_frame,
+)
+from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
+from ramet.runtime.text.template_files import TemplateSources
+
+LEFT = 0.25  # of its memory, still in use after a rendering: the process makes room for another
+
+
+class Templates(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The first job of a process. Nothing answers it."""
+
+    sources: TemplateSources
+
+
+class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    chat: bytes  # a Chat as JSON, whose numbers keep their digits
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The first frame: the libraries are loaded."""
+
+
+class Rendered(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    text: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """An error of the client's."""
+
+    error: ErrorRecord
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A bound was passed."""
+
+    why: str
+
+
+Outcome = Rendered | Refused | Ended
+Frame = Ready | Outcome
+
+
+def main(argv: list[str]) -> None:
+    be_subordinate(int(argv[3]))
+    stdin, stdout = sys.stdin.buffer, private_stdout()
+    limits = RenderLimits(float(argv[1]), float(argv[2]))
+    read, template = decoder_of(Chat), ChatTemplate(TemplateSources(), limits)
+    loaded = mapped_bytes()
+    limit_memory(int(limits.memory_mb * (1 << 20)))
+    write_frame(stdout, msgspec.msgpack.encode(Ready()))
+    while (data := read_frame(stdin)) is not None:
+        job = msgspec.msgpack.decode(data, type=Templates | Job)
+        if isinstance(job, Templates):
+            template = ChatTemplate(job.sources, limits)
+            continue
+        write_frame(stdout, _answer(template, read, job))
+        del data, job
+        if mapped_bytes() - loaded > LEFT * limits.memory_mb * (1 << 20):
+            return
+
+
+def _answer(template: ChatTemplate, read: Callable[[bytes | str], Chat], job: Job) -> bytes:
+    try:
+        chat = read(job.chat)
+        text = template.render(
+            chat.messages,
+            chat.tools,
+            add_generation_prompt=chat.add_generation_prompt,
+            continue_final_message=chat.continue_final_message,
+            kwargs=chat.kwargs,
+        )
+        return msgspec.msgpack.encode(Rendered(text))
+    except RenderingEnded as error:
+        return msgspec.msgpack.encode(Ended(error.why))
+    except MemoryError:  # of what is around the rendering
+        return msgspec.msgpack.encode(Ended(template.limits.too_large))
+    except ClientError as error:
+        return msgspec.msgpack.encode(Refused(error.record))
+    except Exception as error:  # noqa: BLE001 - a text that is no Unicode, a chat that is nested too deeply
+        refused = cannot_render(f"{type(error).__name__}: {describe(error)}")
+        return msgspec.msgpack.encode(Refused(refused.record))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

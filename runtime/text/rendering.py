@@ -1,0 +1,187 @@
+"""Renders chats in worker processes, which are killed where a template takes too long: the parent's side.
+
+Decides how many workers there are, and what becomes of failures: a rendering whose worker was killed from outside is
+tried again in another one, for some other chat may have taken the machine's memory. A worker starts with the first
+rendering that finds none free, or ahead of it (`warm`). What runs in the process is in render_worker.py.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Protocol
+
+from ramet.ipc.channel import Outbox
+from ramet.ipc.messages import Chat, Render, RenderChoices, RenderPrompt, ToTokenizer, Turn
+from ramet.runtime.config import Args
+from ramet.runtime.errors import ClientError, describe
+from ramet.runtime.exact_json import encode
+from ramet.runtime.log import LOGGER
+from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render, source_for
+from ramet.runtime.text.render_worker import Ended, Frame, Job, Outcome, Ready, Refused, Rendered, Templates
+from ramet.runtime.text.template_files import TemplateSources, read_templates
+from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
+
+WORKERS = 2  # so that a chat whose rendering takes its whole time leaves one to the others
+GRACE_S = 0.5  # beyond the time of a rendering: most that pass it say so themselves, and their process goes on
+NICENESS = 0  # somebody waits, as for the tokenizer
+
+
+class Renderer(Protocol):
+    """What ChatTemplate does, here or elsewhere."""
+
+    @property
+    def limits(self) -> RenderLimits: ...
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, Any] = {},
+    ) -> str: ...
+
+
+class RenderWorkers:
+    """Fits Renderer, for any thread. Whoever calls waits for a free worker and then for the text."""
+
+    def __init__(self, sources: TemplateSources, limits: RenderLimits) -> None:
+        self.limits, self.sources = limits, sources
+        options = [str(limits.timeout_s), str(limits.memory_mb), str(NICENESS)]
+        module = "ramet.runtime.text.render_worker"
+        self._workers: list[WorkerProcess[Frame]] = [WorkerProcess(module, options, Frame) for _ in range(WORKERS)]
+        self._free: queue.LifoQueue[WorkerProcess[Frame]] = queue.LifoQueue()  # the last one has a process
+        for worker in self._workers:
+            self._free.put(worker)
+        self._closed = False
+
+    @classmethod
+    def of(cls, args: Args) -> "RenderWorkers":
+        """Raises ConfigError for a template that cannot be read or compiled."""
+        model = args.model
+        limits = RenderLimits(model.chat_template_timeout_s, model.chat_template_memory_mb)
+        sources = read_templates(args.tokenizer_folder, model.chat_template)
+        ChatTemplate(sources, limits).check()
+        return cls(sources, limits)
+
+    def warm(self) -> None:
+        """Start a worker, so that the first chat need not wait for it, if there is a template."""
+        if not self.sources.by_name:
+            return
+        worker = self._free.get()
+        try:
+            self._start(worker)
+        except (TimedOut, WorkerEnded) as error:  # the first chat tries again
+            LOGGER.warning("no rendering worker could be started ahead of time: %s", error or "it takes too long")
+        finally:
+            self._free.put(worker)
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, Any] = {},
+    ) -> str:
+        """As ChatTemplate.render. Raises ClientError."""
+        source_for(self.sources, tools is not None)  # where there is none, no process is needed to say so
+        chat = Chat(messages, tools, dict(kwargs), add_generation_prompt, continue_final_message)
+        try:
+            job = Job(encode(chat))
+        except RecursionError as error:
+            raise cannot_render(f"RecursionError: {describe(error)}") from None
+        worker = self._free.get()
+        try:
+            outcome = self._tried(worker, job)
+        except TimedOut:
+            LOGGER.warning("a rendering worker was killed: a chat took longer than %g s", self.limits.timeout_s)
+            raise RenderingEnded(self.limits.too_long) from None
+        except WorkerEnded as error:
+            raise self._ended(error) from None
+        finally:
+            self._free.put(worker)
+        match outcome:
+            case Rendered(text):
+                return text
+            case Ended(why):
+                raise RenderingEnded(why)
+            case Refused(record):
+                raise ClientError.of(record)
+
+    def close(self) -> None:
+        """The processes have ended when this returns, and what is being rendered fails."""
+        self._closed = True
+        for worker in self._workers:
+            worker.close()
+
+    def _tried(self, worker: WorkerProcess[Frame], job: Job) -> Outcome:
+        for _ in range(TRIES - 1):
+            try:
+                return self._run(worker, job)
+            except WorkerEnded as error:
+                if not error.from_outside or self._closed:
+                    raise
+                LOGGER.warning("a rendering worker ended with %s; its chat is tried again", error)
+        return self._run(worker, job)
+
+    def _run(self, worker: WorkerProcess[Frame], job: Job) -> Outcome:
+        self._start(worker)
+        outcome = worker.run(job, self.limits.timeout_s + GRACE_S)
+        assert not isinstance(outcome, Ready)
+        return outcome
+
+    def _start(self, worker: WorkerProcess[Frame]) -> None:
+        if worker.start() is not None:
+            worker.tell(Templates(self.sources), self.limits.timeout_s)
+
+    def _ended(self, error: WorkerEnded) -> RenderingEnded:
+        if self._closed:
+            return RenderingEnded("the engine was closed", 503)
+        LOGGER.warning("a rendering worker ended with %s", error)
+        if error.from_outside:
+            return RenderingEnded(f"{TRIES} processes ended with {error}, as they do where memory runs out", 503)
+        return RenderingEnded(f"{self.limits.too_large}, or is nested too deeply: its process ended with {error}")
+
+
+def renders_chat(message: ToTokenizer) -> bool:
+    """Whether a call needs a chat template."""
+    match message:
+        case Render():
+            return True
+        case RenderPrompt() | RenderChoices():
+            return any(isinstance(segment, Turn) for segment in message.segments)
+        case _:
+            return False
+
+
+class ChatThreads:
+    """Serves the calls that render chats, on threads of their own: however long a template takes, nobody else waits.
+
+    `outbox` makes one for each thread.
+    """
+
+    def __init__(self, serve: Callable[[Any, Outbox], None], outbox: Callable[[], Outbox]) -> None:
+        self._serve, self._outbox, self._own = serve, outbox, threading.local()
+        self._threads = ThreadPoolExecutor(WORKERS, "ramet-chats")
+
+    def put(self, message: Any) -> None:
+        with suppress(RuntimeError):  # it is closed: nobody waits for an answer
+            self._threads.submit(self._answer, message)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """On one of these threads; a process that it starts must not outlive its thread."""
+        self._threads.submit(work)
+
+    def close(self) -> None:
+        """What waits is dropped, and what runs is waited for: after RenderWorkers.close that is soon."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _answer(self, message: Any) -> None:
+        if not hasattr(self._own, "outbox"):
+            self._own.outbox = self._outbox()
+        self._serve(message, self._own.outbox)

@@ -1,0 +1,207 @@
+"""Chats rendered by real worker processes: a template without end costs its own chat, and no other one.
+
+A worker that is stopped (SIGSTOP) stands for a filter that never returns.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+import psutil
+import pytest
+from samples import sampled
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.text.chat_template import ChatTemplate, RenderLimits
+from ramet.runtime.text.rendering import WORKERS, RenderWorkers
+from ramet.runtime.text.template_files import TemplateSources
+from ramet.runtime.worker_process import TRIES
+
+WAIT_S = 120.0
+MODULE = "ramet.runtime.text.render_worker"
+HELLO: list[dict[str, Any]] = [{"role": "user", "content": "Hello"}]
+SHORT = RenderLimits(timeout_s=0.2, memory_mb=128.0)
+BY_NAME = """
+{%- if mode == 'time' %}{{ [1] | slice(1000000000) | list }}{% endif -%}
+{%- if mode == 'memory' %}{{ 'a'.center(3000000000) }}{% endif -%}
+{{ messages[0].content }}"""
+
+
+LARGE = [
+    "{{ 'a'.center(3000000000) }}", "{{ 'a' | center(3000000000) }}", "{{ 'a'.zfill(3000000000) }}",
+    "{{ 'a'.ljust(3000000000) }}", "{{ '%3000000000d' % 1 }}", "{{ '{:3000000000}'.format(1) }}",
+    "{{ '%3000000000d' | format(1) }}", "{{ 'a' | indent(3000000000, true) }}", "{{ [1] | tojson(indent=10**9) }}",
+    "{{ ('a' * 10**7).replace('a', 'b' * 1000) }}", "{{ '\t'.expandtabs(2000000000) }}",
+    "{{ [['a' * 10**7] * 100] | join | string }}", "{{ (['a' * 10**7] * 100) | join }}",
+    "{% set n = namespace(a='a') %}{% for i in range(40) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
+    "{% set n = namespace(a=[]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a | tojson }}",
+    "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{% set n = namespace(a='a') %}"
+    "{% for i in range(40) %}{% set n.a = m(n.a) %}{% endfor %}",
+]  # fmt: skip
+
+
+class Rendering:
+    def __init__(self, source: str, limits: RenderLimits = RenderLimits()) -> None:
+        self.workers = RenderWorkers(TemplateSources(source), limits)
+        self._others = set(self._processes())
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        return [each for each in self._processes() if each not in self._others]
+
+    def render(self, messages: list[dict[str, Any]] = HELLO, **kwargs: Any) -> str:
+        return self.workers.render(messages, kwargs=kwargs)
+
+    def refusal(self, messages: list[dict[str, Any]] = HELLO, **kwargs: Any) -> ClientError:
+        with pytest.raises(ClientError) as caught:
+            self.render(messages, **kwargs)
+        return caught.value
+
+    def _processes(self) -> list[psutil.Process]:
+        def is_worker(child: psutil.Process) -> bool:
+            try:
+                return MODULE in child.cmdline()
+            except (psutil.NoSuchProcess, psutil.ZombieProcess):
+                return False
+
+        return [child for child in psutil.Process().children() if is_worker(child)]
+
+
+@pytest.fixture
+def rendering() -> Iterator[Callable[..., Rendering]]:
+    made: list[Rendering] = []
+
+    def make(*given: Any) -> Rendering:
+        made.append(Rendering(*given))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.workers.close()
+    assert not any(each.processes for each in made)
+
+
+def test_a_worker_renders_what_is_rendered_here(rendering: Callable[..., Rendering]) -> None:
+    source = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}{{ tools | tojson }}{{ mood }}"
+    far, here = rendering(source), ChatTemplate(TemplateSources(source))
+    chat = [*HELLO, {"role": "assistant", "content": "Good d\u00e4y \U0001f600 ", "n": 10**40, "x": 0.1, "none": None}]
+    exact = Decimal("0.12345678901234567890123")
+    for options in (
+        {"kwargs": {"mood": [1, {"a": 2.5}]}},
+        {"add_generation_prompt": False, "continue_final_message": True},
+        {"tools": [{"type": "function", "function": {"name": "f", "b": True, "d": exact}}]},
+    ):
+        assert far.workers.render(chat, **options) == here.render(chat, **options)
+    assert len(far.processes) == 1
+
+
+def test_a_client_s_error_names_its_place(rendering: Callable[..., Rendering]) -> None:
+    error = rendering("{{ raise_exception('roles must alternate') }}").refusal()
+    assert str(error) == "messages are refused by the chat template: roles must alternate" and error.status == 400
+    assert rendering("x").refusal(tools=None).place == "chat_template_kwargs"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ range(10) | slice(1000000000) | list }}",
+        "{% set n = namespace(a=[1]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% endfor %}"
+        "{% set m = namespace(a=[1]) %}{% for i in range(60) %}{% set m.a = [m.a, m.a] %}{% endfor %}"
+        "{{ n.a == m.a }}",
+    ],
+)  # fmt: skip
+def test_what_never_ends_is_ended(source: str, rendering: Callable[..., Rendering]) -> None:
+    bounded = rendering(source, SHORT)
+    error = bounded.refusal()
+    assert error.status == 400 and error.place == "messages"
+    assert "the 0.2 s of --chat-template-timeout-s" in error.fact or "--chat-template-memory-mb" in error.fact
+
+
+@pytest.mark.parametrize("source", sampled(LARGE, 7, seed=3))
+def test_what_takes_all_memory_is_refused(source: str, rendering: Callable[..., Rendering]) -> None:
+    """Each in one expression, and so between two looks at the clock and at the text's length."""
+    bounded = rendering(source + "{{ messages[0].content }}", RenderLimits(timeout_s=20.0, memory_mb=96.0))
+    error = bounded.refusal()
+    assert error.status == 400 and error.place == "messages"
+    assert "the 96 MiB of --chat-template-memory-mb" in error.fact or "must" in error.fact or "more than" in error.fact
+
+
+def test_a_chat_after_one_that_was_ended_is_rendered(rendering: Callable[..., Rendering]) -> None:
+    both = rendering(BY_NAME, SHORT)
+    for mode in ("time", "memory", "time"):
+        assert both.refusal(mode=mode).status == 400
+        assert both.render() == "Hello"
+
+
+def test_other_chats_are_rendered_beside_one_that_never_ends(rendering: Callable[..., Rendering]) -> None:
+    both = rendering(BY_NAME, RenderLimits(timeout_s=600.0))
+    assert both.render() == "Hello"
+    (stopped,) = both.processes
+    stopped.suspend()
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(both.render)
+        while both.workers._free.qsize() == WORKERS:
+            pass
+        assert [both.render() for _ in range(3)] == ["Hello"] * 3
+        assert not waits.done()
+        stopped.resume()
+        assert waits.result(WAIT_S) == "Hello"
+    assert len(both.processes) == WORKERS
+
+
+def test_a_chat_whose_worker_is_killed_is_tried_again(rendering: Callable[..., Rendering]) -> None:
+    both = rendering(BY_NAME, RenderLimits(timeout_s=600.0))
+    for _ in range(2):  # while it is idle
+        assert both.render() == "Hello"
+        both.processes[0].kill()
+    assert both.render() == "Hello"
+    (stopped,) = both.processes
+    stopped.suspend()
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(both.render)
+        while both.workers._free.qsize() == WORKERS:
+            pass
+        stopped.kill()
+        assert waits.result(WAIT_S) == "Hello"
+
+
+def test_a_chat_whose_workers_are_all_killed_may_be_tried_again(rendering: Callable[..., Rendering]) -> None:
+    both, killed = rendering(BY_NAME, RenderLimits(timeout_s=600.0)), set[int]()
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(both.refusal, mode="time")
+        while not waits.done():
+            for process in both.processes:
+                process.kill()
+                killed.add(process.pid)
+        error = waits.result(WAIT_S)
+    assert error.status == 503 and "SIGKILL" in error.fact and len(killed) >= TRIES
+
+
+def test_values_that_are_nested_too_deeply_are_the_clients_fault(rendering: Callable[..., Rendering]) -> None:
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert "RecursionError" in rendering("{{ kwarg | tojson }}").refusal(kwarg=nested).fact
+
+
+def test_a_text_that_is_no_unicode_is_refused(rendering: Callable[..., Rendering]) -> None:
+    assert "UnicodeEncodeError" in rendering("{{ '\\ud800' }}").refusal().fact
+
+
+def test_close_ends_what_is_being_rendered() -> None:
+    both = Rendering(BY_NAME, RenderLimits(timeout_s=600.0))
+    assert both.render() == "Hello"
+    (stopped,) = both.processes
+    stopped.suspend()
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(both.refusal)
+        while both.workers._free.qsize() == WORKERS:
+            pass
+        both.workers.close()
+        assert waits.result(WAIT_S).status == 503
+    assert not both.processes and both.refusal().status == 503
+
+
+def test_templates_that_are_not_used_start_no_process(rendering: Callable[..., Rendering]) -> None:
+    assert not rendering(BY_NAME).processes
