@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+MAX_PLACE, MAX_FACT = 200, 4000  # characters of an error: a client chooses names, and values that are not cut elsewhere
+
 
 class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
     """`place` is the field as the client wrote it, `fact` names its value and the valid range, `hint` a way out.
@@ -20,6 +22,10 @@ class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
 
     def __str__(self) -> str:
         return f"{self.place} {self.fact}".strip() + (f" ({self.hint})" if self.hint else "")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 class RametError(Exception):
@@ -42,6 +48,7 @@ class ClientError(RametError):
     """A request that cannot be served as it is. It carries its ErrorRecord."""
 
     def __init__(self, place: str, fact: str, hint: str = "", status: int = 400, code: str = "") -> None:
+        place, fact, hint = _cut(place, MAX_PLACE), _cut(fact, MAX_FACT), _cut(hint, MAX_FACT)
         self.record = ErrorRecord(place, fact, hint, status, code)
         self.place, self.fact, self.hint, self.status, self.code = place, fact, hint, status, code
         super().__init__(str(self.record))

@@ -404,7 +404,20 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     ] = False
     tokenizer_worker_num: Annotated[int, about("tokenizer processes", ge=1, le=16)] = 1
     incremental_streaming_output: Annotated[bool, about("/generate streams deltas instead of cumulative text")] = False
-    max_body_mb: Annotated[float, about("largest request body", gt=0, le=4096)] = 32.0
+    max_body_mb: Annotated[float, about("largest request body, once it is inflated", gt=0, le=4096)] = 32.0
+    max_body_items: Annotated[
+        int,
+        about(
+            "entries of lists and objects in a body; 1/32 of them may be keys, and 1/64 lists and objects. Parsing a "
+            "million takes 50 to 100 ms, in which no one else is served",
+            ge=1 << 12,
+            le=1 << 28,
+        ),
+    ] = 1 << 21
+    max_bodies_mb: Annotated[
+        float,
+        about("memory for bodies that come and are not parsed yet; what is larger than 64 KiB waits", gt=0, le=1 << 20),
+    ] = 512.0
     stored_responses_mb: Annotated[
         float, about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
     ] = 64.0

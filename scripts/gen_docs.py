@@ -25,6 +25,8 @@ from ramet.ipc.params import CHECKS, SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL, Args, ServeArgs
 from ramet.runtime.flags import aliases_of
 from ramet.runtime.intake.calls import GenerateBody, SessionParams
+from ramet.runtime.intake.limits import KEYS_SHARE, OPENED_SHARE
+from ramet.runtime.intake.misspelt import MAX_COMPARED
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.intake.specs import Constraints
@@ -40,7 +42,9 @@ from ramet.runtime.options import Option, options_of
 from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.http.accepting import MAX_CONNECTIONS, MIN_IDLE_S
 from ramet.runtime.server.http.connections import MAX_HEADER, MAX_TARGET
-from ramet.runtime.server.http.exchange import MIN_BYTES_PER_S
+from ramet.runtime.server.http.held_bodies import FREE_BYTES as BODY_FREE_BYTES
+from ramet.runtime.server.http.inflating import FREE_BYTES, MAX_RATIO
+from ramet.runtime.server.http.receiving import MIN_BYTES_PER_S
 from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
@@ -101,7 +105,7 @@ def http_api() -> str:
     )
     lines.append("[embeddings.md](embeddings.md) the endpoints that turn texts into numbers,")
     lines.append("[language-calls.md](language-calls.md) what programs of the language ask for.")
-    lines += connections()
+    lines += [*connections(), *bodies()]
     for path in (
         "/v1/score",
         "/v1/rerank",
@@ -147,6 +151,37 @@ def connections() -> list[str]:
         f"have waited for their next request for {MIN_IDLE_S:g} s or more make room, those that wait longest first;",
         "where there is none, a new connection gets a 503 and is closed. If descriptors run out nevertheless, the log",
         "says so, new connections wait, and are accepted when a file is closed.",
+    ]
+
+
+def bodies() -> list[str]:
+    """What a body may be, and what the unusual ones come to."""
+    serve = ServeArgs()
+    most, codings = serve.max_body_items, "`gzip` and `deflate`"
+    keys, opened = most // KEYS_SHARE, most // OPENED_SHARE
+    return [
+        "\n## Bodies\n",
+        "A body is a JSON object in UTF-8. These answers hold on every path:\n",
+        "| a body | gets |",
+        "|---|---|",
+        "| with a key twice | the last of its values counts |",
+        "| with `NaN` or `Infinity`, or a number beyond float64 | 400: it is not valid JSON |",
+        "| with a whole number beyond 64 bits | a float64, but in messages, tools and schemas, which keep its digits |",
+        "| with a key that means nothing | it is ignored, unless it seems to be a constraint's name: 400 |",
+        f"| with more than {MAX_COMPARED} such keys | only other servers' names of constraints are still refused |",
+        f"| of more than `--max-body-mb` ({serve.max_body_mb:g} MiB), inflated | 413 |",
+        f"| with more than `--max-body-items` ({most:,}) entries of lists and objects | 400 |",
+        f"| with more than {keys:,} keys, or {opened:,} lists and objects | 400: shares of `--max-body-items` |",
+        f"| with `Content-Encoding` {codings} | it is inflated; `br` and `zstd` with the Python packages for them |",
+        "| with several codings, or one whose package is missing | 415 |",
+        f"| that inflates to more than {MAX_RATIO} times its bytes, and to more than {FREE_BYTES >> 20} MiB | 413 |\n",
+        "A text inside a body, such as a schema in a string or the arguments of a tool call, has the rules of its own",
+        "field. Names that a client chose are cut where an error or the log repeats them.\n",
+        "A body is counted and inflated as it comes, in pieces between which others are served. Those of more than",
+        "1 MiB are parsed one after another. All bodies together hold at most `--max-bodies-mb`",
+        f"({serve.max_bodies_mb:g} MiB) until they are parsed. The first {BODY_FREE_BYTES >> 10} KiB of each always",
+        "have room. What is larger waits, but for the oldest. While one waits, another that comes at less than",
+        "1 MiB/s may get a 408.",
     ]
 
 

@@ -12,53 +12,31 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body_items import Bytes, ItemCount
 from ramet.runtime.intake.exact_fields import with_exact_numbers
 from ramet.runtime.intake.fields import Unbuilt
-from ramet.runtime.intake.limits import MAX_DEPTH, MAX_KEYS, MAX_OPENED, MAX_SEQUENCES, MAX_VALUES
-from ramet.runtime.intake.misspelt import ALIKE, CLOSE, CONSTRAINTS, UNKNOWN, UNREAD, meant, refuse_misspelt
-from ramet.runtime.intake.prompts import check_most
+from ramet.runtime.intake.limits import MAX_DEPTH, MAX_SEQUENCES
+from ramet.runtime.intake.misspelt import ALIKE, CLOSE, CONSTRAINTS, UNKNOWN, UNREAD, Unknown, meant, refuse_misspelt
 
 T = TypeVar("T", bound=Struct)
-# characters of JSON, what they count, how many of them a body may have
-SIZES = (
-    ((b"[", b"{"), "opening brackets", MAX_OPENED),
-    ((b",",), "commas between values", MAX_VALUES),
-    ((b":",), "keys", MAX_KEYS),
-)
 NESTED = {dict, list}
 
 
-def parse_object(data: bytes) -> dict[str, Any]:
-    _check_size(data)
-    opened = data.count(b"[") + data.count(b"{")
+def parse_object(data: Bytes, counted: ItemCount) -> dict[str, Any]:
+    """`counted`: of the same bytes, and checked.
+
+    Of a key that is there twice the last value counts. NaN and Infinity are no JSON, and a number beyond float64 is
+    refused as well. Raises ClientError.
+    """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise ClientError("body", f"is not valid JSON: {error.msg}{_near(data, error.pos)}") from None
+        raise ClientError("body", f"is not valid JSON: {error.msg}{_near(error, data)}") from None
     if not isinstance(value, dict):
         raise ClientError("body", f"is {shown(value)}, must be a JSON object")
-    if opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):
+    if counted.num_opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):
         raise ClientError("body", f"is nested deeper than {MAX_DEPTH} levels")
     return with_exact_numbers(value, data)
-
-
-def _check_size(data: bytes) -> None:
-    """Raises ClientError for more than can be read in a fraction of a second, before any of it becomes an object."""
-    if any(_count(data, marks) > most for marks, _, most in SIZES):
-        data = _outside_strings(data)
-        for marks, unit, most in SIZES:
-            check_most("body", unit, _count(data, marks), most, "send it as several requests")
-
-
-def _count(data: bytes, marks: tuple[bytes, ...]) -> int:
-    return sum(map(data.count, marks))
-
-
-def _outside_strings(data: bytes) -> bytes:
-    """JSON without what stands between its quotes. Raises ClientError for more strings than values and keys may be."""
-    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    check_most("body", "strings", bare.count(b'"') // 2, MAX_VALUES + MAX_KEYS, "send it as several requests")
-    return b"".join(bare.split(b'"')[::2])
 
 
 def deeper_than(levels: int, value: Any) -> bool:
@@ -85,16 +63,14 @@ def convert(value: dict[str, Any], type_: type[T]) -> T:
     except msgspec.ValidationError as error:
         raise _explained(value, type_, error) from None
     if isinstance(made, Struct):
-        for place, name, of in _unknown(value, made):
-            refuse_misspelt(place, name, of)
+        refuse_misspelt([each for each in _unknown(value, made) if each.names])
     return made
 
 
-def _unknown(written: dict[str, Any], made: Struct, place: str = "") -> Iterator[tuple[str, str, type[Struct]]]:
-    """Names without a meaning that ask for something: where they stand, and in what."""
-    for name in written.keys() - _names(type(made)):
-        if written[name] not in (None, ""):
-            yield place, name, type(made)
+def _unknown(written: dict[str, Any], made: Struct, place: str = "") -> Iterator[Unknown]:
+    """Names without a meaning that ask for something."""
+    names = written.keys() - _names(type(made))
+    yield Unknown(place, {name for name in names if written[name] not in (None, "")} if names else names, type(made))
     inner = getattr(made, "sampling_params", None)
     if isinstance(inner, Struct):
         yield from _unknown(written["sampling_params"], inner, "sampling_params.")
@@ -108,10 +84,10 @@ def _names(type_: type[Struct]) -> frozenset[str]:
     return frozenset(field.encode_name for field in fields(type_))
 
 
-def _near(data: bytes, position: int) -> str:
+def _near(error: orjson.JSONDecodeError, data: Bytes) -> str:
     """The characters around a syntax error: they hold the field's name. The position counts characters, not bytes."""
-    text = data.decode("utf-8", "replace")
-    around = text[max(0, position - 30) : position + 10].strip()
+    text = error.doc or data[:64].decode("utf-8", "replace")  # no text: the bytes are no UTF-8
+    around = text[max(0, error.pos - 30) : error.pos + 10].strip()
     return f" near {around!r}" if around else ""
 
 

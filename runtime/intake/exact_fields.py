@@ -21,14 +21,14 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def with_exact_numbers(value: dict[str, Any], data: bytes) -> dict[str, Any]:
+def with_exact_numbers(value: dict[str, Any], data: bytes | bytearray) -> dict[str, Any]:
     """`value`: the body `data` as it was parsed, which was valid. WRITES to it, and returns it."""
     if (NESTED in value or not FIELDS.isdisjoint(value)) and may_round(data):
         _read_again(value, data)
     return value
 
 
-def _read_again(value: Any, data: bytes | msgspec.Raw) -> None:
+def _read_again(value: Any, data: bytes | bytearray | msgspec.Raw) -> None:
     if isinstance(value, list):
         for one, raw in zip(value, _items(data), strict=True):
             _read_again(one, raw)

@@ -1,11 +1,11 @@
 """Bounds of what one request may bring; those of sampling stand in ipc/params.py."""
 
 INT32 = 1 << 31
-# What a body is made of, outside its strings. While it is read no one else is served, and these are a few tenths of a
-# second each: a list or object costs 1 us, a number or text in a list 0.1 us, an entry of an object 1 us.
-MAX_OPENED = 1 << 18  # lists and objects
-MAX_VALUES = 1 << 21  # entries of lists and objects
-MAX_KEYS = 1 << 18  # entries of objects
+# What a body is made of, outside its strings. An event loop serves no one else while it is parsed: a number or text in
+# a list costs up to 0.1 us, an entry of an object 0.4 us, a list or object 1 us. So two
+# bounds are shares of --max-body-items, which bounds the entries of lists and objects.
+KEYS_SHARE = 32  # entries of objects are one of so many
+OPENED_SHARE = 64  # lists and objects are one of so many
 MAX_DEPTH = 64  # levels of a body
 MAX_SEQUENCES = 16_384  # prompts times samples of one request
 MAX_INPUTS = 2048  # of one request for embeddings

@@ -10,6 +10,7 @@ import os
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
+from types import NoneType
 from typing import Any
 
 from msgspec import Struct
@@ -126,7 +127,9 @@ def read_fields(
 def _is_nothing(written: Any, levels: int = 2) -> bool:
     """null, an empty text, or a list of these, which may be in a list."""
     if isinstance(written, list | tuple):
-        return not written or (levels > 0 and all(_is_nothing(each, levels - 1) for each in written))
+        if set(map(type, written)) <= {NoneType, str}:
+            return not any(written)  # without a look at each in Python
+        return levels > 0 and all(_is_nothing(each, levels - 1) for each in written)
     return written is None or (isinstance(written, str) and not written)
 
 

@@ -1,8 +1,9 @@
 """Names that are nearly those of a constraint. Unknown names are ignored; these would let an output have any form."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence, Set
 from difflib import get_close_matches
 from functools import cache
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import fields
@@ -30,23 +31,63 @@ UNREAD = "is no name that is known here"
 UNKNOWN = f"{UNREAD}: it would constrain nothing"
 
 
+MAX_COMPARED = 256  # unknown names of a body that are compared letter by letter; where there are more, they are data
+
+
+class Unknown(NamedTuple):
+    """Names of an object that mean nothing there: where the object stands, and what it was read as."""
+
+    place: str
+    names: Set[str]
+    type_: type[Struct]
+
+
+def refuse_misspelt(unknown: Sequence[Unknown]) -> None:
+    """Raises ClientError where one of a body's unknown names stands, or seems to, for a constraint.
+
+    A client that sends more than MAX_COMPARED of them is refused for other names of constraints alone: to compare one
+    takes as long as to parse hundreds.
+    """
+    is_data = sum(len(each.names) for each in unknown) > MAX_COMPARED
+    for place, names, type_ in unknown:
+        built, every = _constraints(type_)
+        if not every:
+            continue
+        for name in sorted(names & OTHERS.keys() if is_data else names):
+            if instead := meant(name, built) or meant(name, every):
+                raise ClientError(place + name, UNKNOWN, f"send {instead}")
+
+
 @cache
-def _built(type_: type[Struct]) -> frozenset[str]:
-    """Those of its names that are not refused."""
-    metas = ((field.encode_name, getattr(field.type, "__metadata__", ())) for field in fields(type_))
-    return frozenset(name for name, marks in metas if not any("unbuilt" in (mark.extra or {}) for mark in marks))
-
-
-def refuse_misspelt(place: str, name: str, type_: type[Struct]) -> None:
-    """`name`: unknown to a body of this type. Raises ClientError where it stands, or seems to, for a constraint."""
-    every = frozenset(field.encode_name for field in fields(type_))
-    if "regex" in every:  # otherwise nothing is generated
-        instead = meant(name, _built(type_) & CONSTRAINTS) or meant(name, every & CONSTRAINTS)
-        if instead:
-            raise ClientError(place + name, UNKNOWN, f"send {instead}")
+def _constraints(type_: type[Struct]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those of its names that are constraints: without the ones that are refused, and all. None where nothing is
+    generated.
+    """
+    metas = {field.encode_name: getattr(field.type, "__metadata__", ()) for field in fields(type_)}
+    if "regex" not in metas:
+        return (), ()
+    every = tuple(sorted(CONSTRAINTS & metas.keys()))
+    built = tuple(name for name in every if not any("unbuilt" in (mark.extra or {}) for mark in metas[name]))
+    return built, every
 
 
 def meant(name: str, known: Collection[str], cutoff: float = CLOSE) -> str:
     """The one of these that a name stands for, or seems to."""
-    named = [ours for ours in OTHERS.get(name, ()) if ours in known]
-    return next(iter(named or get_close_matches(name, sorted(known), 1, cutoff)), "")
+    if named := next((ours for ours in OTHERS.get(name, ()) if ours in known), ""):
+        return named
+    near = [each for each in sorted(known) if _may_be(name, each, cutoff)]
+    return next(iter(get_close_matches(name, near, 1, cutoff) if near else ()), "")
+
+
+def _may_be(name: str, known: str, cutoff: float) -> bool:
+    """Whether the names can be so alike: by their lengths, then by the letters that they share.
+
+    A client's name may be as long as a body, and to compare it takes more than proportionally long.
+    """
+    least = cutoff * (len(name) + len(known)) / 2
+    return min(len(name), len(known)) >= least and len(name) - len(name.translate(_without(known))) >= least
+
+
+@cache
+def _without(known: str) -> dict[int, None]:
+    return dict.fromkeys(map(ord, known))

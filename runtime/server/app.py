@@ -18,6 +18,7 @@ from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.access import Allowed
 from ramet.runtime.server.http.operator_log import CLIENT_GONE, logged
+from ramet.runtime.server.http.receiving import BODIES, Bodies
 from ramet.runtime.server.http.service import Access, Front, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
@@ -35,8 +36,9 @@ def make_app(front: Front) -> web.Application:
         if len(origins := request.headers.getall("Origin", [])) == 1:
             access.add_cors_headers(allowed, origins[0], response.headers)
 
-    app = web.Application(client_max_size=int(serve.max_body_mb * (1 << 20)))
-    app[exchange.TRANSFER_TIMEOUT_S] = serve.transfer_timeout_s
+    max_bytes, max_held = int(serve.max_body_mb * (1 << 20)), int(serve.max_bodies_mb * (1 << 20))
+    app = web.Application(client_max_size=max_bytes)
+    app[BODIES] = Bodies(max_bytes, max_held, serve.max_body_items, serve.transfer_timeout_s)
     app.cleanup_ctx.append(allowed.keys.following)
     if serve.ui:
         live.add_to(app, front)

@@ -37,7 +37,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
-from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams
+from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import MessageRing
 from ramet.ipc.spec import Namespace
@@ -177,7 +177,7 @@ class Encoder:
                 text, media = expand_text(text, media, self._limits.media)
             ids = self._encode(text, add_special_tokens=not request.is_rendered, may_exceed=cut is not None)
             if not ids:
-                raise ClientError(place, f"is {request.text!r}, which has no tokens; must have at least 1")
+                raise ClientError(place, f"is {shown(request.text)}, which has no tokens; must have at least 1")
         else:
             assert request.ids is not None, f"request {request.uids} has neither text, ids nor embeddings"
             place, ids = "input_ids", unpack_ids(request.ids)

@@ -27,6 +27,7 @@ from ramet.ipc.messages import (
     Turn,
     pack_ids,
 )
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text import turns
 from ramet.runtime.text.chats import Chats
@@ -142,7 +143,7 @@ class SegmentEncoder:
         each = [self._encode(text, f"{group.place}[{j}]") for j, text in enumerate(group.contexts)]
         for j, ids in enumerate(each):
             if not ids:
-                fact = f"is {group.contexts[j]!r}, which has no tokens; must have at least 1"
+                fact = f"is {shown(group.contexts[j])}, which has no tokens; must have at least 1"
                 raise ClientError(f"{group.place}[{j}]", fact)
         return each
 

@@ -2,8 +2,8 @@
 
     what the connection does                          ends after
     waits for its first request, or reads a header    --header-timeout-s, with a 408 if any byte of it came
-    reads a body                                      exchange.transfer_time of what came, with a 408 (exchange.py)
-    waits for the client to read                      exchange.transfer_time of what waits to be sent; without a word
+    reads a body                                      transfer_time of what came, with a 408 (receiving.py)
+    waits for the client to read                      transfer_time of what waits to be sent; without a word
                                                       (if it reads nothing, by the kernel: accepting.py)
     waits for its next request                        --keep-alive-timeout-s (aiohttp's own timer)
     runs a handler                                    --request-timeout-s
@@ -32,6 +32,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.machine import return_free_memory
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http import exchange, problems
+from ramet.runtime.server.http.receiving import transfer_time
 
 MAX_TARGET = 8 << 10  # bytes of a request's path and query
 MAX_HEADER = 16 << 10  # bytes of one header; another number than MAX_TARGET, by which errors are told apart
@@ -87,6 +88,7 @@ class Connection(web.RequestHandler):
             all_.server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=all_.args.keep_alive_timeout_s,
+            auto_decompress=False,  # receiving.py inflates bodies, within bounds
             access_log=None,  # type: ignore[arg-type]  # so that none is written; web.AppRunner takes it as well
             max_line_size=MAX_TARGET,
             max_field_size=MAX_HEADER,
@@ -132,7 +134,7 @@ class Connection(web.RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        within = exchange.transfer_time(self._all.args.transfer_timeout_s, self._wire.get_write_buffer_size())
+        within = transfer_time(self._all.args.transfer_timeout_s, self._wire.get_write_buffer_size())
         self._unread = self._loop.call_later(within, self._end_unread)
 
     def resume_writing(self) -> None:

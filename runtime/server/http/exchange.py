@@ -22,16 +22,15 @@ from ramet.runtime import exact_json
 from ramet.runtime.engine_client.trace_context import CURRENT, TraceContext, read
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import convert, parse_object
+from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.misspelt import ALIKE, UNREAD, meant
 from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
+from ramet.runtime.server.http.receiving import received
 
 T = TypeVar("T", bound=Struct)
 HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"
-TRANSFER_TIMEOUT_S = web.AppKey("transfer_timeout_s", float)  # --transfer-timeout-s
-MIN_BYTES_PER_S = 16 << 10  # a transfer that is never slower never times out
 READ_BODY: web.RequestKey[Struct | None] = web.RequestKey("read_body", Struct)  # there where the body is to be kept
 _KEY = web.RequestKey("request_id", str)
 _TRACE = web.RequestKey("trace", TraceContext)
@@ -45,44 +44,7 @@ _HOLE = b"\0"  # stands in no JSON, which escapes it
 
 async def read_object(request: web.Request) -> dict[str, Any]:
     """The body as a JSON object. Raises ClientError: 413 if it is too large, 408 if it takes too long, else 400."""
-    return parse_object(await _read_in_time(request))
-
-
-async def _read_in_time(request: web.Request) -> bytes:
-    try:
-        return await _read(request, request.app[TRANSFER_TIMEOUT_S])
-    except TimeoutError as error:
-        fact = f"did not arrive in time: {request.content.total_bytes} bytes came"
-        raise ClientError("body", fact, "--transfer-timeout-s", 408) from error
-    except web.RequestPayloadError as error:
-        raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
-
-
-def transfer_time(timeout_s: float, num_bytes: int) -> float:
-    """How long a transfer of so many bytes may take, in seconds.
-
-    In proportion to its bytes, so that a slow but steady upload of any size ends well. Progress alone is no reason to
-    wait on: a client that sends a byte now and then would never be ended.
-    """
-    return timeout_s + num_bytes / MIN_BYTES_PER_S
-
-
-async def _read(request: web.Request, timeout_s: float) -> bytes:
-    """The whole body. `request.read()` has no deadline that could move with the bytes."""
-    body, limit = bytearray(), request.client_max_size
-    if (request.content_length or 0) > limit:
-        raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413)
-    if request.content.is_eof() and request.content.total_bytes <= limit:
-        return request.content.read_nowait()  # it has come already, as most have: nothing to wait for
-    request.content.set_read_chunk_size(limit)  # unpacks compressed bodies in large pieces
-    start = asyncio.get_running_loop().time()
-    async with asyncio.timeout(timeout_s) as deadline:
-        while piece := await request.content.readany():
-            body += piece
-            if len(body) > limit:
-                raise ClientError("body", "is larger than the server accepts", "--max-body-mb", 413)
-            deadline.reschedule(start + transfer_time(timeout_s, len(body)))
-    return bytes(body)
+    return await received(request)
 
 
 async def read_body(request: web.Request, type_: type[T]) -> T:
@@ -96,7 +58,7 @@ async def read_command(request: web.Request, type_: type[T], query: Collection[s
         instead = meant(name, query, ALIKE)
         hint = f"send {instead}" if instead else "fields of a command stand in its body, as JSON"
         raise ClientError(name, UNREAD, hint)
-    return _kept(request, convert(parse_object(await _read_in_time(request) or b"{}"), type_))
+    return _kept(request, convert(await received(request, empty=b"{}"), type_))
 
 
 def _kept(request: web.Request, body: T) -> T:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import convert, deeper_than, parse_object
+from ramet.runtime.intake.body import convert, deeper_than
 from ramet.runtime.intake.limits import MAX_DEPTH
+from tests.fakes.bodies import parsed
 
 VALUES = st.recursive(
     st.none() | st.integers(-5, 5) | st.text('[]{}"\\ab', max_size=6),
@@ -34,18 +35,18 @@ def nested(levels: int) -> bytes:
 
 
 def test_the_limit_itself_is_accepted() -> None:
-    assert depth(parse_object(nested(MAX_DEPTH))) == MAX_DEPTH
+    assert depth(parsed(nested(MAX_DEPTH))) == MAX_DEPTH
     with pytest.raises(ClientError, match="64 levels"):
-        parse_object(nested(MAX_DEPTH + 1))
+        parsed(nested(MAX_DEPTH + 1))
 
 
 def test_brackets_within_text_are_no_depth() -> None:
-    assert parse_object(orjson.dumps({"text": "[" * 1000 + '\\"' + "{" * 1000}))
+    assert parsed(orjson.dumps({"text": "[" * 1000 + '\\"' + "{" * 1000}))
 
 
 def test_a_syntax_error_shows_where() -> None:
     with pytest.raises(ClientError, match="temperature"):
-        parse_object(b'{"text": "\xc3\xa4\xc3\xb6", "sampling_params": {"temperature": NaN}}')
+        parsed(b'{"text": "\xc3\xa4\xc3\xb6", "sampling_params": {"temperature": NaN}}')
 
 
 class Tool(msgspec.Struct):

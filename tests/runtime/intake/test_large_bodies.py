@@ -10,14 +10,17 @@ import pytest
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import convert, parse_object
+from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, GenerateBody, read_generate
-from ramet.runtime.intake.limits import MAX_KEYS, MAX_OPENED, MAX_SEQUENCES, MAX_VALUES
+from ramet.runtime.intake.limits import KEYS_SHARE, MAX_SEQUENCES, OPENED_SHARE
 from ramet.runtime.intake.prompts import pack_checked, pack_embeds, pack_to_decode
 from ramet.runtime.text.context import MAX_CALL_IDS
+from tests.fakes.bodies import MOST_ITEMS, parsed
 
 LIMITS = Limits(context_length=100, max_total_tokens=1000, vocab_size=50, max_running_requests=4, hidden_size=2)
 DEFAULTS = Defaults(SamplingParams(), LIMITS, False)
+
+MOST_KEYS, MOST_OPENED = MOST_ITEMS // KEYS_SHARE, MOST_ITEMS // OPENED_SHARE
 
 
 def refusal(call: Callable[[], object]) -> ClientError:
@@ -52,26 +55,26 @@ def num_calls(call: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("body", "unit", "most"),
     [
-        (b'{"a": [' + b"1," * (MAX_VALUES + 1), "commas between values", MAX_VALUES),
-        (b'{"a": {' + b'"k":1,' * (MAX_KEYS + 1), "keys", MAX_KEYS),
-        (b'{"a": [' + b"[" * (MAX_OPENED + 1), "opening brackets", MAX_OPENED),
-        (b'{"a": ["' + b'","' * (MAX_VALUES + MAX_KEYS), "strings", MAX_VALUES + MAX_KEYS),
+        (b'{"a": [' + b"1," * (MOST_ITEMS + 1), "commas between values", MOST_ITEMS),
+        (b'{"a": {' + b'"k":1,' * (MOST_KEYS + 1), "keys", MOST_KEYS),
+        (b'{"a": [' + b"[" * (MOST_OPENED + 1), "opening brackets", MOST_OPENED),
+        (b'{"a": ["' + b'","' * (MOST_ITEMS + MOST_KEYS), "strings", MOST_ITEMS + MOST_KEYS),
     ],
 )
 def test_too_many_values_are_counted_before_they_are_read(body: bytes, unit: str, most: int) -> None:
-    error = refusal(lambda: parse_object(body))  # which is no JSON either
+    error = refusal(lambda: parsed(body))  # which is no JSON either
     assert error.place == "body" and unit in error.fact and f"at most {most}" in error.fact
 
 
 def test_as_many_values_as_a_body_may_have() -> None:
-    body = {"values": [0] * (MAX_VALUES - MAX_KEYS), "keys": {str(i): 0 for i in range(MAX_KEYS - 10)}}
-    assert parse_object(orjson.dumps(body)) == body
+    body = {"values": [0] * (MOST_ITEMS - MOST_KEYS), "keys": {str(i): 0 for i in range(MOST_KEYS - 10)}}
+    assert parsed(orjson.dumps(body)) == body
 
 
 @pytest.mark.parametrize("piece", [",", ":", "[", "{", '"', '\\",', "\\"])
 def test_what_a_text_is_made_of_counts_for_nothing(piece: str) -> None:
-    body = {"text": piece * (MAX_VALUES + 10)}
-    assert parse_object(orjson.dumps(body)) == body
+    body = {"text": piece * (MOST_ITEMS + 10)}
+    assert parsed(orjson.dumps(body)) == body
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ import pytest
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import convert, parse_object
+from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, GenerateBody, read_generate
 from ramet.runtime.intake.chat import without_media
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.server.openai.types import ChatBody
+from tests.fakes.bodies import parsed
 from tests.fakes.media import TAKES_MEDIA
 
 DEFAULTS = Defaults(SamplingParams(), TAKES_MEDIA, processors_on=False)
@@ -59,7 +60,7 @@ def mutated(value: Any, draw: Random) -> Any:
 
 
 def as_sent(body: Any) -> dict[str, Any]:
-    return parse_object(json.dumps(body).encode())
+    return parsed(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("seed", range(4))

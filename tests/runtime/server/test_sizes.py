@@ -34,7 +34,7 @@ def test_prompts_times_samples_are_bounded(path: str, body: dict[str, Any], plac
         assert status == 400 and message.startswith(f"{place} comes to ") and len(message) < 400
         assert f"at most {MAX_PROMPT_BYTES}" in message and server.engine.sent == []
 
-    served(check, limits=replace(LIMITS, context_length=1 << 20))
+    served(check, limits=replace(LIMITS, context_length=1 << 20), max_body_items=1 << 22)
 
 
 @pytest.mark.parametrize("body", [

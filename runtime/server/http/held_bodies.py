@@ -1,0 +1,121 @@
+"""How many bytes the bodies of all connections hold together while they come and until they are parsed.
+
+    a body's first FREE_BYTES            always have room, so no large body keeps a small one waiting
+    beyond                               it waits while all of them hold --max-bodies-mb, and is not read meanwhile
+    the oldest of them                   never waits, so one of them always comes to its end
+    one slower than MIN_BYTES_PER_S      is ended with a 408 where another waits: it may stand still for minutes else
+
+Knows no bytes, and no connection: a body that waits is not read, so its connection stops by itself.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.machine import return_free_memory
+
+FREE_BYTES = 1 << 16
+MIN_BYTES_PER_S = 1 << 20  # of a body that others wait for
+MIN_AGE_S = 5.0  # before its speed counts
+LOOK_EVERY_S = 1.0  # for slow ones
+LARGE = 1 << 20  # bytes of bodies after which freed memory goes back to the system
+TRIM_AFTER_S = 1.0
+
+
+class HeldBody:
+    def __init__(self, all_: "HeldBodies") -> None:
+        self._all = all_
+        self.began_s = asyncio.get_running_loop().time()  # later by as long as it has waited for others
+        self.num_bytes = 0
+        self.deadline: asyncio.Timeout | None = None  # of its transfer
+        self.is_waiting = False  # for room
+        self.is_ended = False  # to make room
+
+    @property
+    def charged(self) -> int:
+        return max(0, self.num_bytes - FREE_BYTES)
+
+    async def grow(self, num_bytes: int) -> None:
+        """Returns when there is room for so many more bytes. Raises ClientError where it ends for others."""
+        self.check()
+        before = self.charged
+        self.num_bytes += num_bytes
+        if (more := self.charged - before) and not self._all.has_room(self, more):
+            self.num_bytes -= num_bytes
+            await self._all.wait(self, more)
+            self.num_bytes += num_bytes
+        self._all.total += more
+
+    def check(self) -> None:
+        """Raises ClientError where it was ended for others."""
+        if self.is_ended:
+            fact = f"comes at less than {MIN_BYTES_PER_S} bytes a second, while others wait for the memory that it has"
+            raise ClientError("body", fact, "--max-bodies-mb", 408)
+
+    def is_slow(self, now_s: float) -> bool:
+        """It still comes, and keeps others from coming."""
+        age_s = now_s - self.began_s
+        comes = self.deadline is not None and not self.is_waiting and not self.is_ended
+        return comes and self.charged > 0 and age_s > MIN_AGE_S and self.num_bytes < age_s * MIN_BYTES_PER_S
+
+    def end(self) -> None:
+        """Its reader finds a timeout, and that it was for others."""
+        self.is_ended = True
+        if self.deadline is not None:
+            self.deadline.reschedule(0.0)
+
+
+class HeldBodies:
+    """`most`: bytes."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.total = most, 0
+        self._open: dict[HeldBody, None] = {}  # the oldest first
+        self._room = asyncio.Event()
+        self._trim: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[HeldBody]:
+        """A body that comes, until it is parsed."""
+        body = HeldBody(self)
+        self._open[body] = None
+        try:
+            yield body
+        finally:
+            del self._open[body]
+            self.total -= body.charged
+            self._room.set()
+            if body.num_bytes > LARGE:
+                self._trim_later()
+
+    def has_room(self, body: HeldBody, more: int) -> bool:
+        return self.total + more <= self.most or body is next(iter(self._open))
+
+    async def wait(self, body: HeldBody, more: int) -> None:
+        """Those that wait are looked at in the order in which they came."""
+        loop = asyncio.get_running_loop()
+        from_s, body.is_waiting = loop.time(), True
+        if body.deadline is not None:
+            body.deadline.reschedule(None)
+        try:
+            while not self.has_room(body, more):
+                self._end_slow(loop.time())
+                self._room.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._room.wait(), LOOK_EVERY_S)
+        finally:
+            body.is_waiting = False
+            body.began_s += loop.time() - from_s
+
+    def _end_slow(self, now_s: float) -> None:
+        """The largest of them."""
+        slow = [body for body in self._open if body.is_slow(now_s)]
+        if slow:
+            max(slow, key=lambda body: body.num_bytes).end()
+
+    def _trim_later(self) -> None:
+        """When no more large ones follow."""
+        if self._trim is not None:
+            self._trim.cancel()
+        self._trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, return_free_memory)

@@ -1,0 +1,125 @@
+"""A request's body as it comes: how long it may take, how large it may become, and when it is parsed.
+
+Decides how much memory the bodies of all connections may hold together, and who waits for it (held_bodies.py). Large
+bodies are counted and inflated piece by piece and parsed one at a time, and others are served in between.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.body import parse_object
+from ramet.runtime.intake.body_items import Bytes, ItemCount, counted
+from ramet.runtime.server.http.held_bodies import HeldBodies, HeldBody
+from ramet.runtime.server.http.inflating import Inflater, coding_of
+
+T = TypeVar("T")
+MIN_BYTES_PER_S = 16 << 10  # a transfer that is never slower never times out
+LARGE = 1 << 20  # bytes of a body beyond which others are served between the steps of reading it
+
+
+class Bodies:
+    """What the bodies of a server have in common. `max_bytes`: of one of them."""
+
+    def __init__(self, max_bytes: int, max_held: int, max_items: int, timeout_s: float) -> None:
+        self.max_bytes, self.max_items, self.timeout_s = max_bytes, max_items, timeout_s
+        self.held = HeldBodies(max(max_held, max_bytes))
+        self.parsing = asyncio.Lock()  # of large ones
+
+
+BODIES = web.AppKey("bodies", Bodies)
+
+
+def transfer_time(timeout_s: float, num_bytes: int) -> float:
+    """How long a transfer of so many bytes may take, in seconds.
+
+    In proportion to its bytes, so that a slow but steady upload of any size ends well. Progress alone is no reason to
+    wait on: a client that sends a byte now and then would never be ended.
+    """
+    return timeout_s + num_bytes / MIN_BYTES_PER_S
+
+
+async def received(request: web.Request, empty: bytes = b"") -> dict[str, Any]:
+    """The body as a JSON object; `empty` stands for a body without any byte.
+
+    Raises ClientError: 413 if it is too large, 415 for a coding that is not taken, 408 if it takes too long, else 400.
+    """
+    bodies, coding = request.app[BODIES], coding_of(request)
+    if (request.content_length or 0) > bodies.max_bytes:
+        raise _too_large()
+    content = request.content
+    if coding is None and content.is_eof() and content.total_bytes <= min(LARGE, bodies.max_bytes):
+        data = content.read_nowait() or empty  # it has come already, as most have: nothing to wait for
+        return parse_object(data, counted(data, bodies.max_items))
+    count = ItemCount(bodies.max_items)
+    with bodies.held.opened() as held:
+        with _errors_of(request, held):
+            body = await _read(request, bodies, coding, held, count)
+        held.deadline = None
+        return await _parsed(bodies, body or empty, count)
+
+
+@contextmanager
+def _errors_of(request: web.Request, held: HeldBody) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        held.check()
+        fact = f"did not arrive in time: {request.content.total_bytes} bytes came"
+        raise ClientError("body", fact, "--transfer-timeout-s", 408) from error
+    except web.RequestPayloadError as error:
+        raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
+
+
+async def _read(
+    request: web.Request, bodies: Bodies, coding: str | None, held: HeldBody, count: ItemCount
+) -> bytearray:
+    """The whole body. `request.read()` has no deadline that could move with the bytes."""
+    body, inflater, content = bytearray(), None if coding is None else Inflater(coding), request.content
+    async with asyncio.timeout(bodies.timeout_s) as deadline:
+        held.deadline = deadline
+        while piece := await content.readany():
+            for part in [piece] if inflater is None else inflater.pieces(piece):
+                if len(body) + len(part) > bodies.max_bytes:
+                    raise _too_large()
+                await held.grow(len(part))
+                body += part
+                count.add(part)
+                if inflater is not None:
+                    await asyncio.sleep(0)
+            num_bytes = max(content.total_bytes, len(body))
+            deadline.reschedule(held.began_s + transfer_time(bodies.timeout_s, num_bytes))
+    if inflater is not None and body:
+        inflater.end()
+    return body
+
+
+async def _parsed(bodies: Bodies, body: Bytes, count: ItemCount) -> dict[str, Any]:
+    if len(body) <= LARGE:
+        await in_turn(count.check(body))
+        return parse_object(body, count)
+    async with bodies.parsing:
+        await in_turn(count.check(body))
+        return await alone(lambda: parse_object(body, count))
+
+
+async def in_turn(steps: Iterator[None]) -> None:
+    """All of them; others are served after each."""
+    for _ in steps:
+        await asyncio.sleep(0)
+
+
+async def alone(act: Callable[[], T]) -> T:
+    """What it returns; others are served before it and after it."""
+    await asyncio.sleep(0)
+    done = act()
+    await asyncio.sleep(0)
+    return done
+
+
+def _too_large() -> ClientError:
+    return ClientError("body", "is larger than the server accepts", "--max-body-mb", 413)

@@ -1,0 +1,127 @@
+"""Compressed bodies: what is taken, what a bomb costs before it is refused, and that others are served meanwhile."""
+
+import asyncio
+import gzip
+import random
+import zlib
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from ramet.ipc.messages import Generate
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server.http.inflating import AT_ONCE, FED_AT_ONCE, FREE_BYTES, MAX_RATIO, Inflater
+from tests.fakes.server import Served, served
+
+BODY = orjson.dumps({"text": "abc"})
+BOMB_BYTES = 32 << 20
+RANDOM = random.Random(7)
+REAL = orjson.dumps({"text": " ".join(f"{RANDOM.random()}" for _ in range(20_000))})  # 0.4 MB
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def two_members(data: bytes) -> bytes:
+    return gzip.compress(data[:5]) + gzip.compress(data[5:])
+
+
+WAYS: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("gzip", gzip.compress),
+    (" GZip ", gzip.compress),
+    ("gzip", two_members),
+    ("deflate", zlib.compress),
+    ("deflate", raw_deflate),
+]
+
+
+@pytest.mark.parametrize(("coding", "compress"), WAYS)
+def test_each_coding_is_read(coding: str, compress: Callable[[bytes], bytes]) -> None:
+    async def check(server: Served) -> None:
+        for body in (BODY, REAL):
+            status, reply = await server.post("/generate", compress(body), headers={"Content-Encoding": coding})
+            assert status == 200, reply
+        assert [each.text for each in server.engine.of_type(Generate)] == ["abc", orjson.loads(REAL)["text"]]
+
+    served(check)
+
+
+@pytest.mark.parametrize("coding", ["identity", "utf-8", "", "aws-chunked"])
+def test_what_is_no_coding_changes_nothing(coding: str) -> None:
+    async def check(server: Served) -> None:
+        assert (await server.post("/generate", BODY, headers={"Content-Encoding": coding}))[0] == 200
+
+    served(check)
+
+
+@pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "br, zstd"])
+def test_codings_on_codings_are_refused(coding: str) -> None:
+    async def check(server: Served) -> None:
+        data = gzip.compress(gzip.compress(BODY))
+        status, reply = await server.post("/generate", data, headers={"Content-Encoding": coding})
+        message = reply["error"]["message"]
+        assert status == 415 and message.startswith("Content-Encoding names 2 codings, must be one of deflate, gzip")
+
+    served(check)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+@pytest.mark.parametrize("data", [b"no such thing", gzip.compress(BODY)[:-12] + b"x" * 12, b"\x78\x9c"])
+def test_what_cannot_be_inflated_is_a_400(coding: str, data: bytes) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/generate", data, headers={"Content-Encoding": coding})
+        assert status == 400 and reply["error"]["message"].startswith("body ")
+        assert (await server.post("/generate", BODY))[0] == 200
+
+    served(check)
+
+
+@pytest.mark.parametrize(("coding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_bomb_is_refused_for_its_ratio(coding: str, compress: Callable[[bytes], bytes]) -> None:
+    bomb = compress(b" " * BOMB_BYTES)
+
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/generate", bomb, headers={"Content-Encoding": coding})
+        message = reply["error"]["message"]
+        assert status == 413 and f"more than {MAX_RATIO} times its {FED_AT_ONCE} bytes" in message
+        assert (await server.post("/generate", BODY))[0] == 200
+
+    served(check)
+
+
+def test_little_of_a_bomb_is_inflated_before_it_is_refused() -> None:
+    made = 0
+    with pytest.raises(ClientError) as caught:
+        for piece in Inflater("gzip").pieces(gzip.compress(b" " * BOMB_BYTES)):
+            made += len(piece)
+            assert len(piece) <= AT_ONCE
+    assert caught.value.status == 413 and made <= max(FREE_BYTES, FED_AT_ONCE * MAX_RATIO) < BOMB_BYTES // 25
+
+
+def test_a_small_body_may_have_any_ratio() -> None:
+    async def check(server: Served) -> None:
+        data = gzip.compress(orjson.dumps({"text": "x" * (FREE_BYTES - 100)}))
+        assert len(data) * MAX_RATIO < FREE_BYTES
+        assert (await server.post("/generate", data, headers={"Content-Encoding": "gzip"}))[0] == 200
+
+    served(check)
+
+
+def test_others_are_served_while_a_body_is_inflated() -> None:
+    """The whole of it has come, and it is not read before the other request has its answer."""
+
+    async def check(server: Served) -> None:
+        inflating = asyncio.ensure_future(
+            server.post("/generate", gzip.compress(REAL * 20, 1), headers={"Content-Encoding": "gzip"})
+        )
+        await asyncio.sleep(0)
+        for _ in range(3):
+            assert (await server.get("/health"))[0] == 200
+        assert not inflating.done()
+        status, _ = await inflating
+        assert status == 400
+
+    served(check)

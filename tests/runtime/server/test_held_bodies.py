@@ -1,0 +1,147 @@
+"""How many bytes the bodies of all connections hold together, and who waits for whom."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+
+import pytest
+
+from ramet.runtime.errors import ClientError
+from ramet.runtime.server.http.held_bodies import FREE_BYTES, MIN_AGE_S, MIN_BYTES_PER_S, HeldBodies, HeldBody
+from tests.fakes.clock_loop import ClockLoop, forward
+from tests.fakes.server import Served, served
+
+MOST = 10 << 20
+
+
+def on_clock(test: Callable[[HeldBodies, ExitStack], Awaitable[None]]) -> None:
+    async def main() -> None:
+        bodies = HeldBodies(MOST)
+        with ExitStack() as stack:
+            await test(bodies, stack)
+        assert bodies.total == 0
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(asyncio.wait_for(main(), 60))
+
+
+async def turn() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def grow(body: HeldBody, num_bytes: int) -> "asyncio.Task[None]":
+    async def within_its_deadline() -> None:
+        async with asyncio.timeout(3600) as deadline:
+            body.deadline = deadline
+            await body.grow(num_bytes)
+
+    return asyncio.ensure_future(within_its_deadline())
+
+
+def test_a_body_waits_until_another_is_parsed() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        waits = stack.enter_context(bodies.opened())  # the oldest would not wait
+        with bodies.opened() as first, bodies.opened() as second:
+            await waits.grow(1)
+            await first.grow(MOST)
+            growing = grow(second, MOST // 2)
+            await turn()
+            assert not growing.done() and bodies.total == MOST - FREE_BYTES
+            del bodies._open[waits]  # it is parsed
+            bodies._open[waits] = None
+            assert not growing.done()
+            growing.cancel()
+        growing = grow(waits, MOST)
+        await growing
+        assert bodies.total == MOST + 1 - FREE_BYTES
+
+    on_clock(check)
+
+
+def test_what_waits_goes_on_when_there_is_room() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        stack.enter_context(bodies.opened())
+        second = stack.enter_context(bodies.opened())
+        with bodies.opened() as first:
+            await first.grow(MOST)
+            growing = grow(second, MOST // 2)
+            await turn()
+            assert not growing.done()
+        await growing
+        assert bodies.total == MOST // 2 - FREE_BYTES
+
+    on_clock(check)
+
+
+def test_the_oldest_never_waits() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        oldest, other = (stack.enter_context(bodies.opened()) for _ in range(2))
+        await other.grow(MOST)
+        await oldest.grow(MOST)
+        assert bodies.total == 2 * (MOST - FREE_BYTES)
+
+    on_clock(check)
+
+
+def test_large_bodies_end_whatever_there_is_room_for() -> None:
+    async def check(server: Served) -> None:
+        body = {"text": "a" * (1 << 20), "sampling_params": {"stop": 5}}
+        replies = await asyncio.gather(*(server.post("/generate", body) for _ in range(12)))
+        assert [status for status, _ in replies] == [400] * 12
+
+    served(check, max_bodies_mb=0.5, max_body_mb=1.1)
+
+
+def test_a_small_body_never_waits() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        oldest, small = (stack.enter_context(bodies.opened()) for _ in range(2))
+        await oldest.grow(2 * MOST)
+        await small.grow(FREE_BYTES)
+        growing = grow(small, 1)
+        await turn()
+        assert not growing.done()
+        growing.cancel()
+
+    on_clock(check)
+
+
+def test_a_body_that_stands_still_makes_room_for_one_that_waits() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        still, other = (stack.enter_context(bodies.opened()) for _ in range(2))
+        comes = asyncio.ensure_future(_stands_still(still, MOST))
+        await turn()
+        forward(MOST / MIN_BYTES_PER_S + MIN_AGE_S)
+        await turn()
+        assert not comes.done()  # nobody waits for it
+        growing = grow(other, MOST)
+        with pytest.raises(TimeoutError):
+            await comes
+        with pytest.raises(ClientError) as caught:
+            still.check()
+        assert caught.value.status == 408 and caught.value.hint == "--max-bodies-mb"
+        growing.cancel()
+
+    on_clock(check)
+
+
+def test_a_body_that_comes_fast_is_waited_for() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        fast, other = (stack.enter_context(bodies.opened()) for _ in range(2))
+        comes = asyncio.ensure_future(_stands_still(fast, MOST))
+        await turn()
+        forward(MOST / MIN_BYTES_PER_S - 1)
+        growing = grow(other, MOST)
+        await turn()
+        assert not comes.done() and not growing.done()
+        comes.cancel()
+        growing.cancel()
+
+    on_clock(check)
+
+
+async def _stands_still(body: HeldBody, num_bytes: int) -> None:
+    async with asyncio.timeout(3600) as deadline:
+        body.deadline = deadline
+        await body.grow(num_bytes)
+        await asyncio.Event().wait()
