@@ -206,7 +206,8 @@ def parsers_table() -> str:
     for name in reasoning_names():
         style = reasoning_style(name)
         where = "; every output begins inside one" if style.always else ""
-        lines.append(f"| `{name}` | `{style.open_tag}` and `{style.close_tag}`{where} |")
+        marks = "the headers of the channels `analysis` and `final`" if style.channels else ""
+        lines.append(f"| `{name}` | {marks or f'`{style.open_tag}` and `{style.close_tag}`'}{where} |")
     lines += ["", "| `--chat-template` | takes tools |", "|---|---|"]
     for name in built_in_names():
         takes = detect_tools(read_templates(BUNDLED_MODEL, name).default or "")

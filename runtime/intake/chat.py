@@ -14,14 +14,14 @@ from ramet.runtime import exact_json
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.submission import Prompt
-from ramet.runtime.errors import ClientError
+from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
 from ramet.runtime.intake.media import taken_out
 from ramet.runtime.intake.messages import NamedChoice, TemplateFields
 from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style, thought_of
-from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class
+from ramet.runtime.intake.parsers.tools import GPT_OSS, detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.tool_choice import Calls, Keeping, held_to, read_choice
@@ -43,6 +43,10 @@ class Style(NamedTuple):
     shows_tools: bool = True  # the template shows the model what it may call
 
     @property
+    def has_channels(self) -> bool:
+        return self.reasoning is not None and reasoning_style(self.reasoning).channels
+
+    @property
     def resolved(self) -> dict[str, str]:
         """What the options about it came to."""
         return {"tool_call_parser": self.tools or "none", "reasoning_parser": self.reasoning or "none"}
@@ -59,9 +63,14 @@ def style_of(args: Args) -> Style:
     """What the options say, or else the chat template. Raises ConfigError for an unknown name."""
     sources = read_templates(args.tokenizer_folder, args.model.chat_template)
     texts = [text for text in (sources.of(True), sources.of(False)) if text]
+    tools = _chosen(args.model.tool_call_parser, texts, detect_tools, tool_parser_class)
+    reasoning = _chosen(args.model.reasoning_parser, texts, detect_reasoning, reasoning_style)
+    if tools is not None and reasoning is not None and (tools == GPT_OSS) != (reasoning == GPT_OSS):
+        fact = f"--tool-call-parser is {tools!r} and --reasoning-parser {reasoning!r}, but {GPT_OSS} reads both at once"
+        raise ConfigError(f"{fact}: it must be both of them, or one of them must be none")
     return Style(
-        _chosen(args.model.tool_call_parser, texts, detect_tools, tool_parser_class),
-        _chosen(args.model.reasoning_parser, texts, detect_reasoning, reasoning_style),
+        tools,
+        reasoning,
         has_template=sources.of(False) is not None,
         shows_tools=not texts or any("tools" in text for text in texts),
     )
@@ -161,7 +170,7 @@ async def prepare(
     parts: dict[str, str] = {}
     leading = False  # an output is calls from its beginning, or none of it is
     if chat.tools and style.tools is not None:
-        leading = calls.forced or spec.constraint is not None
+        leading = calls.forced or spec.constraint is not None or (bool(calls.strict) and style.tools == GPT_OSS)
         spec, parts = held_to(spec, calls, chat.tools, style.tools, keeping)
     chat, sources = without_media(chat, media.tokens)
     if sources and spec.truncate is not None:
@@ -170,7 +179,7 @@ async def prepare(
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     reading = Reading(
         style.tools,
-        style.reasoning if names or thoughts is not Thoughts.IN_TEXT else None,
+        style.reasoning if names or thoughts is not Thoughts.IN_TEXT or style.has_channels else None,
         rendered.tail,
         _text(chat.messages[-1]) if chat.continue_final_message else None,
         names,
@@ -179,8 +188,9 @@ async def prepare(
         frozenset(spec.params.stop_token_ids),
         leading=leading,
     )
-    thinks = chat.kwargs.get("enable_thinking") is not False
-    spec, reading = _beginning_after(spec, reading, style.reasoning, thinks)
+    if not (leading and style.tools == GPT_OSS):  # whose form has the thought in it
+        thinks = chat.kwargs.get("enable_thinking") is not False
+        spec, reading = _beginning_after(spec, reading, style.reasoning, thinks)
     spec = replace(spec, params=_showing(spec.params, reading))
     prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts)
     if sources:

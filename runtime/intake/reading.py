@@ -1,15 +1,26 @@
 """What an output says: its text to thoughts, content and tool calls, token by token or whole."""
 
+from collections import deque
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
 from enum import Enum, auto
 from itertools import groupby
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.intake.parsers.division import CallsInText, Division, ThoughtFirst, Untouched
+from ramet.runtime.intake.parsers.harmony import HarmonyParser, channels_of
 from ramet.runtime.intake.parsers.json_text import is_whole
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
-from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought, ToolParser, tool_parser_class
+from ramet.runtime.intake.parsers.tools import (
+    GPT_OSS,
+    CallArguments,
+    CallStart,
+    Part,
+    Thought,
+    ToolParser,
+    tool_parser_class,
+)
 
 MAX_AT_ONCE = 256  # tokens of a whole reply that are read before others are served
 
@@ -158,8 +169,13 @@ def _tool_parser(reading: Reading) -> ToolParser | None:
 
 
 def _division(reading: Reading, tools: ToolParser | None) -> Division:
-    rest: Division = Untouched() if tools is None else CallsInText(tools)
     in_text = reading.thoughts is Thoughts.IN_TEXT
+    if isinstance(tools, HarmonyParser) or reading.reasoning_parser == GPT_OSS:
+        names = tools.tools if isinstance(tools, HarmonyParser) else None
+        in_text = in_text or reading.reasoning_parser is None
+        told = {"in_text": in_text, "held": reading.leading, "exact": reading.exact}
+        return channels_of(names, reading.tail, reading.continued, **told)
+    rest: Division = Untouched() if tools is None else CallsInText(tools)
     if reading.reasoning_parser is None:
         return rest
     thoughts = make_reasoning(
@@ -171,12 +187,13 @@ def _division(reading: Reading, tools: ToolParser | None) -> Division:
 class ThoughtCount:
     """How many tokens an output's thought has: it begins with the first token and ends with the closing tag.
 
-    `close_id`: the tag's token, where it is one: such a tag need not show in the text.
+    `close_ids`: the tag's tokens: it need not show in the text.
     """
 
-    def __init__(self, close_tag: str, close_id: int | None) -> None:
-        self._close_tag, self._close_id = close_tag, close_id
+    def __init__(self, close_tag: str, close_ids: Many[int]) -> None:
+        self._close_tag, self._close_ids = close_tag, list(close_ids)
         self._tail, self._closed = "", False
+        self._ids = deque[int](maxlen=len(self._close_ids))  # the newest
         self.total = 0
 
     def push(self, texts: Iterable[str], tokens: Iterable[int]) -> None:
@@ -185,5 +202,6 @@ class ThoughtCount:
                 return
             self.total += 1
             said = self._tail + text
-            self._closed = token == self._close_id or self._close_tag in said
+            self._ids.append(token)
+            self._closed = list(self._ids) == self._close_ids != [] or self._close_tag in said
             self._tail = said[-len(self._close_tag) :]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from samples import examples
 from tag_samples import Call, TagSampler
 
+from ramet.runtime.intake.parsers.harmony import Channels, HarmonyParser
 from ramet.runtime.intake.parsers.structure import json_of
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Offer, ToolParser, tool_parser_class
 
@@ -84,6 +85,25 @@ def test_a_call_inside_a_text_is_an_offered_one(name: str, single: bool, data: s
     calls, _ = read(parser, text, data.draw(st.integers(0, len(text))))
     assert calls == sampler.calls
     assert len(calls) <= 1 or not single
+
+
+@pytest.mark.parametrize("kind", ["calls", "text", "answer"])
+@examples(12, 2000)
+@given(st.data())
+def test_an_output_on_channels_calls_what_is_offered(kind: str, data: st.DataObject) -> None:
+    sampler, form = sampler_for(data, "gpt-oss"), HarmonyParser.text_form(OFFERS, False)
+    if kind != "text":
+        form = HarmonyParser.calls_form(OFFERS, True)
+    if kind == "answer":
+        form = HarmonyParser.answer_form(OFFERS, False, json_of({}))
+    text = sampler.text(form)
+    channels, cut = Channels(frozenset(offer.name for offer in OFFERS), held=True), data.draw(st.integers(0, len(text)))
+    parts = [*channels.push(text[:cut]), *channels.push(text[cut:]), *channels.close()]
+    assert [part.name for part in parts if isinstance(part, CallStart)] == [name for name, _ in sampler.calls]
+    arguments = "".join(part.text for part in parts if isinstance(part, CallArguments))
+    assert not sampler.calls or json.loads(arguments) == sampler.calls[0][1]
+    content = "".join(part for part in parts if isinstance(part, str))
+    assert content == ("" if sampler.calls else text.partition("<|channel|>final<|message|>")[2])
 
 
 @pytest.mark.parametrize("name", sorted({*FORMATS} - {"llama3-json"}))

@@ -25,11 +25,14 @@ from ramet.runtime.intake.parsers.tools import (
 
 NAMES = ("f", "g", "get_weather")
 OFFERED = frozenset(NAMES)
-FORMATS = ("deepseek", "hermes", "llama3-json", "mistral", "pythonic")
+MARKED = ("deepseek", "hermes", "llama3-json", "mistral", "pythonic")
+FORMATS = (*MARKED, "gpt-oss")
+TAGGED = [name for name in reasoning_names() if not reasoning_style(name).channels]
 TAGS = (
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]", "<|python_tag|>", "<|python_start|>",
     "<|python_end|>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>",
-    "<｜tool▁calls▁end｜>", "```json", "<think>", "</think>", "[THINK]", "[/THINK]",
+    "<｜tool▁calls▁end｜>", "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "analysis", "final",
+    "to=functions.f", "```json", "<think>", "</think>", "[THINK]", "[/THINK]",
 )  # fmt: skip
 NASTY = st.sampled_from(
     [*TAGS, *"{}[]()\"'\\,:;=<|. \n\t/", '\\"', "\\\\", "\\u00", "\\ud83d", "é", "東", "😀", "f", "x=1"]
@@ -78,6 +81,14 @@ def call_deepseek(draw: st.DrawFn, call: Call) -> str:
     return "<｜tool▁call▁begin｜>" + body + draw(st.sampled_from(["", "<｜tool▁call▁end｜>"]))
 
 
+def call_on_channel(draw: st.DrawFn, call: Call) -> str:
+    name, arguments = call
+    shown = draw(BLANKS) + json.dumps(arguments, ensure_ascii=draw(st.booleans())) + draw(BLANKS)
+    form = draw(st.sampled_from(["<|constrain|>json", "json", "", "code"]))
+    headers = f"<|channel|>commentary to=functions.{name} {form}", f" to=functions.{name}<|channel|>commentary {form}"
+    return f"{draw(st.sampled_from(headers))}<|message|>{shown}<|call|>"
+
+
 def write(draw: st.DrawFn, style: str, calls: list[Call]) -> tuple[str, str]:
     """An output with these calls, and the content it must give."""
     before, after = draw(st.just("") | CONTENT), draw(st.just("") | CONTENT)
@@ -88,6 +99,11 @@ def write(draw: st.DrawFn, style: str, calls: list[Call]) -> tuple[str, str]:
             shown = [call_deepseek(draw, call) for call in calls]
             body = "<｜tool▁calls▁begin｜>" + gap + gap.join(shown) + gap + closes
             return before + gap + body + end + after, before + after
+        case "gpt-oss":
+            final = "<|channel|>final<|message|>{}<|end|>{}<|start|>assistant"
+            shown = [call_on_channel(draw, call) for call in calls]
+            body = (final.format(before, gap) if before else "") + "<|start|>assistant".join(shown)
+            return body + (f"<|start|>assistant<|channel|>final<|message|>{after}" if after else ""), before + after
         case "hermes":
             shown = [f"<tool_call>{gap}{call_json(draw, call, 'arguments')}{end}</tool_call>" for call in calls]
             return before + gap + gap.join(shown) + end + after, before + after
@@ -218,7 +234,7 @@ def test_damaged_outputs_read_the_same_in_any_pieces(style: str, data: st.DataOb
     assert read_calls(style, data.draw(cuts(text)), leading) == read_calls(style, [text], leading)
 
 
-@pytest.mark.parametrize("style", FORMATS)
+@pytest.mark.parametrize("style", MARKED)
 @FEW
 @given(st.data())
 def test_a_bound_on_what_is_held_is_met_at_the_same_character_in_any_pieces(style: str, data: st.DataObject):
@@ -253,7 +269,7 @@ def test_nothing_becomes_certain_that_more_text_takes_back(style: str, data: st.
     assert read_calls(style, [text])[0].startswith(early)
 
 
-@pytest.mark.parametrize("style", reasoning_names())
+@pytest.mark.parametrize("style", TAGGED)
 @FEW
 @given(st.data())
 def test_thoughts_and_answers_come_back_from_any_pieces(style: str, data: st.DataObject):
@@ -261,7 +277,7 @@ def test_thoughts_and_answers_come_back_from_any_pieces(style: str, data: st.Dat
     assert read_thought(style, "", data.draw(cuts(text))) == (thought, answer)
 
 
-@pytest.mark.parametrize("style", reasoning_names())
+@pytest.mark.parametrize("style", TAGGED)
 @FEW
 @given(st.data())
 def test_damaged_thoughts_read_the_same_in_any_pieces(style: str, data: st.DataObject):
@@ -270,7 +286,7 @@ def test_damaged_thoughts_read_the_same_in_any_pieces(style: str, data: st.DataO
     assert read_thought(style, tail, data.draw(cuts(text))) == read_thought(style, tail, [text])
 
 
-@pytest.mark.parametrize("style", reasoning_names())
+@pytest.mark.parametrize("style", TAGGED)
 @FEW
 @given(st.data())
 def test_a_thought_that_stays_in_the_text_is_there_byte_for_byte_in_any_pieces(style: str, data: st.DataObject):
@@ -286,6 +302,6 @@ def test_every_parser_is_tested_here():
     classes = {tool_parser_class(name) for name in tool_parser_names()}
     assert {tool_parser_class(name) for name in FORMATS} == classes
     styles = [reasoning_style(name) for name in reasoning_names()]
-    marks = {tag for style in styles for tag in (style.open_tag, style.close_tag)}
+    marks = {tag for style in styles for tag in (style.open_tag, style.close_tag) if not style.channels}
     marks |= {mark for parser in classes if issubclass(parser, MarkedParser) for mark in (parser.opens, parser.closes)}
     assert marks - {""} <= set(TAGS)

@@ -10,6 +10,7 @@ import msgspec
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.intake.parsers.pieces import BLANKS, Pieces, Steps
+from ramet.runtime.intake.parsers.tools import GPT_OSS
 
 
 class ReasoningStyle(msgspec.Struct, frozen=True):
@@ -19,6 +20,7 @@ class ReasoningStyle(msgspec.Struct, frozen=True):
     close_tag: str
     always: bool = False  # every output starts inside a thought, whether or not it opens the tag
     shows_special: bool = False  # the tags are special tokens: they must be shown in the text
+    channels: bool = False  # what stands between the tags is read by harmony.py
 
 
 class ReasoningParser:
@@ -84,6 +86,7 @@ _STYLES = {
     "qwen3": ReasoningStyle("<think>", "</think>"),
     "deepseek-r1": ReasoningStyle("<think>", "</think>", always=True),
     "mistral": ReasoningStyle("[THINK]", "[/THINK]", shows_special=True),
+    GPT_OSS: ReasoningStyle("<|channel|>", "<|channel|>final<|message|>", shows_special=True, channels=True),
 }
 
 
@@ -127,6 +130,8 @@ def thought_of(name: str, prompt_tail: str, continued: str | None = None, thinks
 
 def detect_reasoning(template: str) -> str | None:
     """The style that a chat template's source writes, or None."""
+    if "<|channel|>analysis" in template:
+        return GPT_OSS
     if "[THINK]" in template:
         return "mistral"
     return "qwen3" if "<think>" in template or "</think>" in template else None

@@ -14,6 +14,9 @@ def exactly(text: str) -> str:
     return "".join(_SPELLED.get(char) or (f"\\{char}" if _SPECIAL.match(char) else char) for char in text)
 
 
+ANY_TEXT: Part = {"type": "any_text"}
+
+
 def literal(text: str) -> Part:
     return {"type": "const_string", "value": text}
 

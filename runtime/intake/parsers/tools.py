@@ -21,7 +21,9 @@ from ramet.runtime.intake.parsers.structure import Part as Form
 from ramet.runtime.intake.parsers.structure import either
 
 GROUP = "ramet.tool_parsers"
+GPT_OSS = "gpt-oss"  # reads calls and thoughts at once, so it is the name of a style of reasoning as well
 OWN = {  # class -> names
+    "harmony:HarmonyParser": (GPT_OSS,),
     "deepseek:DeepseekParser": ("deepseek", "deepseek-v3"),
     "json_calls:HermesParser": ("hermes", "qwen", "qwen25"),
     "json_calls:LlamaParser": ("llama3", "llama3-json", "llama3_json"),
@@ -137,8 +139,12 @@ def detect_tools(template: str) -> str | None:
     return next((name for name, sign in _SIGNS.items() if sign.search(template)), None)
 
 
+_LITERAL_ENDS = r"""["']\s*-?\}\}\s*\{\{-?\s*["']"""  # one text of the template, and the next one
 _SIGNS = {
-    "hermes": re.compile(r"<tool_call>(?:\\n|\s)*\{+\s*\\?[\"']"),
+    GPT_OSS: re.compile(r"<\|channel\|>commentary"),
+    "hermes": re.compile(
+        rf"<tool_call>(?:\\n|\s|{_LITERAL_ENDS})*\{{+\s*\\?[\"']|json object[^<]{{,99}}<tool_call></tool_call>"
+    ),
     "mistral": re.compile(r"\[TOOL_CALLS\]"),
     "deepseek": re.compile(r"<｜tool▁calls▁begin｜>"),
     "pythonic": re.compile(r"<\|python_start\|>|\[func_name1\("),

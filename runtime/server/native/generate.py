@@ -1,5 +1,6 @@
 """POST|PUT /generate: one prompt or a batch, n samples of each, whole or as a stream. Section 1 of the native API."""
 
+from collections.abc import Sequence as Many
 from functools import partial
 
 from aiohttp import web
@@ -52,19 +53,18 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     )
 
 
-def _replies(done: list[Sequence], tag: tuple[str, int | None] | None, start: int, stop: int) -> list[GenerateReply]:
+def _replies(done: list[Sequence], tag: tuple[str, Many[int]] | None, start: int, stop: int) -> list[GenerateReply]:
     return [GrowingReply(sequence, thought=_counted(tag)).whole() for sequence in done[start:stop]]
 
 
-async def _closing_tag(service: Service) -> tuple[str, int | None]:
-    """The tag that ends a thought, and its token where it is one. Raises ClientError."""
+async def _closing_tag(service: Service) -> tuple[str, Many[int]]:
+    """The tag that ends a thought, and its tokens. Raises ClientError."""
     if service.style.reasoning is None:
         fact = "is True, but how this model marks its thoughts is not known"
         raise ClientError("require_reasoning", fact, "--reasoning-parser")
     tag = reasoning_style(service.style.reasoning).close_tag
-    ids = unpack_ids((await service.client.tokenize(tag, add_special_tokens=False)).ids)
-    return tag, ids[0] if len(ids) == 1 else None
+    return tag, unpack_ids((await service.client.tokenize(tag, add_special_tokens=False)).ids)
 
 
-def _counted(tag: tuple[str, int | None] | None) -> ThoughtCount | None:
+def _counted(tag: tuple[str, Many[int]] | None) -> ThoughtCount | None:
     return ThoughtCount(*tag) if tag is not None else None

@@ -20,6 +20,7 @@ from tests.fakes.server import Served, served
     ({"chat_template": "gemma"}, Style(None, None, True)),
     ({"chat_template": "chatml", "tool_call_parser": "pythonic"}, Style("pythonic", None, True)),
     ({"reasoning_parser": "none"}, Style("hermes", None, True)),
+    ({"tool_call_parser": "gpt-oss", "reasoning_parser": "gpt-oss"}, Style("gpt-oss", "gpt-oss", True)),
     (
         {"tool_call_parser": "none", "reasoning_parser": "deepseek-r1"},
         Style(None, "deepseek-r1", True),
@@ -33,6 +34,12 @@ def test_options_go_before_what_the_template_shows(options: dict[str, str], styl
 def test_a_name_that_nobody_knows_is_refused_with_those_that_are_known(option: str):
     with pytest.raises(ConfigError, match=r"'nobody'.*(hermes|qwen3|chatml)"):
         style_of(make_args(**{option: "nobody"}))
+
+
+@pytest.mark.parametrize("tools, reasoning", [("gpt-oss", "qwen3"), ("hermes", "gpt-oss")])
+def test_what_reads_calls_and_thoughts_at_once_stands_beside_no_other_parser(tools: str, reasoning: str):
+    with pytest.raises(ConfigError, match=f"is '{tools}' and --reasoning-parser '{reasoning}', but gpt-oss reads both"):
+        style_of(make_args(tool_call_parser=tools, reasoning_parser=reasoning))
 
 
 def test_a_folder_without_a_template_has_no_chats(tmp_path: Path):

@@ -97,7 +97,7 @@ def test_styles_are_told_from_templates():
 
 
 def test_unknown_style_names_the_known_ones():
-    with pytest.raises(ConfigError, match="deepseek-r1, mistral, qwen3"):
+    with pytest.raises(ConfigError, match="deepseek-r1, gpt-oss, mistral, qwen3"):
         make_reasoning("none", "")
 
 

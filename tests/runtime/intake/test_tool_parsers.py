@@ -532,11 +532,28 @@ def test_a_parser_that_does_not_say_how_calls_are_written_forces_none():
             form([Offer("f", {})], False)
 
 
+# how these models' own templates go from the tag to the brace
+HERMES_2_PRO = """{{- 'in <tool_call></tool_call> tags:
+' }}
+{{- "<tool_call>
+" }}
+{{- '{"name": <function-name>, "arguments": <args-dict>}
+' }}
+{{- '\\n<tool_call>\\n' }}
+{{- '{' }}
+{{- '"name": "' }}"""
+HERMES_3 = """{{ '<tool_call>\\n' -}}
+{{ '{\\"name\\": \\"' + call.name + '\\"' }}"""
+
+
 @pytest.mark.parametrize(
     ("template", "name"),
     [
         ('<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args-json-object>}\\n</tool_call>', "hermes"),
         ("{{- '<tool_call>\n{\"name\": \"' }}", "hermes"),
+        (HERMES_2_PRO, "hermes"),
+        (HERMES_3, "hermes"),
+        ("{{- '<|channel|>commentary to=functions.' + name + '<|message|>' }}", "gpt-oss"),
         ("<tool_call>\n<function=example_function_name>\n<parameter=a>", None),
         ("<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>", None),
         ("{{- \"[TOOL_CALLS] [\" }}", "mistral"),

@@ -499,7 +499,11 @@ BAD_BODIES: list[tuple[str, dict[str, Any], str]] = [
     (GENERATE, {"custom_logit_processor": "x"}, "custom_logit_processor is 'x', but this server takes no"),
     (GENERATE, {"prefix_lease_s": -1}, "prefix_lease_s is -1"),
     (GENERATE, {"separate_reasoning": "a"}, "separate_reasoning is 'a', must be true or false"),
-    (GENERATE, {"reasoning_parser": "x", "separate_reasoning": True}, "must be one of deepseek-r1, mistral, qwen3"),
+    (
+        GENERATE,
+        {"reasoning_parser": "x", "separate_reasoning": True},
+        "must be one of deepseek-r1, gpt-oss, mistral, qwen3",
+    ),
     (GENERATE, {"reasoning_parser": "x"}, "reasoning_parser is 'x'"),
     (GENERATE, {"prompt": ["REJECT"]}, "prompt[0] has 9999 tokens"),
     *(
