@@ -12,6 +12,7 @@ from typing import Any
 from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.ipc.messages import Chat
 from ramet.runtime.errors import ClientError
+from ramet.runtime.text.channel_turns import with_texts_in_thoughts
 from ramet.runtime.text.chat_messages import normalise, template_part
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits
 from ramet.runtime.text.fit_turns import fitted
@@ -50,7 +51,8 @@ class Chats:
     def render(self, asked: Chat) -> str:
         """Raises ClientError."""
         tools = asked.tools or None
-        messages = normalise(asked.messages, self._sources.of(tools is not None) or "")
+        source = self._sources.of(tools is not None) or ""
+        messages = with_texts_in_thoughts(normalise(asked.messages, source), source)
         if asked.continue_final_message and messages and messages[-1].get("tool_calls"):
             place = f"messages[{len(messages) - 1}].tool_calls"
             raise ClientError(place, "ends the chat, must be followed by the results of its calls")

@@ -6,11 +6,11 @@ after chat_messages.py, and no other request's text: what is found holds for eve
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_template import RenderingEnded
 
@@ -53,7 +53,7 @@ def short_id(call_id: str) -> str:
 
 
 def to_json(arguments: Any) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+    return exact_json.dumps(arguments, ensure_ascii=False)
 
 
 FORMS = (CallForm(), CallForm(text_arguments=True), CallForm(short_ids=True), CallForm(True, True))

@@ -92,6 +92,7 @@ class Channels:
                 pass  # white space, or half a marker
             case State.ARGUMENTS:
                 self._say(self._json.rest())
+                self._steps.close()  # it and this know each other: nothing else frees them before a collection
             case _:
                 self._body(text)
         return self._taken()

@@ -130,6 +130,17 @@ def test_the_numbers_of_an_earlier_call_reach_the_template(path: str, body: str,
     served(check)
 
 
+def test_the_numbers_of_an_earlier_call_reach_a_template_that_appends_arguments_to_a_text() -> None:
+    template = (
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}{{ tools }}"
+    )
+    call = f'{{"id":"c","type":"function","function":{{"name":"f","arguments":{QUOTED}}}}}'
+    chat = f'{{"messages":[{ASKED},{{"role":"assistant","content":"","tool_calls":[{call}]}},{RESULT}],"tools":[{{}}]}}'
+    for source in (template, "{% for m in messages %}{{ m.role + m.content }}{% endfor %}"):
+        assert ARGUMENTS.replace("e400", "E+400") in Chats(TemplateSources(default=source)).render(chat_in(chat))
+
+
 def test_the_input_of_a_call_is_in_messages_as_the_model_wrote_it() -> None:
     async def check(server: Served) -> None:
         server.engine.says = ["So.", CALL]

@@ -1,0 +1,26 @@
+"""Turns for templates that write channels, as GPT-OSS' do: what is said beside a call stands with the thought before.
+
+Such a template shows the thought or the text of a turn with calls, not both, and only until an answer follows. A text
+that became a turn of its own would be that answer, and the thoughts before it would be lost. Behind an answer no
+thought is shown, so the texts of calls before it stay for those who make turns of them.
+"""
+
+from typing import Any
+
+ANALYSIS = "<|channel|>analysis"
+
+
+def with_texts_in_thoughts(turns: list[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
+    if ANALYSIS not in template_source:
+        return turns
+    answers = [i for i, turn in enumerate(turns) if turn["role"] == "assistant" and not turn.get("tool_calls")]
+    newest = answers[-1] + 1 if answers else 0
+    return turns[:newest] + list(map(_with_text_in_thought, turns[newest:]))
+
+
+def _with_text_in_thought(turn: dict[str, Any]) -> dict[str, Any]:
+    said = turn["content"]
+    if not (turn.get("tool_calls") and said and isinstance(said, str)):
+        return turn
+    thought = turn.get("reasoning_content")
+    return {**turn, "content": "", "reasoning_content": f"{thought}\n\n{said}" if thought else said}
