@@ -45,6 +45,20 @@ class OwnedFolder:
         self.remove()
 
 
+def check_room(folder: Path, num_files: int, num_bytes: int) -> None:
+    """Makes them and removes them again. Raises OSError where there is no room."""
+    made = [folder / f"room-{number}" for number in range(num_files)]
+    try:
+        for path in made:
+            path.touch()
+        with made[0].open("wb") as file:
+            if num_bytes and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
+    finally:
+        for path in made:
+            path.unlink(missing_ok=True)
+
+
 def remove_stale(place: Path, prefix: str) -> None:
     """Remove this user's folders in `place` whose owners have ended."""
     for path in place.glob(f"{prefix}*"):

@@ -5,10 +5,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ramet.ipc.folders import OwnedFolder, remove_stale
+from ramet.ipc.errors import RametError
+from ramet.ipc.folders import OwnedFolder, check_room, remove_stale
 
 PARENT, SERVER, SCHEDULER, DETOKENIZER = "parent", "server", "scheduler", "detokenizer"
 PREFIX = "ramet-ipc-"
+MOST_FILES = 64  # in a folder: sockets and rings of sixteen tokenizers and the others
 MAX_SOCKET_PATH = 107  # bytes: of sockaddr_un, without the zero at its end
 LONGEST_NAME = f"/{PREFIX}xxxxxxxx/tokenizer-999.sock"
 
@@ -17,7 +19,11 @@ def tokenizer(worker: int) -> str:
     return f"tokenizer-{worker}"
 
 
-class PathTooLong(Exception):
+class NoPlace(RametError):
+    """No folder for temporary files can hold a server's sockets and rings."""
+
+
+class PathTooLong(NoPlace):
     """No temporary folder has a path that is short enough for sockets."""
 
 
@@ -28,17 +34,28 @@ class SocketFolder:
         self.path, self._owned = path, owned
 
     @classmethod
-    def create(cls) -> "SocketFolder":
-        """In the first place that is short enough, and without those that killed servers left. Raises PathTooLong."""
-        fitting = [place for place in places() if fits(place)]
-        if not fitting:
-            raise PathTooLong(
-                f"TMPDIR is {os.fsdecode(tempfile.gettempdir())}, which is too long: the path of a socket has at most "
-                f"{MAX_SOCKET_PATH} bytes, so the folder's has at most {MAX_SOCKET_PATH - len(LONGEST_NAME)}"
-            )
-        for place in fitting[1:]:
+    def create(cls, num_bytes: int = 0) -> "SocketFolder":
+        """In the first place that is short enough and has room for so many bytes, and without those that killed servers
+        left. Raises NoPlace.
+        """
+        refused: list[str] = []
+        for place in _fitting():
             remove_stale(place, PREFIX)
-        owned = OwnedFolder.make(fitting[0], PREFIX)
+            try:
+                return cls._made(place, num_bytes)
+            except OSError as error:
+                refused.append(f"{place}: {error.strerror}")
+        needed = f"no folder has room for {MOST_FILES} files and {num_bytes / (1 << 20):.1f} MiB of sockets and rings"
+        raise NoPlace(f"{needed} ({'; '.join(refused)}); set TMPDIR to one that has")
+
+    @classmethod
+    def _made(cls, place: Path, num_bytes: int) -> "SocketFolder":
+        owned = OwnedFolder.make(place, PREFIX)
+        try:
+            check_room(owned.path, MOST_FILES, num_bytes)
+        except OSError:
+            owned.remove()
+            raise
         return cls(owned.path, owned)
 
     def address(self, name: str) -> str:
@@ -58,12 +75,36 @@ class SocketFolder:
             self._owned.remove()
 
 
+def _fitting() -> list[Path]:
+    """Places whose paths are short enough. Raises NoPlace where there is none."""
+    found = list(places())
+    if not found:
+        raise NoPlace(
+            f"no folder for temporary files can be written to: TMPDIR is {os.environ.get('TMPDIR') or 'not set'}, "
+            "must be a folder that this user can write to"
+        )
+    if fitting := [place for place in found if fits(place)]:
+        return fitting
+    raise PathTooLong(
+        f"TMPDIR is {found[0]}, which is too long: the path of a socket has at most {MAX_SOCKET_PATH} bytes, so the "
+        f"folder's has at most {MAX_SOCKET_PATH - len(LONGEST_NAME)}"
+    )
+
+
 def places() -> Iterator[Path]:
     """Folders for temporary files that this user may write to; the one that was asked for (TMPDIR) is first."""
-    candidates = [tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp"]
+    candidates = [_temporary(), os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp"]
     for place in dict.fromkeys(filter(os.path.isabs, candidates)):
         if os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK):
             yield Path(place)
+
+
+def _temporary() -> str:
+    """TMPDIR or what the system has in its place; empty where none can be written to."""
+    try:
+        return os.fsdecode(tempfile.gettempdir())
+    except FileNotFoundError:
+        return ""
 
 
 def fits(place: Path) -> bool:

@@ -23,6 +23,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, get_args
 
+from ramet.ipc.errors import RametError
+
 MAGIC = 0x72616D6574_01  # "ramet", and the version of the layout
 MAX_NUMBERS = 11  # of an event
 MANY_RECORDS, FEW_RECORDS = 1 << 15, 1 << 14  # of the scheduler, and of the others
@@ -61,6 +63,15 @@ class Event(NamedTuple):
     numbers: dict[str, float]
 
 
+def ring_bytes(num_records: int) -> int:
+    """The size of its file."""
+    return _RECORDS_AT + num_records * _RECORD.size
+
+
+class NoRing(RametError):
+    """There is no room for one."""
+
+
 class Ring:
     """Of the process that makes it. `kinds`: of each kind of event the names of its numbers; `add` takes its index."""
 
@@ -68,7 +79,7 @@ class Ring:
         described = json.dumps({name: list(numbers) for name, numbers in kinds.items()}).encode()
         assert len(described) < _RECORDS_AT - _KINDS_AT, f"{len(described)} bytes of kinds"
         assert max(map(len, kinds.values()), default=0) <= MAX_NUMBERS, kinds
-        self._map = _allocate(path, _RECORDS_AT + num_records * _RECORD.size)
+        self._map = _allocate(path, ring_bytes(num_records))
         # An item of these is stored at once. struct writes zeros first, which a reader may see.
         self._whole, self._seconds = memoryview(self._map).cast("q"), memoryview(self._map).cast("d")
         self._size, self._count = num_records, 0
@@ -158,7 +169,15 @@ class MessageRing:
 
 
 def _allocate(path: Path, num_bytes: int) -> mmap.mmap:
-    """A fresh file of zeros. Raises OSError if there is no room for it."""
+    """A fresh file of zeros. Raises NoRing."""
+    try:
+        return _allocated(path, num_bytes)
+    except OSError as error:
+        fact = f"{path.parent} has no room for a ring of {num_bytes / (1 << 20):.1f} MiB: {error.strerror}"
+        raise NoRing(f"{fact}; set TMPDIR to a folder that has") from None
+
+
+def _allocated(path: Path, num_bytes: int) -> mmap.mmap:
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         if hasattr(os, "posix_fallocate"):

@@ -21,6 +21,7 @@ from ramet.ipc import paths
 from ramet.ipc.channel import Sender
 from ramet.ipc.messages import Limits, Ready
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.ring import NoRing
 from ramet.runtime.config import decode_args
 from ramet.runtime.errors import REFUSED, ConfigError
 from ramet.runtime.log import setup
@@ -76,7 +77,7 @@ def main(argv: list[str]) -> None:
             run(args, sockets, int(worker), ready)
         else:
             run(args, sockets, ready)
-    except ConfigError as error:  # the user can mend it: one line, no traceback
+    except (ConfigError, NoRing) as error:  # the user can mend it: one line, no traceback
         log.error("%s", error)
         sys.exit(REFUSED)
 

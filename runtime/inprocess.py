@@ -27,7 +27,7 @@ from ramet.ipc.messages import Limits, TokenStep, ToScheduler, ToServer, ToToken
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.errors import EngineClosed, EngineFailed
+from ramet.runtime.errors import ConfigError, EngineClosed, EngineFailed
 from ramet.runtime.log import LOGGER
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
@@ -145,8 +145,14 @@ class InProcessEngine:
     # -- on the event loop ------------------------------------------------------------------------------------------
 
     def _loaded(self, limits: Limits) -> None:
+        try:
+            self._begin(limits)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the start gets it
+            self._failed("start", error)
+
+    def _begin(self, limits: Limits) -> None:
         if limits.media:
-            self._files = OwnedFolder.make(Path(tempfile.gettempdir()), FILES)
+            self._files = _files()
             self._media = MediaIntake(self._args.model_folder, self._files.path, self._args.media)
         client = EngineClient(
             [self._to_tokenizer],
@@ -177,6 +183,14 @@ class InProcessEngine:
             return
         LOGGER.error("the in-process engine's %s failed", name, exc_info=error)
         self.client.fail(EngineFailed(name, error))
+
+
+def _files() -> OwnedFolder:
+    """For prepared media. Raises ConfigError."""
+    try:
+        return OwnedFolder.make(Path(tempfile.gettempdir()), FILES)
+    except OSError as error:
+        raise ConfigError(f"no folder for prepared media can be made: {error}; set TMPDIR to one with room") from None
 
 
 class Collected:

@@ -16,7 +16,8 @@ from pathlib import Path
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Limits, Ready, ToParent
-from ramet.ipc.paths import PathTooLong, SocketFolder
+from ramet.ipc.paths import NoPlace, SocketFolder
+from ramet.ipc.ring import FEW_RECORDS, MANY_RECORDS, ring_bytes
 from ramet.runtime import timeline
 from ramet.runtime.config import Args, encode_args, resolve
 from ramet.runtime.errors import REFUSED, ConfigError
@@ -28,6 +29,7 @@ from ramet.runtime.weights import ahead
 
 log = logging.getLogger("ramet")
 
+SETTINGS_BYTES = 1 << 16
 QUIET = "99"  # torch's profiler writes lines of its own to stderr below that
 
 
@@ -48,7 +50,7 @@ def _serve(args: Args, outputs: Outputs, started: float) -> int:
     ahead.begin(args.model, args.model_folder)
     manager = ServiceManager.taken_from(os.environ)
     manager.starting()
-    folder = _socket_folder()
+    folder = _socket_folder(len(roles(args)))
     inbox: Receiver[Ready] = Receiver(folder.address(paths.PARENT), ToParent)
     write_timeline = partial(timeline.write_unasked, folder, args.serve.trace_dir)
     supervisor = Supervisor(inbox, write_timeline, manager, outputs)
@@ -75,11 +77,16 @@ def _serve(args: Args, outputs: Outputs, started: float) -> int:
         folder.remove()
 
 
-def _socket_folder() -> SocketFolder:
+def _socket_folder(num_processes: int) -> SocketFolder:
+    needed = ring_bytes(MANY_RECORDS) + (num_processes - 1) * ring_bytes(FEW_RECORDS) + SETTINGS_BYTES
     try:
-        return SocketFolder.create()
-    except PathTooLong as error:
+        folder = SocketFolder.create(needed)
+    except NoPlace as error:
         raise ConfigError(str(error)) from None
+    wanted = os.environ.get("TMPDIR", "")
+    if wanted and folder.path.parent != Path(os.path.abspath(wanted)):
+        log.warning("TMPDIR is %s, which cannot hold the sockets: they are in %s", wanted, folder.path.parent)
+    return folder
 
 
 def roles(args: Args) -> list[str]:

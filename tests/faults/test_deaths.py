@@ -158,6 +158,15 @@ def test_a_port_in_use_is_one_line_that_names_the_option():
     assert second.returncode == 2 and second.stdout == ""
 
 
+def test_no_room_for_temporary_files_is_one_line() -> None:
+    command = [sys.executable, "-m", "ramet", "serve", "--runner", "scripted", "--port", "0"]
+    limited = ["sh", "-c", 'ulimit -f 64; exec "$0" "$@"', *command]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    (line,) = done.stderr.splitlines()
+    assert "no folder has room" in line and "TMPDIR" in line
+    assert done.returncode == 2 and done.stdout == ""
+
+
 HANG = """
 import sys, threading
 from pathlib import Path

@@ -14,7 +14,8 @@ from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.folders import OwnedFolder, remove_stale
 from ramet.ipc.messages import Abort, ToScheduler
-from ramet.ipc.paths import PathTooLong, SocketFolder
+from ramet.ipc.paths import NoPlace, PathTooLong, SocketFolder
+from tests.fakes.file_size import largest_file
 
 OWNER = """
 import sys
@@ -172,4 +173,40 @@ def test_no_short_place_is_an_error_that_names_tmpdir(short_tmp: Path, monkeypat
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(PathTooLong, match=r"TMPDIR is .*üüü.* at most 107 bytes, so the folder's has at most 69"):
+        SocketFolder.create()
+
+
+SMALL_DISK = """
+import sys
+from ramet.ipc.paths import SocketFolder
+folder = SocketFolder.create(1 << 20)
+print(folder.path.parent)
+folder.remove()
+"""
+
+
+def test_a_tmpdir_without_room_is_passed_over_for_another_place(short_tmp: Path) -> None:
+    mount = f"mount -t tmpfs -o size={{}} tmpfs {short_tmp} && exec \"$0\" -c '{SMALL_DISK}'"
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody mount a small disk")
+    found = {}
+    for size in ("64k", "4m"):
+        command = ["unshare", "-rm", "sh", "-c", mount.format(size), sys.executable]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, env={**os.environ, "TMPDIR": str(short_tmp)}
+        )
+        assert done.returncode == 0, done.stderr
+        found[size] = done.stdout.strip()
+    assert found["4m"] == str(short_tmp) != found["64k"]
+
+
+def test_no_place_with_room_is_an_error_that_says_what_is_needed(short_tmp: Path) -> None:
+    with largest_file(1 << 16), pytest.raises(NoPlace, match=rf"1.0 MiB.*{short_tmp}: File too large.*; set TMPDIR"):
+        SocketFolder.create(1 << 20)
+    assert not list(short_tmp.iterdir())
+
+
+def test_no_place_that_can_be_written_to_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(NoPlace, match="no folder for temporary files can be written to"):
         SocketFolder.create()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from ramet.ipc.messages import Detokenize, Render, Tokenize
-from ramet.ipc.ring import Activity, MessageRing, Pulse, Ring, RingView, silence_s
+from ramet.ipc.ring import Activity, MessageRing, NoRing, Pulse, Ring, RingView, silence_s
+from tests.fakes.file_size import largest_file
 
 KINDS = {"step": ("rows", "seconds"), "rest": ()}
 
@@ -154,3 +155,8 @@ def resident(file: Path) -> int:
     """KiB of its mappings in this process."""
     _, _, after = Path("/proc/self/smaps").read_text().partition(f"{file}\n")
     return int(re.search(r"Rss:\s+(\d+) kB", after)[1])  # type: ignore[index]
+
+
+def test_a_ring_without_room_is_an_error_that_names_its_folder(tmp_path: Path):
+    with largest_file(1 << 16), pytest.raises(NoRing, match=rf"{tmp_path} has no room for a ring of 1.8 MiB.*TMPDIR"):
+        Ring(tmp_path / "a.ring", KINDS, 1 << 14)

@@ -1,6 +1,7 @@
 """The engine on threads of one process: what its parts do when one of them fails, and that none of them stays."""
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,13 +13,14 @@ import pytest
 from ramet.ipc.messages import Chat, RenderReply, Stats, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.config import BUNDLED_MODEL, Args, make_args
+from ramet.runtime.config import BUNDLED_MODEL, Args, make_args, resolve
 from ramet.runtime.engine.batch import Batch, LoadedRunner, Pending
 from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
 from ramet.runtime.inprocess import InProcessEngine
+from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.threads import MOST_WAITING, Arrivals
 
@@ -293,3 +295,19 @@ def test_a_chat_without_end_keeps_nobody_waiting_and_ends_with_the_engine(tmp_pa
     template = str(tmp_path / "without_end.jinja")
     started(test, args=make_args(log_level="error", chat_template=template, chat_template_timeout_s=600))
     assert isinstance(calls[0].exception(), EngineClosed)
+
+
+def test_no_folder_for_media_is_raised_by_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    args = resolve(make_args(model_path="bundled:vision", max_total_tokens=1024, num_threads=1))
+    tokenizer = Tokenizer.from_folder(args.tokenizer_folder)
+
+    def load() -> LoadedRunner:
+        runner = make_runner(args, tokenizer, lambda *_: None)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+        return runner
+
+    async def start() -> None:
+        await InProcessEngine.start(args, tokenizer, load)
+
+    with pytest.raises(ConfigError, match=r"no folder for prepared media .*nowhere.*; set TMPDIR"):
+        asyncio.run(asyncio.wait_for(start(), 30))

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import resource
 import threading
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ramet.runtime.log_lines import (
     LineWriter,
     RotatingFile,
 )
+from tests.fakes.file_size import largest_file
 
 
 class Kept:
@@ -205,15 +205,10 @@ def test_a_file_that_nobody_reads_holds_nobody_up(tmp_path: Path, caplog: pytest
 
 def test_a_line_that_was_cut_is_followed_by_a_whole_one(tmp_path: Path) -> None:
     """As on a disk that has room for a part of it."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with (tmp_path / "lines").open("wb") as file:
         out = Descriptor(file.fileno())
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3, limits[1]))
-        try:
-            with pytest.raises(OSError, match="File too large"):
-                out.write(b"a long line")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with largest_file(3), pytest.raises(OSError, match="File too large"):
+            out.write(b"a long line")
         out.write(b"next")
         out.write(b"last")
     assert (tmp_path / "lines").read_bytes() == b"a l\nnext\nlast\n"
