@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from adapters import Made, base_of, make_adapter
+from safetensors.torch import load_file, save_file
+from samples import slow
 from tiny_families import VOCABULARY, make_family
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -203,3 +205,49 @@ def equals(output: list[int], tokens: list[int], gaps: list[float]) -> None:
         if got != want:
             assert gap < TIE, (output, tokens)
             return
+
+
+POISONED = {"codellama": EVERY, "qwen3-moe": ATTENTION, "deepseek-v2": ["o_proj"], "qwen3-next": ["o_proj"]}
+ROWS = [(None, 23), ("a", 40), ("b", 17), ("a", 1)]
+STEPS: list[tuple[str, dict[str, Any]]] = [
+    ("codellama", {"dtype": "float16"}), ("codellama", {"kv_cache_dtype": "int8", "page_size": 16}),
+    ("codellama", {"attention_backend": "reference"}), ("qwen3-moe", {"dtype": "bfloat16", "quantization": "int8"}),
+    ("deepseek-v2", {}), ("qwen3-next", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "options"), [STEPS[0], *(slow(each) for each in STEPS[1:])], ids=str)
+def test_an_adapter_that_overflows_ends_its_own_requests_alone(
+    family: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """Beside it, and where its slots are used again, every number is the same to the last bit."""
+    base = make_family(tmp_path / "base", family)
+    for name, seed in (("a", 0), ("b", 1), ("huge", 0)):
+        make_adapter(base, tmp_path / name, seed, r=4, target_modules=POISONED[family], merges=False)
+    file, factor = tmp_path / "huge" / "adapter_model.safetensors", 6e3 if options.get("dtype") == "float16" else 1e30
+    save_file({name: tensor * factor for name, tensor in load_file(file).items()}, file)
+    rng = np.random.default_rng(1)
+    asked, later = (
+        [(name, rng.integers(0, VOCABULARY, n).tolist()) for name, n in rows]
+        for rows in (ROWS, [(None, 50), ("b", 33)])
+    )
+    params = {"temperature": 0, "max_new_tokens": 1, "ignore_eos": True}
+    settled = {"dtype": "float32", "check_invariants": True, "max_total_tokens": 256, **options}
+    paths = tuple(f"{name}={tmp_path / name}" for name in ("a", "b", "huge"))
+    told: dict[str, list[dict[str, Any]]] = {}
+    with LLM(str(base), lora_paths=paths, **settled) as llm:
+        for a in ("a", "huge"):
+            told[a] = []
+            for rows in (asked, later):
+                names = [a if name == "a" else name for name, _ in rows]
+                prompts = [prompt for _, prompt in rows]
+                told[a] += llm.generate(prompts, params, lora_path=names, return_logprob=True, logprob_start_len=0)
+                llm.flush_cache()
+    for (name, _), before, after in zip([*asked, *later], told["a"], told["huge"], strict=True):
+        if name == "a":
+            finish = after["meta_info"]["finish_reason"]
+            assert finish["type"] == "abort" and "not finite" in finish["message"]
+            continue
+        assert before["output_ids"] == after["output_ids"]
+        for kind in ("input_token_logprobs", "output_token_logprobs"):
+            assert before["meta_info"][kind] == after["meta_info"][kind]
