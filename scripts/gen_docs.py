@@ -232,10 +232,13 @@ def body_rows(struct: Any) -> list[str]:
     ]
 
 
+MOST_KINDS = 12  # more of them are in /openapi.json alone
+
+
 def kind_of(schema: dict[str, Any]) -> str:
     """A schema's kinds in JSON's words; null goes without saying."""
-    kinds = [kind for kind in kinds_of(schema) if kind != "null"]
-    return " or ".join(dict.fromkeys(kinds))
+    kinds = list(dict.fromkeys(kind for kind in kinds_of(schema) if kind != "null"))
+    return " or ".join(kinds) if len(kinds) <= MOST_KINDS else "object, by its `type`"
 
 
 def kinds_of(schema: dict[str, Any]) -> list[str]:
@@ -248,7 +251,7 @@ def kinds_of(schema: dict[str, Any]) -> list[str]:
     types = schema.get("type", [])
     kinds = [types] if isinstance(types, str) else types
     inside = kind_of(schema["items"]) if isinstance(schema.get("items"), dict) else ""
-    inside = f"({inside})" if " or " in inside else inside
+    inside = f"({inside})" if " or " in inside or "," in inside else inside
     return [f"array of {inside}" if kind == "array" and inside else kind for kind in kinds]
 
 

@@ -114,13 +114,13 @@ def chosen_chat(
 
     `schema`: where the client writes that of a tool.
     """
-    names = [tool["function"]["name"] for tool in written.get("tools") or ()]
-    calls = choice if isinstance(choice, Calls) else read_choice(choice, names)
+    places = {tool["function"]["name"]: f"tools[{i}]" for i, tool in enumerate(written.get("tools") or ()) if tool}
+    calls = choice if isinstance(choice, Calls) else read_choice(choice, list(places))
     refuse_without_parser(calls.names, style)
     calls = calls._replace(
         single=calls.single or not parallel,
         strict=calls.names.intersection(strict),
-        schemas={name: f"tools[{i}].{schema}" for i, name in enumerate(names)},
+        schemas={name: f"{place}.{schema}" for name, place in places.items()},
     )
     return chat_of(written, calls.names), calls
 
@@ -134,7 +134,8 @@ def chat_of(written: Mapping[str, Any], tools: frozenset[str] | None = None) -> 
     goes_on = bool(fields.continue_final_message)
     if goes_on and fields.add_generation_prompt:
         raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
-    given = [tool for tool in written.get("tools") or () if tools is None or tool["function"]["name"] in tools]
+    functions = [tool for tool in written.get("tools") or () if tool is not None]
+    given = [tool for tool in functions if tools is None or tool["function"]["name"] in tools]
     kwargs = template_kwargs(fields.reasoning_effort, fields.verbosity, fields.documents)
     return Chat(
         written["messages"],

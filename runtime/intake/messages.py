@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from ramet.ipc.params import about
 from ramet.runtime.intake.body import Checked, Refused
@@ -152,10 +152,25 @@ class NamedCall(Struct, frozen=True):
     arguments: Annotated[str | dict[str, Any] | None, about("JSON of an object, or the object")] = None
 
 
+class CustomCall(Struct, frozen=True):
+    name: Text
+    input: str
+
+
 class Call(Struct, frozen=True):
-    function: NamedCall
+    """Of a function, or of a custom tool."""
+
+    function: NamedCall | UnsetType = UNSET
+    custom: CustomCall | UnsetType = UNSET
     id: str | None = None
-    type: Literal["function"] | None = None
+    type: Literal["function", "custom"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.function is UNSET and self.custom is UNSET:
+            raise ValueError("Object missing required field `function`")  # as msgspec says it
+
+
+_CALLS = {"anyOf": [{"required": [name]} for name in ("function", "custom")]}
 
 
 class Message(Struct, frozen=True):
@@ -164,7 +179,7 @@ class Message(Struct, frozen=True):
     role: Annotated[str, ROLE]
     content: str | list[ChatPart] | None = None
     name: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[Annotated[Call, Meta(extra_json_schema=_CALLS)]] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -245,5 +260,5 @@ class ChatFields(TemplateFields, frozen=True, kw_only=True):
     """A chat by itself, as `LLM` takes it."""
 
     messages: Messages
-    tools: list[Tool] | None = None
+    tools: list[Tool | None] | None = None
     tool_choice: ToolChoice = None

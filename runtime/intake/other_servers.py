@@ -37,7 +37,7 @@ COMMANDS: list[Field] = ignored(str, "SGLang's own processes use it", "rid", "ht
 
 # of every endpoint that draws tokens
 SHARED: list[Field] = [
-    *refused(Texts, "prefill on another server", "bootstrap_host"),
+    *refused(Texts, "prefill on another server", "bootstrap_host", neutral=("",)),
     *refused(Ints, "prefill on another server", "bootstrap_port", "bootstrap_room"),
     *refused(int, "prefill on another server", "disagg_prefill_dp_rank", neutral=(0,)),
     *refused(Object, "a cache on another server", "kv_transfer_params", "ec_transfer_params", neutral=({},)),
@@ -106,10 +106,10 @@ CHAT: list[Field] = [
     *refused(bool, "the last message before the reply", "echo", neutral=(False,)),
     *refused(bool, "the rendered prompt", "return_prompt_text", neutral=(False,)),
     *refused(bool, "`meta_info` of /generate", "return_meta_info", neutral=(False,)),
-    *refused(str, "DeepSeek's single tasks", "task"),
+    *refused(str, "DeepSeek's single tasks", "task", neutral=("",)),
     *refused(list[int], "a prompt beside the messages", "input_ids", hint="send it to /generate"),
     *refused(Object, "options of reasoning", "reasoning", neutral=({},), hint="send reasoning_effort"),
-    *refused(Object, "a judgement of the content", "moderation"),
+    *refused(Object, "a judgement of the content", "moderation", neutral=({},)),
     *ignored(int, OF_MEDIA, *PATCHES),
     *ignored(bool, OF_MEDIA, "use_audio_in_video"),
     *ignored(bool, "chats are not kept", "store"),
@@ -121,10 +121,10 @@ CHAT: list[Field] = [
 ]
 
 RESPONSES: list[Field] = [
-    *refused(Any, "leaving out what came before", "context_management"),
-    *refused(Object, "a judgement of the content", "moderation"),
+    *refused(Any, "leaving out what came before", "context_management", neutral=({}, {"edits": []})),
+    *refused(Object, "a judgement of the content", "moderation", neutral=({},)),
     *refused(bool, "messages beside the items", "enable_response_messages", neutral=(False,)),
-    *refused(Any, "a response that the client kept", "previous_response", "previous_input_messages"),
+    *refused(Any, "a response that the client kept", "previous_response", "previous_input_messages", neutral=({},)),
     *ignored(int, "it is about OpenAI's own tools", "max_tool_calls"),
     *ignored(Object, "chunks are never padded", "stream_options"),
     *ignored(Object, "every prefix is cached", "prompt_cache_options"),
@@ -141,9 +141,9 @@ COUNTED: list[Field] = [
 ]
 
 MESSAGES: list[Field] = [
-    *refused(Any, "leaving out what came before", "context_management", "compaction", neutral=({},)),
+    *refused(Any, "leaving out what came before", "compaction", neutral=({},)),
     *refused(Object, "what happened to the request", "diagnostics", neutral=({},)),
-    *refused(str, "where it is computed", "inference_geo"),
+    *refused(str, "where it is computed", "inference_geo", neutral=("",)),
     *ignored(list[str], "nothing depends on it", "betas"),
     *ignored(Any, "nothing is paid for", "billing_policy", "fallback_credit_token"),
     *ignored(list[Any], "there is one model", "fallbacks"),

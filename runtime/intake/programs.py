@@ -24,6 +24,7 @@ from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
 from ramet.runtime.intake.messages import ChatFields
+from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.prompts import Content
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.specs import SpecLists, backends_of
@@ -220,8 +221,9 @@ def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool
         messages, shown = own_sources(written["messages"])
         for name, value in {**written, "messages": shown}.items():
             plain(name, value)  # what nests too deep is refused here: all that follows goes down without looking
+        written = without_others(written, schema="function")
         asked = convert({**written, "messages": shown}, ChatFields)
-        strict = (tool.function.name for tool in asked.tools or () if tool.function.strict)
+        strict = (tool.function.name for tool in asked.tools or () if tool is not None and tool.function.strict)
         return chosen_chat({**written, "messages": messages}, asked.tool_choice, style, strict, parallel)
     except ClientError as error:
         raise error.at(which + error.place) from None

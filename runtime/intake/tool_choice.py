@@ -38,7 +38,7 @@ def read_choice(choice: str | NamedChoice | None, names: Many[str]) -> Calls:
     """Of the tools with these names. Raises ClientError."""
     match choice:
         case None | "auto" | "required":
-            if choice is not None and not names:
+            if choice == "required" and not names:
                 raise ClientError("tool_choice", f"is {choice!r}, but tools is empty", "it needs tools")
             return Calls(frozenset(names), forced=choice == "required")
         case NamedChoice(type="allowed_tools"):

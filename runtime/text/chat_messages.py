@@ -103,6 +103,9 @@ def _set_calls(turn: dict[str, Any]) -> None:
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
     present = {key: value for key, value in call.items() if value is not None}
+    if "custom" in present:
+        custom = present.pop("custom")
+        present.setdefault("function", {"name": custom["name"], "arguments": {"input": custom["input"]}})
     function = present["function"]
     return {
         **present,

@@ -31,7 +31,7 @@ def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
     if any("tool_calls" in turn or turn["role"] == "tool" for turn in turns):
         turns = _with_calls(turns, rules)
     first = next((i for i, turn in enumerate(turns) if turn["role"] not in SYSTEM_ROLES), len(turns))
-    lead, rest = turns[:first], [_joined(group) for group in _groups(turns[first:], rules)]
+    lead, rest = turns[:first], [joined(group) for group in _groups(turns[first:], rules)]
     if lead:
         lead, rest = _led(lead, rest, rules)
     return lead + rest
@@ -48,10 +48,10 @@ def _led(lead: list[Message], rest: list[Message], rules: TemplateRules) -> tupl
         return lead, rest
     for role in dict.fromkeys(roles):
         if rules.shows(role, *then):
-            return [{**_joined(lead), "role": role}], rest
-    opening = {**_joined(lead), "role": "user"}
+            return [{**joined(lead), "role": role}], rest
+    opening = {**joined(lead), "role": "user"}
     if rest and rest[0]["role"] == "user":
-        return [], [_joined([opening, rest[0]]), *rest[1:]]
+        return [], [joined([opening, rest[0]]), *rest[1:]]
     return [], [opening, *rest]
 
 
@@ -106,16 +106,17 @@ def _must_join(before: Message, turn: Message, rules: TemplateRules) -> bool:
     return False
 
 
-def _joined(turns: list[Message]) -> Message:
-    """One turn of the first one's role, with the texts, thoughts and calls of all; only the last one has calls."""
+def joined(turns: list[Message]) -> Message:
+    """One turn of the first one's role, with the texts, thoughts and calls of all."""
     if len(turns) == 1:
         return turns[0]
     made = {**turns[0], "content": _content([turn["content"] for turn in turns])}
     thoughts = [turn["reasoning_content"] for turn in turns if turn.get("reasoning_content")]
     if thoughts:
         made["reasoning_content"] = BETWEEN.join(thoughts)
-    if "tool_calls" in turns[-1]:
-        made["tool_calls"] = turns[-1]["tool_calls"]
+    calls = [call for turn in turns for call in turn.get("tool_calls", ())]
+    if calls:
+        made["tool_calls"] = calls
     return made
 
 

@@ -14,21 +14,22 @@ from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.exact_json import loads
+from ramet.runtime.intake.body import convert as as_struct
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.anthropic import replies
-from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, read_chat
+from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, functions_alone, read_chat
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, chat_ids, read_asked, read_sampling, send_chat
-from ramet.runtime.server.http.exchange import read_body, respond, written
+from ramet.runtime.server.http.exchange import read_object, respond, written
 from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.service import Service, read_model
 
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:
     """Anthropic's messages with tools and thinking, whole or as a stream."""
-    body = await read_body(request, MessagesBody)
+    body = as_struct(functions_alone(await read_object(request)), MessagesBody)
     said = convert(body, CountBody, from_attributes=True)
     asked = read_asked(service, request, body, "msg_", read_sampling(service, body, n=1))
     if body.max_tokens is None or body.max_tokens == 0:
@@ -52,7 +53,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
 
 async def count_tokens(service: Service, request: web.Request) -> web.Response:
     """How many tokens a chat has as a prompt."""
-    body = await read_body(request, CountBody)
+    body = as_struct(functions_alone(await read_object(request)), CountBody)
     read_model(service, body.model)
     chat, _ = read_chat(body, service.style)
     return respond(replies.TokenCount(len(await chat_ids(service, chat)) // ID_BYTES))

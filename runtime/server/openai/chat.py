@@ -16,6 +16,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chosen_chat
 from ramet.runtime.intake.media import with_sources
+from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader, Thoughts, merged
 from ramet.runtime.reply import chat_message, prompt_ids_of
@@ -30,12 +31,12 @@ from ramet.runtime.server.openai.types import ChatBody
 
 async def chat_completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's chat completions with tools and reasoning, whole or as a stream."""
-    written = await read_object(request)
+    written = without_others(await read_object(request), schema="function")
     body = convert(written, ChatBody)
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
     details = body.details(service.client.limits.context_length, params.max_new_tokens, _top(body))
     asked = read_asked(service, request, body, "chatcmpl-", params, **details)
-    strict = (tool.function.name for tool in body.tools or () if tool.function.strict)
+    strict = (tool.function.name for tool in body.tools or () if tool is not None and tool.function.strict)
     chat, calls = chosen_chat(
         with_sources(written, body),
         body.tool_choice,

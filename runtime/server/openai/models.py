@@ -13,6 +13,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chat_of
 from ramet.runtime.intake.media import with_sources
+from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.server.http.asked import chat_ids
 from ramet.runtime.server.http.exchange import read_body, read_object, respond
 from ramet.runtime.server.http.service import Service, read_model, unknown_model
@@ -57,7 +58,7 @@ def _card(service: Service) -> ModelCard:
 
 async def tokenize(service: Service, request: web.Request) -> web.Response:
     """A text, a list of texts or a chat to token ids."""
-    written = await read_object(request)
+    written = without_others(await read_object(request), schema="function")
     body = convert(written, TokenizeBody)
     read_model(service, body.model)
     limit = service.client.limits.context_length

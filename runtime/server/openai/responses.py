@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any
 
 from aiohttp import web
-from msgspec import Struct, to_builtins
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Finish, FinishKind
@@ -38,6 +37,7 @@ from ramet.runtime.server.openai.responses_chat import (
     with_items,
 )
 from ramet.runtime.server.openai.responses_replies import ResponseReply
+from ramet.runtime.server.openai.responses_tools import as_replied, groups_in, with_functions
 
 MAX_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"
@@ -46,7 +46,7 @@ Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is r
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    sent = with_items(await read_object(request))
+    sent = with_functions(with_items(await read_object(request)))
     body = convert(sent, ResponsesBody)
     params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
     asked = read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
@@ -137,7 +137,7 @@ def _begun(
         store=stored,
         temperature=params.temperature,
         tool_choice=sent.get("tool_choice") or "auto",
-        tools=to_builtins(body.tools or [], builtin_types=(Decimal,)),
+        tools=as_replied(body.tools),
         text={"format": (sent.get("text") or {}).get("format") or {"type": "text"}},
         top_logprobs=body.top_logprobs or 0,
         top_p=params.top_p,
@@ -152,6 +152,7 @@ class Output(Items[replies.OutputItem]):
     def __init__(self, sequence: Sequence, reader: Reader, response: ResponseReply, keep: Keep) -> None:
         super().__init__(sequence, reader)
         self.response, self._keep = response, keep
+        self._groups = groups_in(response.tools)
         self._logprobs = bytearray()  # of the open item: JSON of entries, made once, as they come
         self._pending: list[TokenLogprob] = []  # of tokens whose text is not certain yet
         self._number = 0
@@ -189,7 +190,9 @@ class Output(Items[replies.OutputItem]):
         if isinstance(first, Thought):
             item, part = replies.ReasoningItem(f"rs_{new_id}"), replies.ReasoningText("")
         elif isinstance(first, CallStart):
-            item, part = replies.CallItem(f"fc_{new_id}", call_id=self._reader.new_call_id(), name=first.name), None
+            group, name = self._groups.get(first.name, (UNSET, first.name))
+            call_id = self._reader.new_call_id()
+            item, part = replies.CallItem(f"fc_{new_id}", call_id=call_id, name=name, group=group), None
         self._send(replies.ItemAdded, output_index=len(self.closed), item=item)
         if part is not None:
             self._send(replies.PartAdded, **self._at(item), part=part)

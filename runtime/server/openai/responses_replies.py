@@ -47,8 +47,11 @@ class ReasoningItem(Item, frozen=True, kw_only=True, tag="reasoning"):
 
 
 class CallItem(Item, frozen=True, kw_only=True, tag="function_call"):
+    """The namespace is there where the function stood in one."""
+
     call_id: str
     name: str
+    group: str | UnsetType = field(default=UNSET, name="namespace")
     arguments: str = ""
 
 

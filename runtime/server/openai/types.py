@@ -26,6 +26,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     include_obfuscation: Annotated[bool | None, about("accepted; chunks are never padded")] = None
 
 
+TOOLS = "functions that the model may call; tools of other types are left out, since this server runs none"
 Top = Annotated[int, Meta(ge=0, le=MAX_CHAT_TOP)]  # how many of the best tokens
 # tokens of a prompt that are kept; read_truncation refuses 0, and what the context has no room for
 Kept = Annotated[
@@ -142,7 +143,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     max_completion_tokens: Annotated[Any, sampled("max_new_tokens", "counts where `max_tokens` is sent as well")] = None
     logprobs: Annotated[bool | None, about("log-probabilities of the output's tokens")] = None
     top_logprobs: Annotated[Top | None, about("at each place those of this many best tokens; needs `logprobs`")] = None
-    tools: Annotated[list[Tool] | None, about("functions that the model may call")] = None
+    tools: Annotated[list[Tool | None] | None, about(TOOLS)] = None
     tool_choice: ToolChoice = None
     parallel_tool_calls: ParallelCalls = None
     separate_reasoning: Annotated[bool | None, about("false: reasoning stays in the content")] = None
@@ -153,7 +154,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     web_search_options: Annotated[dict[str, Any] | None, unbuilt("searching the web")] = None
     functions: Annotated[list[Any] | None, unbuilt("the old form of `tools`")] = None
     function_call: Annotated[
-        str | dict[str, Any] | None, unbuilt("the old form of `tool_choice`", neutral=("none",))
+        str | dict[str, Any] | None, unbuilt("the old form of `tool_choice`", neutral=("none", "auto"))
     ] = None
     chat_template: Annotated[
         str | None, unbuilt("a template of the client's; the server's is `--chat-template`", neutral=("",))
@@ -163,7 +164,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
 class TokenizeBody(TemplateFields, frozen=True, kw_only=True):
     prompt: Annotated[str | Annotated[list[str], Meta(min_length=1)] | None, about("a text, or a list of them")] = None
     messages: Annotated[Messages | None, about("a chat, in the place of a prompt")] = None
-    tools: Annotated[list[Tool] | None, about("what the chat offers")] = None
+    tools: Annotated[list[Tool | None] | None, about("what the chat offers")] = None
     model: str | None = None
     add_special_tokens: Annotated[
         bool, about("as the tokenizer does before a prompt; a chat's template writes its own")

@@ -174,7 +174,7 @@ def test_tokens_are_counted_without_running_anything() -> None:
     ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0]"),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
     ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "tool_use_id"),
-    ({"tools": [{"name": "a b"}]}, "tools[0].name"), ({"tools": [{"type": "bash_20250124", "name": "b"}]}, "tools[0]"),
+    ({"tools": [{"name": "a b"}]}, "tools[0].name"), ({"tools": [{"type": "custom_", "name": "b"}]}, "tools[0]"),
     ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"tool_choice": {}}, "tool_choice"),
     ({"thinking": {"type": "maybe"}}, "thinking"), ({"stop_sequences": 3}, "stop_sequences"), ({"top_k": 0}, "top_k"),
     ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),

@@ -298,7 +298,8 @@ def test_log_probabilities_can_name_tokens_by_their_ids(stream: bool) -> None:
     ("tool_choice", "maybe"), ("json_schema", "["), ("regex", "\0"), ("functions", [{}]), ("audio", {"voice": "a"}),
     ("modalities", ["text", "audio"]), ("web_search_options", {}), ("chat_template", "{{ 1 }}"),
     ("top_logprobs", 3), ("top_logprobs", 300), ("messages", "Hello"), ("messages", None), ("n", 0),
-    ("max_completion_tokens", -1), ("max_tokens", 1.5), ("temperature", -1), ("stop", 3), ("tools", [{"type": "x"}]),
+    ("max_completion_tokens", -1), ("max_tokens", 1.5), ("temperature", -1), ("stop", 3),
+    ("tools", [{"type": "functions"}]),
     ("tools", [{"type": "function", "function": {"name": "no spaces"}}]), ("logprobs", 3), ("stream", "yes"),
     ("response_format", {"type": "yaml"}), ("response_format", {"type": "json_schema"}),
 ])  # fmt: skip

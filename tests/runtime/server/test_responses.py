@@ -312,10 +312,11 @@ def test_the_owner_that_has_most_makes_room_and_no_other() -> None:
 @pytest.mark.parametrize("change, named", [
     ({"input": []}, "input"), ({"input": None}, "input"), ({"input": [3]}, "input[0]"),
     ({"input": [{"role": "boss", "content": "a"}]}, "input[0].role"),
-    ({"input": [{"type": "computer_call"}]}, "input[0].type"),
+    ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type"),
+    ({"input": [{"type": "computer_call"}]}, "input[0].call_id"),
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
     ({"input": [{"type": "function_call", "call_id": "a"}]}, "input[0].name"),
-    ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"tools": [{"type": "function"}]}, "tools[0].name"),
+    ({"tools": [{"type": 3}]}, "tools[0].type"), ({"tools": [{"type": "function"}]}, "tools[0].name"),
     ({"tool_choice": "required"}, "tool_choice"), ({"background": True}, "background"),
     ({"conversation": "c"}, "conversation"),
     ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format.json_schema"),

@@ -208,11 +208,19 @@ def test_no_calls_are_no_field() -> None:
         ({"function": {"name": ""}}, ".function.name"),
         ({"function": {"name": "f", "arguments": [1]}}, ".function.arguments"),
         ({"function": {"name": "f"}, "id": 3}, ".id"),
-        ({"type": "custom", "custom": {"name": "f"}}, ".type"),
+        ({"type": "custom", "custom": {"name": "f"}}, ".custom.input"),
+        ({"type": "custom"}, ".function"),
+        ({"type": "other", "function": {"name": "f"}}, ".type"),
     ],
 )
 def test_a_call_of_a_wrong_shape_is_named(call: Any, place: str) -> None:
     assert refusal(USER, {"role": "assistant", "tool_calls": [call]}).place == f"messages[1].tool_calls[0]{place}"
+
+
+def test_a_call_of_a_custom_tool_has_its_input_as_an_argument() -> None:
+    call = {"id": "a", "type": "custom", "custom": {"name": "f", "input": "x"}}
+    (made,) = one({"role": "assistant", "content": None, "tool_calls": [call]})["tool_calls"]
+    assert made == {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"input": "x"}}}
 
 
 def test_calls_are_a_list_in_an_assistant_message() -> None:

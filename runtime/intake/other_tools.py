@@ -1,0 +1,79 @@
+"""Tools that are no functions: those that run on a provider's servers, and those that no schema describes.
+
+Clients send them beside functions, as Codex does a web search. This server runs no tools, so they are left out, as if
+the client had not named them. A choice that forces one is refused. Knows what a client wrote, before its types are
+checked, and leaves null in the place of each, so that errors name the places of all others as the client counts them.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ramet.ipc.params import shown
+from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.misspelt import CLOSE, meant
+
+FUNCTION = ("function",)
+HINT = "this server runs no tools: it offers functions to the model, which the client runs"
+
+
+def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION, schema: str = "") -> dict[str, Any]:
+    """A body with the functions of its `tools`, and a `tool_choice` of them. Raises ClientError where that forces one.
+
+    `kinds`: types of functions for this endpoint; a tool without a type is one. `schema`: a key of functions alone.
+    """
+    body, tools = dict(written), written.get("tools")
+    if not isinstance(tools, list):
+        return body
+    others = [_is_other(i, tool, kinds, schema) for i, tool in enumerate(tools)]
+    if any(others):
+        left_out = [tool for tool, other in zip(tools, others, strict=True) if other]
+        body["tools"] = [None if other else tool for tool, other in zip(tools, others, strict=True)]
+        body["tool_choice"] = _chosen(body.get("tool_choice"), left_out, num_left=others.count(False))
+    return body
+
+
+def _is_other(place: int, tool: Any, kinds: Collection[str], schema: str) -> bool:
+    """What is misspelt is none: it is refused where types are checked."""
+    if tool is None:
+        raise ClientError(f"tools[{place}]", "is None, must be an object")
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    return isinstance(kind, str) and kind != "" and not meant(kind, kinds, CLOSE) and (not schema or schema not in tool)
+
+
+def _chosen(choice: Any, left_out: list[dict[str, Any]], num_left: int) -> Any:
+    names = {tool["type"] for tool in left_out} | {_name(tool) for tool in left_out}
+    forces = choice == "required"
+    if isinstance(choice, dict):
+        forces = choice.get("type") == "any"
+        named = next((each for each in (choice.get("type"), _name(choice)) if each in names), None)
+        if named is not None:
+            raise ClientError("tool_choice", f"names {shown(named)}, which is left out of tools", HINT)
+        if choice.get("type") == "allowed_tools":
+            return _allowed(choice, names)
+    if forces and not num_left:
+        kinds = ", ".join(sorted({shown(tool["type"]) for tool in left_out}))
+        raise ClientError("tool_choice", f"forces a call, but tools has no functions, only {kinds}", HINT)
+    return choice
+
+
+def _allowed(choice: dict[str, Any], names: set[Any]) -> Any:
+    """Without the tools that are left out."""
+    held = choice if "tools" in choice else choice.get("allowed_tools")
+    tools = held.get("tools") if isinstance(held, dict) else None
+    if not isinstance(held, dict) or not isinstance(tools, list):
+        return choice
+    kept = [tool for tool in tools if not (isinstance(tool, dict) and {tool.get("type"), _name(tool)} & names)]
+    if tools and not kept:
+        if held.get("mode") == "required":
+            raise ClientError("tool_choice", "allows only tools that are left out, and forces a call", HINT)
+        return "none"
+    held = {**held, "tools": kept}
+    return held if "tools" in choice else {**choice, "allowed_tools": held}
+
+
+def _name(tool: dict[str, Any]) -> Any:
+    """Of a tool or a choice. Chats have it in an object under the tool's type."""
+    kind = tool.get("type")
+    inner = tool.get(kind) if isinstance(kind, str) else None
+    name = inner.get("name") if isinstance(inner, dict) else tool.get("name")
+    return name if isinstance(name, str) else None
