@@ -152,7 +152,7 @@ class NamedCall(Struct, frozen=True):
     arguments: Annotated[str | dict[str, Any] | None, about("JSON of an object, or the object")] = None
 
 
-class CustomCall(Struct, frozen=True):
+class NamedInput(Struct, frozen=True):
     name: Text
     input: str
 
@@ -161,7 +161,7 @@ class Call(Struct, frozen=True):
     """Of a function, or of a custom tool."""
 
     function: NamedCall | UnsetType = UNSET
-    custom: CustomCall | UnsetType = UNSET
+    custom: NamedInput | UnsetType = UNSET
     id: str | None = None
     type: Literal["function", "custom"] | None = None
 

@@ -43,7 +43,8 @@ class SchemaValues:
         assert schema.keys() <= KNOWN, f"unknown keywords {schema.keys() - KNOWN}"
         draw = self._draw
         if "$ref" in schema:
-            return self.value(self.resolved(schema), depth)
+            beside = {key: item for key, item in schema.items() if key != "$ref"}
+            return self.value(self._merged(beside, self.resolved(schema)), depth)
         if "const" in schema:
             return schema["const"]
         if "enum" in schema:
