@@ -335,6 +335,23 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
             le=1 << 20,
         ),
     ] = 1024.0
+    grammar_step_items: Annotated[
+        int,
+        about(
+            "parser items that a token of an output may take in the decode loop, a tenth of them at one place of its "
+            "text; an output that takes more is parsed in a process of its own, while others go on",
+            ge=1000,
+            le=50_000,
+        ),
+    ] = 5000
+    grammar_output_s: Annotated[
+        float,
+        about(
+            "seconds of a core that parsing one output may take in such a process before its request ends with 400",
+            gt=0,
+            le=DAY_S,
+        ),
+    ] = 10.0
     grammar_cache_mb: Annotated[
         float, about("memory for compiled constraints, the least recently used go first", ge=0, le=65536)
     ] = 64.0

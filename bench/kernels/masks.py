@@ -58,6 +58,7 @@ class TimedBackend:
     def __init__(self, backend: Backend) -> None:
         self._backend, self.seconds, self.cpu_seconds = backend, 0.0, 0.0
         self.name, self.canonical = backend.name, backend.canonical
+        self.counts_items, self.unbounded = backend.counts_items, backend.unbounded
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         return self._backend.prepare(constraint, whitespace)

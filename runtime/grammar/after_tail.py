@@ -13,32 +13,40 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.base import Compiled, Grammar
+from ramet.runtime.grammar.aside import Bounded
+from ramet.runtime.grammar.base import Compiled, Grammar, TooComplex
 from ramet.runtime.grammar.output import ConstrainedOutput
-from ramet.runtime.text.token_bytes import Beyond, TokenBytes
+from ramet.runtime.text.healing import NEVER
+from ramet.runtime.text.token_bytes import TokenBytes
 
 Flags = npt.NDArray[np.bool_]
 MAX_TAILS = 16  # that are kept of one constraint
+MAX_ACCEPTED = 4096  # parts of texts that a step reads: 20 ms
 KNOWN: "WeakKeyDictionary[Compiled, dict[bytes, Flags]]" = WeakKeyDictionary()
 
 
-def may_begin(output: ConstrainedOutput, tail: bytes, table: TokenBytes, bits: Ints) -> Flags:
+def may_begin(output: ConstrainedOutput, tail: bytes, table: TokenBytes, bits: Ints) -> Flags | None:
     """Whether `output`, which has no token yet, may begin with what each of `table.begin_with(tail)` has beyond it.
 
-    bits [W] int32 are the mask of its first token. What no tokens of the vocabulary spell may not be.
+    bits [W] int32 are the mask of its first token. What no tokens of the vocabulary spell may not be. None: the output
+    is pending until that is known, and then is asked again. Raises TooComplex for what takes longer than a step may.
     """
     if not output.active:
         thinks = {text: not text or output.thinks(text) for text in table.beyond(tail).texts}
         return np.fromiter((thinks[text] for text in table.beyond(tail).texts), np.bool_)
     known = KNOWN.setdefault(output.compiled, {})
     if tail not in known:
+        read = _read(output, tail, table, bits)
+        if read is None:
+            return None
         if len(known) >= MAX_TAILS:
             known.clear()
-        known[tail] = _read(output.grammar, table.beyond(tail), table, bits)
+        known[tail] = read
     return known[tail]
 
 
-def _read(grammar: Grammar, beyond: Beyond, table: TokenBytes, bits: Ints) -> Flags:
+def _read(output: ConstrainedOutput, tail: bytes, table: TokenBytes, bits: Ints) -> Flags | None:
+    grammar, beyond = output.grammar, table.beyond(tail)
     allowed = np.fromiter((not text for text in beyond.texts), np.bool_, len(beyond.texts))
     if grammar.must_end:
         return allowed
@@ -46,19 +54,30 @@ def _read(grammar: Grammar, beyond: Beyond, table: TokenBytes, bits: Ints) -> Fl
     single = np.flatnonzero(whole >= 0)
     ids = whole[single]
     allowed[single] = bits.view(np.uint32)[ids >> 5] >> (ids & 31).astype(np.uint32) & 1
-    walk = Walk(grammar.fork(), table)
-    for i in np.flatnonzero((whole < 0) & ~allowed):
-        allowed[i] = walk.reads(beyond.texts[i])
+    others = np.flatnonzero((whole < 0) & ~allowed)
+    if output.aside is None:
+        walk = Walk(grammar.fork(), table, MAX_ACCEPTED if isinstance(output.compiled, Bounded) else NEVER)
+        for i in others:
+            allowed[i] = walk.reads(beyond.texts[i])
+        return allowed
+    flags = output.aside.reads(tail, lambda: [table.parts(beyond.texts[i]) or [] for i in others])
+    if flags is None:
+        return None
+    allowed[others] = np.frombuffer(flags, np.bool_)
     return allowed
 
 
 class Walk:
-    """Reads texts from one state of a grammar. What two of them begin with is read once where they come in order."""
+    """Reads texts from one state of a grammar. What two of them begin with is read once where they come in order.
 
-    def __init__(self, grammar: Grammar, table: TokenBytes) -> None:
-        self._grammar, self._table = grammar, table
+    Raises TooComplex where it takes more than `most` parts.
+    """
+
+    def __init__(self, grammar: Grammar, table: TokenBytes, most: int = NEVER) -> None:
+        self._grammar, self._table, self._most = grammar, table, most
         self._taken: list[tuple[bytes, int]] = []  # parts of the last text and their tokens, which were accepted
         self._refused: bytes | None = None  # what no text may begin with
+        self._num_accepted = 0
 
     def reads(self, text: bytes) -> bool:
         if self._refused is not None and text.startswith(self._refused):
@@ -73,4 +92,7 @@ class Walk:
                 self._refused = b"".join(each for each, _ in self._taken) + part
                 return False
             self._taken.append((part, token))
+            self._num_accepted += 1
+            if self._num_accepted > self._most:
+                raise TooComplex("takes too long to read at the end of the prompt")
         return True

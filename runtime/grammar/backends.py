@@ -25,7 +25,12 @@ def check_installed(name: BackendName) -> None:
         raise ConfigError(f"the grammar backend {name} needs {library}: pip install 'ramet[{extra}]'")
 
 
-def build(name: BackendName, vocabulary: Vocabulary) -> Backend:
-    """Reads the vocabulary, which takes a tenth of a second and more. Raises ConfigError."""
+def build(name: BackendName, vocabulary: Vocabulary, step_items: int | None = None) -> Backend:
+    """Reads the vocabulary, which takes a tenth of a second and more. Raises ConfigError.
+
+    `step_items`: parser items that a step may take of one output, where the library counts them. None: as many as a
+    constraint may need.
+    """
     check_installed(name)
-    return cast(Backend, getattr(import_module(f"ramet.runtime.grammar.{name}"), BACKENDS[name][2])(vocabulary))
+    made = getattr(import_module(f"ramet.runtime.grammar.{name}"), BACKENDS[name][2])
+    return cast(Backend, made(vocabulary, step_items=step_items) if name == "llguidance" else made(vocabulary))

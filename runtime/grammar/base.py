@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ramet.ipc.spec import Constraint
+from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -33,6 +33,10 @@ class GrammarError(Exception):
     def __init__(self, fact: str, hint: str = "") -> None:
         super().__init__(fact)
         self.fact, self.hint = fact, hint
+
+
+class TooComplex(GrammarError):
+    """An output needs more work than one step may do. Its grammar is of no more use."""
 
 
 class Grammar(Protocol):
@@ -79,19 +83,23 @@ class Compiled(Protocol):
         """The state of an output that has not begun."""
 
 
-class Backend(Protocol):
-    """One library. `prepare` runs in a compile worker, `load` there first and then in the scheduler."""
-
-    name: BackendName
-    canonical: bool  # `forced` gives tokens: --jump-forward ff works
-
-    def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
-        """Everything that may take long. Raises GrammarError. What it returns `load` reads."""
-
-    def load(self, prepared: bytes | memoryview) -> Compiled: ...
-
+class Masks(Protocol):
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         """WRITES bits [K, W] int32 in `rows`, one for each of the grammars, in one call where the library has one.
 
         Raises GrammarError where one of them failed; which one `fill_mask` of each shows.
         """
+
+
+class Backend(Masks, Protocol):
+    """One library. `prepare` runs in a compile worker, `load` there first and then in the scheduler."""
+
+    name: BackendName
+    canonical: bool  # `forced` gives tokens: --jump-forward ff works
+    counts_items: bool  # its outputs raise TooComplex rather than take long
+    unbounded: frozenset[ConstraintKind]  # of which one token may take the library for ever
+
+    def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
+        """Everything that may take long. Raises GrammarError. What it returns `load` reads."""
+
+    def load(self, prepared: bytes | memoryview) -> Compiled: ...

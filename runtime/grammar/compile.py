@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.grammar.aside import Parsers, bounded
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import ByteFsm
@@ -105,6 +106,7 @@ class CompilePool:
     thing that each of them calls.
 
     Threads and processes start with the first constraint. `wants_fsm`: Loaded.fsm is wanted where there is one.
+    `parsers`: where outputs are parsed that take more than a step may; None: nothing bounds them.
     """
 
     def __init__(
@@ -118,9 +120,11 @@ class CompilePool:
         begin: Callable[[], None] = lambda: None,
         wants_fsm: bool = False,
         niceness: int = NICENESS,
+        parsers: Parsers | None = None,
     ) -> None:
         self._vocabulary, self._ready, self._begin = vocabulary, ready, begin
         self._timeout_s, self._memory_mb = timeout_s, memory_mb
+        self._parsers, self._step_items = parsers, None if parsers is None else parsers.step_items
         self._wants_fsm, self._niceness, self._cache = wants_fsm, niceness, GrammarCache(cache_bytes)
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
@@ -152,6 +156,8 @@ class CompilePool:
         for workers in self._workers.values():
             for worker in workers:
                 worker.close()
+        if self._parsers is not None:
+            self._parsers.close()
 
     def _start(self, constraint: Constraint) -> None:
         """A worker, if this one, which was just added, would wait although another may be begun for it."""
@@ -191,7 +197,10 @@ class CompilePool:
             if isinstance(outcome, Refused):
                 return Failed(outcome.fact, outcome.hint)
             backend = self._backend(constraint)
-            return Loaded(backend.load(outcome.data), backend, ByteFsm.from_bytes(outcome.fsm) if outcome.fsm else None)
+            fsm = ByteFsm.from_bytes(outcome.fsm) if outcome.fsm else None
+            if self._parsers is None:
+                return Loaded(backend.load(outcome.data), backend, fsm)
+            return Loaded(bounded(backend, constraint.kind, outcome.data, self._parsers), backend, fsm)
         except TimedOut:
             LOGGER.warning("compiling a %s took longer than %g s: given up", constraint.kind.value, self._timeout_s)
             return Failed(f"takes longer than the {self._timeout_s:g} s of --grammar-timeout-s to compile", status=504)
@@ -229,7 +238,7 @@ class CompilePool:
         name = cast(BackendName, constraint.backend)
         with self._building:
             if name not in self._backends:
-                self._backends[name] = build(name, self._vocabulary)
+                self._backends[name] = build(name, self._vocabulary, self._step_items)
             return self._backends[name]
 
 

@@ -13,7 +13,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
-from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, TooComplex, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.llguidance_schema import check_places, refusal, written
@@ -22,15 +22,21 @@ from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import Embedded, Node, Rules
 from ramet.runtime.grammar.vocabulary import Tokens
 
-LIMITS = LLParserLimits(
-    max_items_in_row=2_000,
-    initial_lexer_fuel=1_000_000,  # about 20 ms of compiling
-    step_lexer_fuel=200_000,  # about 14 ms of a mask
-    step_max_items=50_000,  # about 2 ms of a mask
-    max_lexer_states=50_000,  # at most 100 MB for a matcher
-    max_grammar_size=500_000,
-    verbose_errors=False,
-)
+
+def limits(step_items: int) -> LLParserLimits:
+    """`step_items`: Earley items that one mask may make; a row of the parser may hold a tenth, at most 2,000."""
+    return LLParserLimits(
+        max_items_in_row=min(step_items // 10, 2_000),  # the work of a row grows with the cube of its items
+        initial_lexer_fuel=1_000_000,  # about 20 ms of compiling
+        step_lexer_fuel=200_000,  # about 14 ms of a mask
+        step_max_items=step_items,
+        max_lexer_states=50_000,  # at most 100 MB for a matcher
+        max_grammar_size=500_000,
+        verbose_errors=False,
+    )
+
+
+LIMITS = limits(50_000)  # of a constraint: an ambiguous one may take seconds for a token
 SPACES = r"[\x20\x0A\x0D\x09]{1,40}"  # bounded: a model may otherwise write spaces until its tokens are spent
 # without \u: it could spell the name of a property once more, with a value that its schema refuses
 ESCAPES = {"json_allowed_escapes": 'nrbtf\\"'}
@@ -57,8 +63,8 @@ class LLGuidanceGrammar:
             self._ended = True
             return True
         taken: bool = self._matcher.try_consume_tokens([token]) == 1
-        if not taken and self._matcher.is_error():
-            raise GrammarError(f"became too complex: {short(self._matcher.get_error())}")
+        if not taken:
+            self._check()
         return taken
 
     def fill_mask(self, bits: Ints) -> None:
@@ -66,16 +72,19 @@ class LLGuidanceGrammar:
             bits[:] = self._end_mask
             return
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
-        if self._matcher.is_error():
-            raise GrammarError(f"became too complex: {short(self._matcher.get_error())}")
+        self._check()
 
     def forced(self) -> list[int]:
         if self.must_end:
             return []
-        return list(takewhile(lambda token: token not in self._eos, self._matcher.compute_ff_tokens()))
+        forced = list(takewhile(lambda token: token not in self._eos, self._matcher.compute_ff_tokens()))
+        self._check()
+        return forced
 
     def forced_text(self) -> bytes:
-        return b"" if self.must_end else self._matcher.compute_ff_bytes()
+        forced = b"" if self.must_end else self._matcher.compute_ff_bytes()
+        self._check()
+        return forced
 
     def rollback(self, num_tokens: int) -> None:
         if num_tokens and self._ended:
@@ -96,6 +105,10 @@ class LLGuidanceGrammar:
     @property
     def must_end(self) -> bool:
         return self._ended or (self._matcher.is_stopped() and not self._matcher.is_error())
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise TooComplex(f"became too complex: {short(self._matcher.get_error())}")
 
     @property
     def matcher(self) -> LLMatcher | None:
@@ -118,9 +131,12 @@ class LLGuidanceCompiled:
 class LLGuidanceBackend:
     name: BackendName = "llguidance"
     canonical = True
+    counts_items = True
+    unbounded = frozenset[ConstraintKind]()  # it counts its items
 
-    def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
+    def __init__(self, vocabulary: Vocabulary, num_threads: int = 1, step_items: int | None = None) -> None:
         self._tokens = Tokens(vocabulary)
+        self._limits = LIMITS if step_items is None else limits(step_items)  # of what `load` returns
         self._eos = frozenset(self._tokens.eos_ids)
         self._end_mask = self._tokens.end_mask
         plain = self._tokens.plain_tokenizer()
@@ -143,7 +159,7 @@ class LLGuidanceBackend:
     def _check_beginning(self, prepared: bytes) -> None:
         """Raises GrammarError for what becomes too complex in each of its outputs: before anything is chosen."""
         try:
-            grammar, bits = self.load(prepared).start(), np.empty(self._tokens.words, np.int32)
+            grammar, bits = self._load(prepared, LIMITS).start(), np.empty(self._tokens.words, np.int32)
             grammar.fill_mask(bits)
             for token in grammar.forced():
                 grammar.accept(token)
@@ -153,7 +169,10 @@ class LLGuidanceBackend:
             raise GrammarError(fact, hint="give it fewer repetitions and alternatives") from error
 
     def load(self, prepared: bytes | memoryview) -> LLGuidanceCompiled:
-        matcher = LLMatcher(self._tokenizer, str(prepared, "utf-8"), log_level=0, limits=LIMITS)
+        return self._load(prepared, self._limits)
+
+    def _load(self, prepared: bytes | memoryview, limits: LLParserLimits) -> LLGuidanceCompiled:
+        matcher = LLMatcher(self._tokenizer, str(prepared, "utf-8"), log_level=0, limits=limits)
         if matcher.is_error():
             raise GrammarError(f"cannot be compiled: {lark.in_one_line(matcher.get_error())}")
         prototype = LLGuidanceGrammar(matcher, self._eos, self._end_mask)
@@ -176,7 +195,7 @@ class LLGuidanceBackend:
             self._executor.unsafe_compute_mask_ptr(pairs, start, width, bits.shape[0])
         for matcher, _ in pairs:
             if matcher.is_error():
-                raise GrammarError(f"became too complex: {short(matcher.get_error())}")
+                raise TooComplex(f"became too complex: {short(matcher.get_error())}")
 
     def _grammar_of(self, constraint: Constraint, read_schema: lark.SchemaReader) -> str:
         match constraint.kind:

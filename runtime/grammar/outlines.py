@@ -90,6 +90,8 @@ class OutlinesCompiled:
 class OutlinesBackend:
     name: BackendName = "outlines"
     canonical = False
+    counts_items = False
+    unbounded = frozenset[ConstraintKind]()  # its automaton is a table
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._tokens = Tokens(vocabulary)

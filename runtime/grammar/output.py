@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.base import Backend, Compiled
+from ramet.runtime.grammar.aside import AsideGrammar, AsideMasks, Bounded
+from ramet.runtime.grammar.base import Backend, Compiled, Masks, TooComplex
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compressed import FsmPath
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
@@ -21,6 +22,9 @@ from ramet.runtime.text.tokenizer import Tokenizer
 
 class IllegalToken(Exception):
     """An output has a token that no mask let through: the fault is ours, not the constraint's."""
+
+
+ASIDE = AsideMasks()
 
 
 class JumpMode(Enum):
@@ -87,20 +91,29 @@ class ConstrainedOutput:
         fsm: ByteFsm | None = None,
     ) -> None:
         self.compiled, self.grammar = compiled, compiled.start()
-        self.backend, self.mode = backend, mode
+        self.backend: Masks = backend
+        self.mode = mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
-        self.opening = self._opening(thought.opens)  # None: it is known whether there is a thought
+        self.aside: AsideGrammar | None = None  # its grammar, if a process of its own parses it
+        self._opens = thought.opens  # until the grammar has said whether it begins with this
+        self.opening: int | None = None  # None: it is known whether there is a thought
         self.active = bool(thought.opens) or not thought.after
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
         self._expected: tuple[int, ...] = ()  # tokens that come next, whatever the model says
-        self._num_accepted = 0  # by the grammar
+        self._accepted: list[int] = []  # by the grammar
+        self._spelled: list[int] = []  # that it accepted before them, and that no output has
         self._retokenizer = retokenizer
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
+        if isinstance(self.grammar, AsideGrammar):
+            self._put_aside(self.grammar)
+        else:
+            self.opening = self._opening()
 
     @property
     def jumps(self) -> bool:
-        return self.mode is not JumpMode.OFF
+        """What follows its next token is not known at once."""
+        return self.mode is not JumpMode.OFF or self.aside is not None
 
     @property
     def window(self) -> int:
@@ -129,9 +142,15 @@ class ConstrainedOutput:
                 raise IllegalToken(f"token {token} ends the output where its constraint does not allow that")
             self.ended = True
             return None
-        if not self.grammar.accept(token):
+        try:
+            is_legal = self.grammar.accept(token)
+        except TooComplex as error:
+            self._accepted.append(token)
+            self.move_aside(error)
+            return None
+        if not is_legal:
             raise IllegalToken(f"token {token} leaves the constraint")
-        self._num_accepted += 1
+        self._accepted.append(token)
         if self._path is not None:
             self._path.push(self._tokenizer.token_bytes(token) or b"")
         self.ended = self.end_token is None and self.grammar.must_end
@@ -148,8 +167,14 @@ class ConstrainedOutput:
         if not self.active:
             self._tail, self.active = text[-len(self._after) :], text.endswith(self._after)
             return
-        if not all(map(self.grammar.accept, spelled)):
-            raise IllegalToken(f"{text!r} leaves the constraint")
+        self._spelled = list(spelled)
+        try:
+            if self.aside is not None:
+                raise TooComplex("is parsed aside from its beginning")
+            if not all(map(self.grammar.accept, spelled)):
+                raise IllegalToken(f"{text!r} leaves the constraint")
+        except TooComplex as error:
+            return self.move_aside(error)
         if self._path is not None:
             self._path.push(text)
         self.ended = self.end_token is None and self.grammar.must_end
@@ -166,9 +191,41 @@ class ConstrainedOutput:
         """What of a jump had no room: it is drawn without a choice, token by token."""
         self._expected = tokens
 
+    # -- parsed aside -----------------------------------------------------------------------------------------------
+
+    def move_aside(self, error: TooComplex) -> None:
+        """What it needs is more than a step may take. Raises `error` where it cannot be parsed elsewhere."""
+        if not isinstance(self.compiled, Bounded):
+            raise error
+        if self.aside is not None:
+            self.aside.rest()
+        self._put_aside(self.compiled.apart.start([*self._spelled, *self._accepted]))
+
+    def _put_aside(self, grammar: AsideGrammar) -> None:
+        self.grammar = self.aside = grammar
+        self.backend, self.mode, self._path = ASIDE, JumpMode.OFF, None
+
+    @property
+    def pending(self) -> bool:
+        """It is parsed aside, and what may come next is not known yet."""
+        return self.aside is not None and self.active and self.aside.pending
+
+    def settle(self) -> None:
+        """What came from aside is known: whether it ends, and how it may begin."""
+        if self._opens:
+            self.opening = self._opening()
+        self.ended |= self.end_token is None and self.grammar.must_end
+
     def next_jump(self, output: Ints) -> Jump | None:
         """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump."""
-        if not self.active or self.ended or not self.jumps or self.opening is not None:
+        try:
+            return self._next_jump(output)
+        except TooComplex as error:
+            self.move_aside(error)
+            return None
+
+    def _next_jump(self, output: Ints) -> Jump | None:
+        if not self.active or self.ended or self.mode is JumpMode.OFF or self.opening is not None:
             return None
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
@@ -179,10 +236,10 @@ class ConstrainedOutput:
 
     def drop(self, num_tokens: int) -> None:
         """Take back the last tokens that were accepted."""
-        known = min(num_tokens, self._num_accepted)
+        known = min(num_tokens, len(self._accepted))
         if known:
             self.grammar.rollback(known)
-            self._num_accepted -= known
+            del self._accepted[len(self._accepted) - known :]
             if self._path is not None:
                 self._path.pop(known)
 
@@ -208,11 +265,12 @@ class ConstrainedOutput:
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
 
-    def _opening(self, opens: str) -> int | None:
-        token = self._tokenizer.added_tokens.get(opens)
-        if token is None or token in self._ending.forbidden(0) or self.grammar.fork().accept(token):
+    def _opening(self) -> int | None:
+        token, self._opens = self._tokenizer.added_tokens.get(self._opens), ""
+        if token is None or token in self._ending.forbidden(0):
             return None
-        return token
+        accepts = self.grammar.allows if isinstance(self.grammar, AsideGrammar) else self.grammar.fork().accept
+        return None if accepts(token) else token
 
     def _think(self, token: int) -> Jump | None:
         """A token before the constraint. One that has more than the last of `after` is replaced: the rest goes.
@@ -238,7 +296,7 @@ class ConstrainedOutput:
         forced = self._path.forced() if self._path is not None else self.grammar.forced_text()
         if not forced:
             return None
-        window = output[len(output) - min(self._num_accepted, RETOKENIZE_WINDOW) :].tolist()
+        window = output[len(output) - min(len(self._accepted), RETOKENIZE_WINDOW) :].tolist()
         found = self._retokenizer.retokenize(window, forced)
         if not found.tokens:
             return None

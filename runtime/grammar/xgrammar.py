@@ -116,6 +116,8 @@ class XGrammarCompiled:
 class XGrammarBackend:
     name: BackendName = "xgrammar"
     canonical = False
+    counts_items = False
+    unbounded = frozenset({ConstraintKind.EBNF, ConstraintKind.STRUCTURAL_TAG})  # the others are made unambiguous here
 
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
         tokens = Tokens(vocabulary)

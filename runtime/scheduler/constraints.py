@@ -6,7 +6,6 @@ Knows no library and no device. K rows that draw under a constraint, W words of 
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,14 +13,15 @@ from msgspec.structs import replace
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind, Logprobs
 from ramet.ipc.spec import Constraint, RequestSpec
-from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args
-from ramet.runtime.grammar.base import Backend, Grammar, GrammarError
+from ramet.runtime.grammar.aside import AsideFailed
+from ramet.runtime.grammar.base import Backend, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode, Thought
 from ramet.runtime.log import LOGGER
-from ramet.runtime.scheduler.batch import Step, logprob_row
+from ramet.runtime.scheduler.aside import AsideRows
+from ramet.runtime.scheduler.batch import logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -111,7 +111,7 @@ class Constraints:
                 found.fsm,
             )
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
-            return _failed(request, error)
+            return failed(request, error)
         request.constrained = Constrained(output)
         return None
 
@@ -127,89 +127,15 @@ def _refused(constraint: Constraint, failed: Failed) -> Finish:
     return Finish(FinishKind.ABORT, message=message, status=failed.status, place=place)
 
 
-def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
-    """[K, W] int32, one for each of the step's masked rows. One whose request has ended meanwhile allows everything."""
-    batch, table = step.batch, running.table
-    assert batch.sampling.masked is not None
-    at = batch.draws[batch.sampling.masked]
-    rows = batch.rows[at]
-    bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
-    alive = (table.uids[rows] == step.uids[at]) & (table.epochs[rows] == step.epochs[at])
-    live = [(int(k), running.at(rows[k])) for k in np.flatnonzero(alive)]
-    outputs = [(k, each.request.constrained, each.num_output) for k, each in live if each.request.constrained]
-    by_backend: dict[Backend, list[tuple[int, Request]]] = {}
-    for k, each in live:
-        constrained = each.request.constrained
-        if constrained and constrained.output.active and not constrained.output.grammar.must_end:
-            by_backend.setdefault(constrained.output.backend, []).append((k, each.request))
-    for backend, group in by_backend.items():
-        _fill(backend, group, bits)
-    healing = {k: each for k, each in live if each.request.healing is not None}
-    for k, constrained, num_output in outputs:
-        if constrained.failure is None and k not in healing:
-            constrained.output.finish_mask(bits[k], num_output)
-    for k, each in healing.items():
-        _fill_healing(each, bits[k])
-    return bits
-
-
-def _fill_healing(running: RunningRequest, bits: Ints) -> None:
-    """WRITES bits [W] int32, the mask of what may come first."""
-    healing, constrained = running.request.healing, running.request.constrained
-    assert healing is not None, running.uid
-    if constrained is None:
-        healing.fill_mask(running.output, bits, None)
-    elif constrained.failure is None:
-        try:
-            healing.fill_mask(running.output, bits, constrained.output)
-        except Exception as error:  # noqa: BLE001 - as in `_fill`
-            constrained.failure = _failed(running.request, error)
-            bits[:] = -1
-
-
-def _fill(backend: Backend, group: list[tuple[int, Request]], bits: Ints) -> None:
-    """One call for all of them; one by one where it failed, so that one output's failure is no other's."""
-    grammars: list[Grammar] = [request.constrained.output.grammar for _, request in group if request.constrained]
-    try:
-        backend.fill_masks(grammars, [k for k, _ in group], bits)
-    except Exception:  # noqa: BLE001 - whose it is shows below
-        for k, request in group:
-            constrained = request.constrained
-            assert constrained is not None, request.uid
-            try:
-                constrained.output.grammar.fill_mask(bits[k])
-            except Exception as error:  # noqa: BLE001 - a library raises anything, and its request ends with it
-                constrained.failure = _failed(request, error)
-                bits[k] = -1
-
-
-class MaskThread:
-    """Makes masks, here or on a thread of its own while the device computes the step that they are for."""
-
-    def __init__(self, running: RunningSet, vocab_size: int) -> None:
-        self._running, self._vocab_size = running, vocab_size
-        self._thread: ThreadPoolExecutor | None = None  # started by the first constraint
-
-    def make(self, step: Step) -> Ints:
-        return make_masks(self._running, step, self._vocab_size)
-
-    def fill(self, step: Step) -> "Future[Ints]":
-        """Nothing of the running set may change until it is done."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="masks")
-        return self._thread.submit(self.make, step)
-
-    def close(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown()
-
-
-def _failed(request: Request, error: Exception) -> Finish:
+def failed(request: Request, error: Exception) -> Finish:
     """Of a request whose grammar failed: the client's fault where the constraint became too complex, ours otherwise."""
     constraint = request.spec.constraint
     assert constraint is not None, request.uid
     if isinstance(error, GrammarError):
         return _refused(constraint, Failed(error.fact, error.hint))
+    if isinstance(error, AsideFailed):
+        LOGGER.error("a %s %s", constraint.kind.value, error)
+        return _refused(constraint, Failed(str(error), status=500))
     LOGGER.error("a grammar failed", exc_info=error)
     return _refused(constraint, Failed(f"failed: internal error: {type(error).__name__}", status=500))
 
@@ -229,11 +155,15 @@ class ConstrainedRows:
         self, running: RunningSet, *, decide: Decide, rewound: Callable[[RunningRequest], None], send: Send
     ) -> None:
         self._running, self._decide, self._rewound, self._send = running, decide, rewound, send
+        self.aside = AsideRows(running, failed)
         self.forced_tokens = 0  # that nobody drew
 
     def begin(self, running: RunningRequest) -> Finish | None:
         """What the output begins with whatever the model says is computed together with the prompt."""
         request = running.request
+        if running.remaining and _of(running).output.pending:
+            self.aside.hold(running)
+            return None
         if request.next_logprob is not None or not running.remaining or request.healing is not None:
             return None  # something is returned of the prompt: it must be computed in any case
         finish = self._jump_on(running, _of(running))
@@ -249,10 +179,12 @@ class ConstrainedRows:
         try:
             constrained.output.begin_with(beyond, spelled)
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
-            return _failed(running.request, error)
+            return failed(running.request, error)
         ended = Finish(FinishKind.STOP) if constrained.output.ended else None
         finish = ended or self._decide(running, told[-1][0]) or self._jump_on(running, constrained)
         self._flush(running, finish)
+        if finish is None and constrained.output.pending:
+            self.aside.hold(running)
         return finish
 
     def push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
@@ -260,6 +192,9 @@ class ConstrainedRows:
         constrained = _of(running)
         if constrained.failure is not None:
             return constrained.failure
+        if constrained.undo:
+            self.take_back(running, constrained)
+            return None
         finish, jump = self._take(running, constrained, token, logprobs)
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
@@ -270,7 +205,16 @@ class ConstrainedRows:
         if finish is None:
             finish = self._jump_on(running, constrained)
         self._flush(running, finish)
+        if finish is None and constrained.output.pending:
+            self.aside.hold(running)
         return finish
+
+    def take_back(self, running: RunningRequest, constrained: Constrained) -> None:
+        """What was drawn had no mask."""
+        constrained.undo = False
+        self._running.take_back(running)
+        if constrained.output.pending:
+            self.aside.hold(running)
 
     def _jump_on(self, running: RunningRequest, constrained: Constrained) -> Finish | None:
         request = running.request
@@ -280,7 +224,7 @@ class ConstrainedRows:
             try:
                 jump = constrained.output.next_jump(running.output)
             except Exception as error:  # noqa: BLE001 - as in `_take`: it tries what it appends
-                return _failed(request, error)
+                return failed(request, error)
             if jump is None:
                 return None
             done, finish = self._apply(running, constrained, jump)
@@ -313,7 +257,7 @@ class ConstrainedRows:
         try:
             jump = constrained.output.accept(token)
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
-            return _failed(running.request, error), None
+            return failed(running.request, error), None
         if constrained.output.ended:
             matched = token if token in constrained.output.eos_ids else None
             return Finish(FinishKind.STOP, matched=matched), None

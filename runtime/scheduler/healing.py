@@ -46,6 +46,9 @@ class HealedRows:
         healing, path, constrained = _of(running.request), _path(running), running.request.constrained
         if constrained is not None and constrained.failure is not None:
             return constrained.failure
+        if constrained is not None and constrained.undo:
+            self._constrained.take_back(running, constrained)
+            return None
         search = healing.search
         if path == search.at:
             healing.keep(path, reported)

@@ -39,12 +39,13 @@ from ramet.runtime.scheduler.admission import (
 )
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
-from ramet.runtime.scheduler.constraints import Constraints, MaskThread
+from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_parts, no_contexts
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.locating import where
+from ramet.runtime.scheduler.masks import MaskThread
 from ramet.runtime.scheduler.media import RequestMedia, Towers
 from ramet.runtime.scheduler.occupation import MemoryOccupation
 from ramet.runtime.scheduler.pace import chunk_of, pace_of
@@ -265,6 +266,7 @@ class Scheduler:
 
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
+        self._settle_aside()
         self._tower_s = self._compute_media()
         launched = self._launch(self._masks)
         if launched is not None:
@@ -278,6 +280,7 @@ class Scheduler:
 
         A step that does not run meanwhile is applied at once: nothing is gained by planning before its result is known.
         """
+        self._settle_aside()
         self._tower_s = self._compute_media()
         try:
             launched = self._launch()
@@ -294,6 +297,11 @@ class Scheduler:
                 self._apply(launched)
         self._settle(stuck)
         return launched.step if launched is not None else None
+
+    def _settle_aside(self) -> None:
+        if self._results.constrained.aside:
+            others = len(self.running.decoding) or self.running.prefilling or self._in_flight is not None
+            self._results.settle_aside(alone=not others)
 
     def flush(self) -> None:
         """Forget every cached prefix that no running request leases, those that clients hold as well."""
@@ -414,7 +422,7 @@ class Scheduler:
             match self._admission.try_add(request):
                 case Admitted(running):
                     self.waiting.remove(request.uid)
-                    if not request.groups and self._results.open(running):
+                    if not request.groups and self._results.open(running) and running.uid not in self.running.held:
                         prefills += budget.take(running)
                 case Refused(reason, full):
                     self._why.note(request.uid, reason)
@@ -445,10 +453,12 @@ class Scheduler:
 
         `stuck`: nothing was computed or is being computed.
         """
+        if self._results.constrained.aside:
+            self._results.constrained.aside.sweep()
         self._results.send()
         self.waits_for_kept = stuck and self.waiting.num_ready > 0 and bool(self.follow_ups.kept)
         self.waits_for_kept = self.waits_for_kept and not (self._towers is not None and self._towers.has_work)
-        self.waits_for_kept = self.waits_for_kept and not self._assembler.is_interrupted
+        self.waits_for_kept = self.waits_for_kept and not (self._assembler.is_interrupted or self.running.held)
         if self.idle and not self._constraints.compiling:  # the leases that those asked for are claimed already
             check_idle(self.cache, self.running, self.leases, self.kept, self.rows, self.penalty_slots)
             self._admission.ratio.reset()

@@ -18,6 +18,7 @@ from ramet.runtime.config import MAX_CONTEXT, Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.errors import ConfigError, card_advice, describe
+from ramet.runtime.grammar.aside import Parsers
 from ramet.runtime.grammar.backends import check_installed
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
@@ -101,14 +102,16 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
             "depends on their neighbours; use ff or off"
         )
     eos_ids = frozenset(token for token in tokenizer.eos_ids if token < vocab_size)
+    vocabulary = Vocabulary(tokenizer, args.tokenizer_folder, vocab_size, eos_ids)
     return CompilePool(
-        Vocabulary(tokenizer, args.tokenizer_folder, vocab_size, eos_ids),
+        vocabulary,
         timeout_s=args.grammar.grammar_timeout_s,
         memory_mb=args.grammar.grammar_memory_mb,
         cache_bytes=int(args.grammar.grammar_cache_mb * (1 << 20)),
         ready=ready,
         begin=partial(bind_others, placement_of(args.execute.cpu_affinity)),
         wants_fsm=retokenizes,
+        parsers=Parsers(vocabulary, args.grammar.grammar_output_s, args.grammar.grammar_step_items),
     )
 
 

@@ -47,6 +47,7 @@ class Constrained:
     output: ConstrainedOutput
     unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
     failure: Finish | None = None  # why no mask could be made for its next token
+    undo: bool = False  # there was no mask in time: what is drawn next is taken back
 
 
 MAX_CHUNKS = 64  # of one sequence that are told

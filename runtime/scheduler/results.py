@@ -353,6 +353,11 @@ class Results:
         self._running.end(running)
         self._close(running.request, finish, routes)
 
+    def settle_aside(self, alone: bool) -> None:
+        """Between two steps: what was parsed aside is known, and may end its request. `alone`: nothing else can run."""
+        for running, finish in self.constrained.aside.settle(alone):
+            self._end(running, finish)
+
     def send(self) -> None:
         """One message for the whole step."""
         if self._news:

@@ -51,6 +51,7 @@ class RunningSet:
         self._prefilling: dict[Uid, RunningRequest] = {}
         self._extending: dict[Uid, RunningRequest] = {}  # their outputs have tokens that nobody drew
         self._decoding: Ints | None = None  # rows; None: look again
+        self.held: set[Uid] = set()  # requests that take part in no step for now
         self.parts = Parts(table, first_row=rows.num_rows + 1)
         self.left = LeftBehind(cache, rows, self.parts.rows, penalty_slots)
         self.adapters = AdapterSlots(num_adapters)
@@ -79,7 +80,8 @@ class RunningSet:
     @property
     def prefilling(self) -> list[RunningRequest]:
         """Those with known tokens that no step draws and none computes yet: outputs first, then prompts as admitted."""
-        return [*self._extending.values(), *self._prefilling.values()]
+        every = [*self._extending.values(), *self._prefilling.values()]
+        return [each for each in every if each.uid not in self.held] if self.held else every
 
     @property
     def rows(self) -> Ints:
@@ -90,7 +92,7 @@ class RunningSet:
     def decoding(self) -> Ints:
         """Rows whose next token can be planned now: all known tokens but the last are scheduled, more may follow."""
         if self._decoding is None:
-            waits = self._prefilling.keys() | self._extending.keys()
+            waits = self._prefilling.keys() | self._extending.keys() | self.held
             if self.parts.assemblies:
                 waits |= {assembly.owner.uid for assembly in self.parts.open}
             decoding = [each.row for each in self._running.values() if each.uid not in waits]
@@ -107,6 +109,18 @@ class RunningSet:
         """Running requests that wait for their next token, and for no prompt."""
         waits = self._prefilling.keys() | {assembly.owner.uid for assembly in self.parts.open}
         return len(self._running.keys() - waits)
+
+    def hold(self, running: RunningRequest) -> None:
+        """It takes part in no step until `release`, and from then on in none before its last token is known."""
+        self.held.add(running.uid)
+        self._num_serial -= self._is_serial(running)
+        self.table.flags[running.row] |= RowFlag.JUMPS
+        self._num_serial += self._is_serial(running)
+        self._decoding = None
+
+    def release(self, running: RunningRequest) -> None:
+        self.held.discard(running.uid)
+        self._decoding = None
 
     def place_adapter(self, request: Request, drains: bool) -> bool:
         """Find a slot for the adapter of a request that is to run; False: others need all that it could have, or it
@@ -354,6 +368,17 @@ class RunningSet:
         if slot:
             self._reset_penalties(running.request, slot, running.output.copy())
 
+    def take_back(self, running: RunningRequest) -> None:
+        """Its last token should not have been drawn: the one before it is read once more."""
+        table, row = self.table, running.row
+        if self.replace(running, 1, 0):
+            self.extend(running)
+        else:
+            table.totals[row] -= 1
+            table.planned_totals[row] = table.totals[row]
+            self.retract_next(running)
+        self.forget_memory(running)
+
     def end_healing(self, running: RunningRequest) -> None:
         """From here on its output is as any other."""
         self._num_serial -= self._is_serial(running)
@@ -443,6 +468,7 @@ class RunningSet:
     def _forget(self, running: RunningRequest) -> None:
         self._vacate(running)
         self._extending.pop(running.uid, None)
+        self.held.discard(running.uid)
         self._num_serial -= self._is_serial(running)
         del self._running[running.uid]
         self._decoding = None

@@ -102,20 +102,25 @@ class Healing:
         looks = tuple(output.tolist()) == self.search.at
         return np.array([each.token for each in self.search.inner] if looks else [], dtype=np.int32)
 
-    def fill_mask(self, output: Ints, bits: Ints, constrained: ConstrainedOutput | None) -> None:
+    def fill_mask(self, output: Ints, bits: Ints, constrained: ConstrainedOutput | None) -> bool:
         """WRITES bits [W] int32, which allow what the constraint does: what covers the rest of the tail after `output`.
 
-        Everything, where nothing covers it, or where nothing is to be learnt.
+        Everything, where nothing covers it, or where nothing is to be learnt. False: the constraint is pending, and
+        nothing was written.
         """
         ids = np.frombuffer(self.tail.covering(self.search.offset), dtype=np.int32)
         if tuple(output.tolist()) != self.search.at:
             ids = ids[:0]
         elif constrained is not None:
-            ids = ids[may_begin(constrained, self.tail.text[self.search.offset :], self.tail.table, bits)]
+            flags = may_begin(constrained, self.tail.text[self.search.offset :], self.tail.table, bits)
+            if flags is None:
+                return False
+            ids = ids[flags]
         self.covers = bool(len(ids))
         allowed = np.full(32 * len(bits), not self.covers)
         allowed[ids] = True
         bits[:] = np.packbits(allowed, bitorder="little").view(np.int32)
+        return True
 
     @property
     def spelling_ids(self) -> set[int]:

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.grammar.aside import Parsers, bounded
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
@@ -12,14 +13,22 @@ from ramet.runtime.text.tokenizer import Tokenizer
 
 
 class Grammars:
-    """`held`: nothing is compiled until `release`."""
+    """`held`: nothing is compiled until `release`. `output_s`: outputs are parsed aside, that long each."""
 
-    def __init__(self, tokenizer: Tokenizer, eos_ids: frozenset[int], held: bool = False) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        eos_ids: frozenset[int],
+        held: bool = False,
+        output_s: float | None = None,
+        step_items: int = 50_000,
+    ) -> None:
         self._vocabulary = Vocabulary(tokenizer, BUNDLED_MODEL, tokenizer.vocab_size, eos_ids)
         self._backends: dict[str, Backend] = {}
         self._done: dict[Constraint, Loaded | Failed] = {}
         self.compiling: dict[Constraint, Compiling] = {}
         self.held, self.closed = held, False
+        self.parsers = None if output_s is None else Parsers(self._vocabulary, output_s, step_items, niceness=0)
 
     def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
         key = replace(constraint, place="", after="", opens="")
@@ -37,14 +46,19 @@ class Grammars:
 
     def close(self) -> None:
         self.closed = True
+        if self.parsers is not None:
+            self.parsers.close()
 
     def _compile(self, constraint: Constraint) -> Loaded | Failed:
         name = constraint.backend
         if name not in self._backends:
-            self._backends[name] = build(name, self._vocabulary)
+            self._backends[name] = build(name, self._vocabulary, self.parsers and self.parsers.step_items)
         backend = self._backends[name]
         try:
             fsm = build_byte_fsm(constraint.text) if constraint.kind is ConstraintKind.REGEX else None
-            return Loaded(backend.load(backend.prepare(constraint, constraint.whitespace)), backend, fsm)
+            prepared = backend.prepare(constraint, constraint.whitespace)
+            if self.parsers is None:
+                return Loaded(backend.load(prepared), backend, fsm)
+            return Loaded(bounded(backend, constraint.kind, prepared, self.parsers), backend, fsm)
         except GrammarError as error:
             return Failed(error.fact, error.hint)

@@ -1,0 +1,235 @@
+"""The process beside the scheduler in which outputs are parsed that may take long: a parent of one process for each.
+
+It loads a library once and forks: a child begins within milliseconds, shares the vocabulary's memory, and may be killed
+at any time without another output losing its state. A child's processor time is bounded by a timer of the kernel's,
+which ends it inside of whatever a library does. Decides nothing.
+"""
+
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+
+from ramet.runtime.errors import describe
+from ramet.runtime.grammar.backends import build
+from ramet.runtime.grammar.base import Backend, BackendName, Grammar, GrammarError, Vocabulary
+from ramet.runtime.subordinate import be_subordinate, end_with_parent, limit, read_frame, write_frame
+from ramet.runtime.text.tokenizer import Tokenizer
+
+MEMORY_BYTES = 1 << 30  # of addresses that an output's process may take beyond those it begins with
+COMMAND_BYTES = 1 << 12  # of the longest command
+SLOW_NICENESS = 19
+
+
+class Fork(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A child for the socket that comes with it. Its library is loaded first."""
+
+    key: int
+    backend: BackendName
+    budget_s: float  # of the child's processor time
+
+
+class Kill(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    key: int
+
+
+class Renice(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """It takes long: everything else goes first."""
+
+    key: int
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """How a child ended, as subprocess tells it; `fact`: why there never was one."""
+
+    key: int
+    returncode: int
+    fact: str = ""
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    prepared: bytes  # what `Backend.load` reads
+    tokens: list[int]  # that the output has
+
+
+class Accept(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    tokens: list[int]
+
+
+class Reads(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Whether each of these may follow: a text, as parts that have a token each."""
+
+    texts: list[list[tuple[bytes, int]]]
+
+
+class State(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    mask: bytes  # int32 [W]
+    may_end: bool
+    must_end: bool
+    cpu_s: float  # that its process has taken so far
+
+
+class Flags(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The answer to Reads: a byte for each."""
+
+    allowed: bytes
+
+
+class Failure(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    fact: str
+    hint: str = ""
+    is_ours: bool = False
+
+
+Reply = State | Flags | Failure
+
+
+def main(argv: list[str]) -> None:
+    be_subordinate(int(argv[4]))
+    folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
+    tokenizer = Tokenizer.from_folder(folder)
+    vocabulary = Vocabulary(tokenizer, folder, size, frozenset(int(each) for each in eos.split(",") if each))
+    Parent(socket.socket(fileno=int(argv[5])), vocabulary).serve()
+
+
+class Parent:
+    def __init__(self, control: socket.socket, vocabulary: Vocabulary) -> None:
+        self._control, self._vocabulary = control, vocabulary
+        self._backends: dict[str, Backend] = {}
+        self._children: dict[int, int] = {}  # process -> key
+
+    def serve(self) -> None:
+        """Until the scheduler's end of the socket is closed."""
+        ended, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            sources: list[socket.socket | int] = [self._control, ended]
+            readable, _, _ = select.select(sources, [], [])
+            if ended in readable:
+                os.read(ended, 1 << 12)
+                self._reap()
+            if self._control in readable:
+                data, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_BYTES, 1)
+                if not data:
+                    return
+                self._obey(msgspec.msgpack.decode(data, type=Fork | Kill | Renice), descriptors)
+
+    def _obey(self, command: Fork | Kill | Renice, descriptors: list[int]) -> None:
+        if not isinstance(command, Fork):
+            for process in [process for process, key in self._children.items() if key == command.key]:
+                if isinstance(command, Kill):
+                    os.kill(process, signal.SIGKILL)
+                else:
+                    os.setpriority(os.PRIO_PROCESS, process, SLOW_NICENESS)
+            return
+        (descriptor,) = descriptors
+        try:
+            self._fork(command, descriptor)
+        except Exception as error:  # noqa: BLE001 - of a library; the request that asked for it ends
+            self._tell(Ended(command.key, 1, describe(error)))
+        finally:
+            os.close(descriptor)
+
+    def _fork(self, command: Fork, descriptor: int) -> None:
+        if command.backend not in self._backends:
+            self._backends[command.backend] = build(command.backend, self._vocabulary)
+            gc.freeze()  # a collection in a child would write to all that it shares
+        process = os.fork()
+        if process:
+            self._children[process] = command.key
+            return
+        try:
+            self._control.close()
+            become_child(command.budget_s)
+            with os.fdopen(os.dup(descriptor), "rb") as source, os.fdopen(descriptor, "wb") as target:
+                Child(self._backends[command.backend], self._vocabulary.size).serve(source, target)
+        finally:
+            os._exit(0)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                process, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not process:
+                return
+            self._tell(Ended(self._children.pop(process), os.waitstatus_to_exitcode(status)))
+
+    def _tell(self, news: Ended) -> None:
+        with suppress(ConnectionError):  # the scheduler has gone: the next read says so
+            self._control.send(msgspec.msgpack.encode(news))
+
+
+def become_child(budget_s: float) -> None:
+    end_with_parent()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends it, also inside of a library
+    signal.setitimer(signal.ITIMER_PROF, budget_s)
+    with suppress(OSError, ValueError):  # no such file outside of Linux
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit(resource.RLIMIT_AS, pages * resource.getpagesize() + MEMORY_BYTES)
+
+
+class Child:
+    """One output."""
+
+    def __init__(self, backend: Backend, vocabulary_size: int) -> None:
+        self._backend, self._num_words = backend, -(-vocabulary_size // 32)
+        self._grammar: Grammar | None = None
+
+    def serve(self, source: BinaryIO, target: BinaryIO) -> None:
+        while (data := read_frame(source)) is not None:
+            write_frame(target, msgspec.msgpack.encode(self._reply(data)))
+
+    def _reply(self, data: bytes) -> Reply:
+        try:
+            return self._do(msgspec.msgpack.decode(data, type=Begin | Accept | Reads))
+        except GrammarError as error:
+            return Failure(error.fact, error.hint)
+        except MemoryError:
+            return Failure("needs more memory to parse its output than a constraint may take")
+        except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+            return Failure(f"failed: internal error: {describe(error)}", is_ours=True)
+
+    def _do(self, message: Begin | Accept | Reads) -> Reply:
+        if isinstance(message, Begin):
+            self._grammar = self._backend.load(message.prepared).start()
+        grammar = self._grammar
+        assert grammar is not None, "its first message is not Begin"
+        if isinstance(message, Reads):
+            return Flags(bytes(self._reads(grammar, each) for each in message.texts))
+        for token in message.tokens:
+            if not grammar.accept(token):
+                return Failure(f"failed: internal error: token {token} leaves it", is_ours=True)
+        mask = np.empty(self._num_words, np.int32)
+        grammar.fill_mask(mask)
+        return State(mask.tobytes(), grammar.may_end, grammar.must_end, time.process_time())
+
+    @staticmethod
+    def _reads(grammar: Grammar, text: list[tuple[bytes, int]]) -> bool:
+        """Nothing spells an empty one."""
+        taken = 0
+        for _, token in text:
+            if not grammar.accept(token):
+                break
+            taken += 1
+        grammar.rollback(taken)
+        return 0 < taken == len(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

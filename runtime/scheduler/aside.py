@@ -1,0 +1,73 @@
+"""Rows whose outputs are parsed aside: each takes part in no step until it is known what it may draw.
+
+Decides how long a turn waits for what is parsed: a moment for those that have been quick so far, and for all of them
+where nothing else can run. Knows no library and no process.
+"""
+
+from collections.abc import Callable, Iterator
+
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Finish, FinishKind
+from ramet.runtime.grammar.aside import AsideGrammar
+from ramet.runtime.grammar.output import ConstrainedOutput
+from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
+
+QUICK_WAIT_S = 0.002  # less than most steps take; a row that misses one has half the speed
+ALONE_WAIT_S = 0.005  # a new request waits no longer than this
+
+
+class AsideRows:
+    """`failed` says why a request ends whose grammar failed."""
+
+    def __init__(self, running: RunningSet, failed: Callable[[Request, Exception], Finish]) -> None:
+        self._running, self._failed = running, failed
+        self._open: dict[Uid, tuple[RunningRequest, AsideGrammar]] = {}  # that may have a process
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def hold(self, running: RunningRequest) -> None:
+        """Its output is pending."""
+        grammar = _output(running).aside
+        assert grammar is not None, running.uid
+        grammar.begin()
+        self._open[running.uid] = running, grammar
+        self._running.hold(running)
+
+    def settle(self, alone: bool) -> Iterator[tuple[RunningRequest, Finish]]:
+        """Rows that need not be held any more take part in steps again. Those that end, and why.
+
+        `alone`: nothing else can run.
+        """
+        self.sweep()
+        held = [pair for uid, pair in self._open.items() if uid in self._running.held]
+        if not held:
+            return
+        quick = any(grammar.is_quick for _, grammar in held)
+        held[0][1].parsers.poll(ALONE_WAIT_S if alone else QUICK_WAIT_S if quick else 0.0)
+        for running, grammar in held:
+            if grammar.pending:
+                continue
+            self._running.release(running)
+            try:
+                grammar.check()
+                _output(running).settle()
+            except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+                yield running, self._failed(running.request, error)
+                continue
+            if _output(running).ended:
+                yield running, Finish(FinishKind.STOP)
+
+    def sweep(self) -> None:
+        """Requests that do not run any more give their processes back."""
+        for uid, (running, grammar) in list(self._open.items()):
+            if self._running.get(uid) is not running or _output(running).aside is not grammar:
+                grammar.rest()
+                del self._open[uid]
+
+
+def _output(running: RunningRequest) -> ConstrainedOutput:
+    constrained = running.request.constrained
+    assert constrained is not None, running.uid
+    return constrained.output

@@ -1,0 +1,211 @@
+"""Outputs that take longer to parse than a step may: they go on in processes of their own, and others are not held."""
+
+import time
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from bench_top import BenchTop
+from grammars import Grammars
+from samples import sampled
+from schedules import TOKENIZER, what_clients_see
+
+from ramet.ipc.messages import FinishKind
+from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
+from ramet.runtime.grammar.aside_process import Kill
+from ramet.runtime.grammar.base import BackendName
+
+END = 0
+PROMPT = [11, 12, 13, 14, 15]
+AMBIGUOUS = "root ::= s\ns ::= s s s | s s | [a-z ]"
+LEFT = 'root ::= e\ne ::= e "+" e | e "*" e | e e | [a-z]'
+NULLABLE = 'root ::= a\na ::= a a | b | ""\nb ::= a b a | [a-z ] | ""'
+STEP_ITEMS = 5000
+STEP_S = 0.15  # of processor time: the calls inside of the limits take 10 ms, on any machine far less than this
+overlaps = pytest.mark.parametrize("overlap", ["off", "on"])
+
+
+def ebnf(text: str, backend: BackendName = "llguidance", **more: str) -> Constraint:
+    return Constraint(ConstraintKind.EBNF, text, backend=backend, **more)
+
+
+@pytest.fixture(scope="module")
+def aside() -> Iterator[Grammars]:
+    grammars = Grammars(TOKENIZER, frozenset([END]), output_s=0.5, step_items=STEP_ITEMS)
+    yield grammars
+    grammars.close()
+
+
+@pytest.fixture(scope="module")
+def early() -> Iterator[Grammars]:
+    """Outputs are moved after a few tokens."""
+    grammars = Grammars(TOKENIZER, frozenset([END]), output_s=20, step_items=700)
+    yield grammars
+    grammars.close()
+
+
+def bench(grammars: Grammars, **options: Any) -> BenchTop:
+    return BenchTop(tokenizer=TOKENIZER, grammars=grammars, eos_ids=[END], **options)
+
+
+def ids_of(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_special_tokens=False)
+
+
+def longest_turn(top: BenchTop) -> float:
+    """Runs until all have ended. Seconds of this process in one turn."""
+    longest = 0.0
+    while not top.scheduler.idle:
+        begun = time.process_time()
+        top.turn()
+        longest = max(longest, time.process_time() - begun)
+    return longest
+
+
+def what_is_left(top: BenchTop) -> dict[str, Any]:
+    state = top.scheduler.state()
+    return {name: state[name] for name in ("leased_tokens", "owned_tokens", "penalty_slots") if state[name]}
+
+
+HARD = {"ambiguous": AMBIGUOUS, "left": LEFT, "nullable": NULLABLE}
+BOTH: list[BackendName] = ["llguidance", "xgrammar"]
+
+
+@pytest.mark.parametrize(("backend", "name", "overlap"), sampled(list(product(BOTH, HARD, ["off", "on"])), 5))
+def test_an_ambiguous_grammar_ends_its_own_request_and_holds_no_other(
+    aside: Grammars, overlap: str, name: str, backend: BackendName
+) -> None:
+    top = bench(aside, overlap=overlap)
+    top.add(1, PROMPT, 400, constraint=ebnf(HARD[name], backend, place="grammar"), ignore_eos=True)
+    top.add(2, [*PROMPT, 16], 100, ignore_eos=True)
+    top.turn()
+    assert longest_turn(top) < STEP_S
+    assert len(top.tokens[2]) == 100 and top.finish_order[0] == 2
+    finish = top.finish[1]
+    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "grammar")
+    assert finish.message.startswith("grammar takes longer to parse than the 0.5 s of --grammar-output-s, in ")
+    assert top.tokens[1] and what_is_left(top) == {}
+
+
+# -- the same outputs --------------------------------------------------------------------------------------------------
+
+
+def outputs(grammars: Grammars, constraint: Constraint, overlap: str, **asked: Any) -> BenchTop:
+    top = bench(grammars, overlap=overlap, jump_forward="off")
+    top.add(1, PROMPT, 13, constraint=constraint, **{"ignore_eos": True, **asked})
+    top.add(5, [*PROMPT, 3], 11, constraint=constraint, **{"ignore_eos": True, **asked})
+    top.add(9, [*PROMPT, 4], 30)
+    top.run()
+    assert what_is_left(top) == {}
+    return top
+
+
+PLAIN = Grammars(TOKENIZER, frozenset([END]))
+SUMS = 'root ::= e\ne ::= e "+" e | e "-" e | "(" e ")" | [0-9a-f]'
+TWOS = "root ::= s\ns ::= s s | [a-z ] | [a-z] [a-z]"
+
+
+ASKED = [
+    {},
+    {"n": 3, "temperature": 1.0, "sampling_seed": 5},
+    {"frequency_penalty": 1.0, "repetition_penalty": 1.3},
+    {"logprobs": LogprobSpec(None, 3, (5, 9))},
+    {"min_new_tokens": 9, "ignore_eos": False},
+    {"stop": ("in", "er")},
+    {"ignore_eos": False},
+]
+
+
+@pytest.mark.parametrize(("backend", "asked", "overlap"), sampled(list(product(BOTH, ASKED, ["off", "on"])), 8))
+def test_what_is_parsed_aside_is_the_same_output(
+    early: Grammars, overlap: str, backend: BackendName, asked: dict[str, Any]
+) -> None:
+    assert early.parsers is not None
+    texts = {"llguidance": TWOS, "xgrammar": SUMS}
+    before = early.parsers.num_opened
+    one, other = (outputs(grammars, ebnf(texts[backend], backend), overlap, **asked) for grammars in (PLAIN, early))
+    assert early.parsers.num_opened > before
+    assert one.finish.keys() == other.finish.keys()
+    for uid in one.finish:
+        assert what_clients_see(other, uid) == what_clients_see(one, uid), uid
+
+
+@pytest.mark.parametrize(("backend", "page_size", "overlap"), sampled(list(product(BOTH, [1, 16], ["off", "on"])), 3))
+def test_a_retraction_of_what_is_parsed_aside_changes_no_output(
+    early: Grammars, overlap: str, page_size: int, backend: BackendName
+) -> None:
+    tops = []
+    for grammars in (PLAIN, early):
+        top = bench(grammars, overlap=overlap, page_size=page_size, jump_forward="off")
+        for uid in range(1, 5):
+            text = {"llguidance": TWOS, "xgrammar": SUMS}[backend]
+            top.add(uid, [uid, *PROMPT], 14, constraint=ebnf(text, backend), ignore_eos=True, frequency_penalty=1.0)
+        at = {3, 7, 11}  # tokens
+        while 1 not in top.finish:
+            top.turn()
+            if len(top.tokens[1]) in at:
+                at.remove(len(top.tokens[1]))
+                top.scheduler._apply_in_flight()
+                for request in top.scheduler.running.retract_all():
+                    top.scheduler.waiting.add(request)
+        top.run()
+        tops.append(top)
+        assert what_is_left(top) == {} and top.finish[1].num_retractions >= 3
+    assert dict(tops[0].tokens) == dict(tops[1].tokens)
+
+
+@overlaps
+def test_what_is_parsed_aside_may_follow_a_thought(early: Grammars, overlap: str) -> None:
+    one, other = (outputs(grammars, ebnf(TWOS, after="e"), overlap) for grammars in (PLAIN, early))
+    assert dict(one.tokens) == dict(other.tokens)
+
+
+@overlaps
+def test_an_abort_ends_what_is_parsed_aside(aside: Grammars, overlap: str) -> None:
+    top = bench(aside, overlap=overlap)
+    top.add(1, PROMPT, 400, constraint=ebnf(AMBIGUOUS, "xgrammar"), ignore_eos=True)
+    top.turn()
+    assert top.scheduler.running.held == {1}
+    top.abort(1)
+    top.run()
+    assert top.finish[1].kind is FinishKind.ABORT and what_is_left(top) == {}
+    assert aside.parsers is not None and not aside.parsers.num_open
+
+
+def test_a_parser_that_is_killed_ends_its_request_alone(early: Grammars) -> None:
+    top = bench(early)
+    for uid in (1, 2):
+        top.add(uid, PROMPT, 30, constraint=ebnf(SUMS, "xgrammar"), ignore_eos=True)
+    while not top.tokens[1]:
+        top.turn()
+    running = top.scheduler.running.get(1)
+    assert running is not None and running.request.constrained is not None and early.parsers is not None
+    grammar = running.request.constrained.output.aside
+    assert grammar is not None and grammar._link is not None
+    early.parsers._command_parent(Kill(grammar._link.key))
+    top.run()
+    assert (top.finish[2].kind, len(top.tokens[2])) == (FinishKind.LENGTH, 30)
+    killed = top.finish[1]
+    assert killed.status == 500 and killed.message == "ebnf was not parsed: its process ended with signal SIGKILL"
+
+
+# -- where a prompt is healed ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("backend", "tail", "overlap"), sampled(list(product(BOTH, [" th", " wor"], ["off", "on"])), 3)
+)
+def test_what_is_parsed_aside_may_begin_inside_a_token(
+    early: Grammars, overlap: str, backend: BackendName, tail: str
+) -> None:
+    text = {"llguidance": TWOS, "xgrammar": 'root ::= [a-z]{1,9} " " root | [a-z]+'}[backend]
+    tops = []
+    for grammars in (PLAIN, early):
+        top = bench(grammars, overlap=overlap, jump_forward="off")
+        top.add(1, [*PROMPT, *ids_of(tail)], 12, constraint=ebnf(text, backend), ignore_eos=True, token_healing=True)
+        top.add(2, [*PROMPT, 16], 20)
+        top.run()
+        assert top.finish[1].kind is not FinishKind.ABORT, top.finish[1].message
+        tops.append(top)
+    assert dict(tops[0].tokens) == dict(tops[1].tokens)
