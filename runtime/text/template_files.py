@@ -19,6 +19,9 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.text.files import read_json
 
 BUILT_IN = Path(__file__).parent / "templates"
+SYNONYMS = {  # names that SGLang's servers and programs use -> ours
+    "deepseek-v3": "deepseek", "gemma-it": "gemma", "llama-2": "llama-2-chat", "llama-3-instruct": "llama-3",
+}  # fmt: skip
 DEFAULT, WITH_TOOLS = "default", "tool_use"
 MORE_TOKENS = ("extra_special_tokens", "model_specific_special_tokens")  # objects of name: token
 
@@ -69,10 +72,10 @@ def _chosen(override: str, own: dict[str, str]) -> str:
         return _template_in(Path(override))
     if override in own:
         return own[override]
-    if override in built_in_names():
-        return _read_text(BUILT_IN / f"{override}.jinja")
+    if (name := SYNONYMS.get(override, override)) in built_in_names():
+        return _read_text(BUILT_IN / f"{name}.jinja")
     mine = f"one of the model's own ({', '.join(sorted(own))})" if own else "(the model has none of its own)"
-    names = ", ".join(built_in_names())
+    names = ", ".join(sorted([*built_in_names(), *SYNONYMS]))
     raise ConfigError(f"--chat-template is {override!r}, must be a file, {mine}, or a built-in one: {names}")
 
 

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from samples import sampled
 
+from ramet.ipc.media import MediaKind, MediaToken
+from ramet.ipc.messages import Chat
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_messages import normalise
 from ramet.runtime.text.chat_template import ChatTemplate, RenderLimits
+from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.template_files import TemplateSources, built_in_names, read_templates
 
 TOOL = {"type": "function", "function": {"name": "warmth", "parameters": {"type": "object"}}}
@@ -35,7 +38,10 @@ CALLED = [
     {"role": "tool", "tool_call_id": "r", "content": "21"},
     {"role": "tool", "tool_call_id": "o", "content": "3"},
 ]
-WITHOUT_TOOLS = ("chatml", "gemma", "phi")
+WITHOUT_TOOLS = (
+    "c4ai-command-r", "chatml", "chatml-llava", "gemma", "granite-3-instruct", "llama-2-chat", "llama-4", "phi",
+    "qwen2-vl", "vicuna_v1.1",
+)  # fmt: skip
 WITH_TOOLS = ("qwen", "llama-3", "mistral", "deepseek")
 
 
@@ -73,6 +79,40 @@ def test_every_template_is_tested_here() -> None:
             "<|start_header_id|>assistant<|end_header_id|>\n\n",
         ),
         ("mistral", "<s>[INST] Rome?[/INST] 21</s>[INST] Be kind.\n\nOslo?[/INST]"),
+        *(
+            (
+                name,
+                "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nRome?<|im_end|>\n"
+                "<|im_start|>assistant\n21<|im_end|>\n<|im_start|>user\nOslo?<|im_end|>\n<|im_start|>assistant\n",
+            )
+            for name in ("chatml-llava", "qwen2-vl")
+        ),
+        ("vicuna_v1.1", "<s>Be kind. USER: Rome? ASSISTANT: 21</s>USER: Oslo? ASSISTANT:"),
+        (
+            "llama-2-chat",
+            "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nRome? [/INST] 21 </s><s>[INST] Oslo? [/INST]",
+        ),
+        (
+            "llama-4",
+            "<s><|header_start|>system<|header_end|>\n\nBe kind.<|eot|>"
+            "<|header_start|>user<|header_end|>\n\nRome?<|eot|>"
+            "<|header_start|>assistant<|header_end|>\n\n21<|eot|><|header_start|>user<|header_end|>\n\nOslo?<|eot|>"
+            "<|header_start|>assistant<|header_end|>\n\n",
+        ),
+        (
+            "c4ai-command-r",
+            "<s><|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be kind.<|END_OF_TURN_TOKEN|>"
+            "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Rome?<|END_OF_TURN_TOKEN|>"
+            "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>21<|END_OF_TURN_TOKEN|>"
+            "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>Oslo?<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",
+        ),
+        (
+            "granite-3-instruct",
+            "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n"
+            "<|start_of_role|>user<|end_of_role|>Rome?<|end_of_text|>\n"
+            "<|start_of_role|>assistant<|end_of_role|>21<|end_of_text|>\n"
+            "<|start_of_role|>user<|end_of_role|>Oslo?<|end_of_text|>\n<|start_of_role|>assistant<|end_of_role|>",
+        ),
         (
             "gemma",
             "<s><start_of_turn>user\nBe kind.\n\nRome?<end_of_turn>\n<start_of_turn>model\n21<end_of_turn>\n"
@@ -151,7 +191,31 @@ def test_tools_without_a_place_are_refused(name: str) -> None:
             written(name, messages, tools)
 
 
-@pytest.mark.parametrize("name", ["gemma", "mistral"])
+@pytest.mark.parametrize(("name", "system"), [
+    ("chatml-llava", "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"),
+    ("qwen2-vl", "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"),
+    ("vicuna_v1.1", "<s>A chat between a curious user and an artificial intelligence assistant. The assistant gives "
+        "helpful, detailed, and polite answers to the user's questions. USER: "),
+])  # fmt: skip
+def test_a_system_text_of_its_own_comes_first(name: str, system: str) -> None:
+    assert written(name, PLAIN[1:2]).startswith(f"{system}Rome?")
+
+
+@pytest.mark.parametrize(("name", "placeholder", "shown"), [
+    ("chatml-llava", "<image>", "<|im_start|>user\n<image>\nWhat?<|im_end|>"),
+    ("qwen2-vl", "<|image_pad|>", "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What?<|im_end|>"),
+    ("vicuna_v1.1", "<image>", "USER: <image>\nWhat? ASSISTANT:"),
+    ("chatml-llava", "<img>", "<|im_start|>user\n<img>What?<|im_end|>"),  # of a model with another placeholder
+    ("llama-2-chat", "<image>", "[INST] <image>What? [/INST]"),
+])  # fmt: skip
+def test_a_picture_stands_in_its_turn(name: str, placeholder: str, shown: str) -> None:
+    media = {MediaKind.IMAGE: MediaToken(placeholder, placeholder, 5)}
+    parts = [{"type": "image", "image": ""}, {"type": "text", "text": "What?"}]
+    chats = Chats(read_templates(Path(), name)).with_media(media)
+    assert shown in chats.render(Chat([{"role": "user", "content": parts}]))
+
+
+@pytest.mark.parametrize("name", ["gemma", "llama-2-chat", "mistral"])
 @pytest.mark.parametrize("order", [(1, 3), (2, 3), (0, 2), (0,), (1, 0)])
 def test_turns_that_do_not_alternate_are_refused(name: str, order: tuple[int, ...]) -> None:
     with pytest.raises(ClientError, match="refused by the chat template"):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ramet.frontend.backends.templates import TEMPLATES
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.text.template_files import TemplateSources, built_in_names, read_templates
+from ramet.runtime.text.template_files import SYNONYMS, TemplateSources, built_in_names, read_templates
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -80,7 +81,9 @@ def test_override_is_a_file_an_own_name_or_a_built_in_one(tmp_path: Path) -> Non
 @pytest.mark.parametrize("override", ["nonsense", "x" * 5000, "/"])
 def test_an_unknown_override_is_answered_with_the_names(tmp_path: Path, override: str) -> None:
     model = folder_with(tmp_path, chat_template="A", additional_chat_templates__rag="B")
-    with pytest.raises(ConfigError, match=r"\(default, rag\).*chatml, deepseek, gemma, llama-3, mistral, phi, qwen"):
+    with pytest.raises(
+        ConfigError, match=r"\(default, rag\).*chatml, chatml-llava, deepseek, deepseek-v3, .*vicuna_v1.1$"
+    ):
         read_templates(model, override)
     with pytest.raises(ConfigError, match="the model has none of its own"):
         read_templates(tmp_path / "nowhere", override)
@@ -122,9 +125,21 @@ def test_special_tokens_are_plain_texts(tmp_path: Path) -> None:
     assert read_templates(model).special_tokens == expected | {"eos_token": "<end>"}
 
 
+@pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"default", "claude", "llama-3-instruct-llava"}))
+def test_the_names_of_the_language_s_templates_are_names_here(name: str, tmp_path: Path) -> None:
+    """But for those of no model that is served so, and one whose pictures llama-3 has no line for."""
+    template = read_templates(tmp_path, name).default
+    assert template == read_templates(tmp_path, SYNONYMS.get(name, name)).default
+    first = TEMPLATES[name].marks["assistant"][0].strip() or "[/INST]"
+    assert first.split("assistant")[0].split("CHATBOT")[0] in template
+
+
 def test_built_in_templates_travel_with_the_package() -> None:
     from setuptools import find_namespace_packages
 
-    assert built_in_names() == ["chatml", "deepseek", "gemma", "llama-3", "mistral", "phi", "qwen"]
+    assert built_in_names() == [
+        "c4ai-command-r", "chatml", "chatml-llava", "deepseek", "gemma", "granite-3-instruct", "llama-2-chat",
+        "llama-3", "llama-4", "mistral", "phi", "qwen", "qwen2-vl", "vicuna_v1.1",
+    ]  # fmt: skip
     assert "ramet.runtime.text.templates" in find_namespace_packages(str(ROOT), include=["ramet*"])
     assert re.search(r'"\*" = \[.*"\*\.jinja"', (ROOT / "pyproject.toml").read_text())
