@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body_items import Bytes, ItemCount
+from ramet.runtime.intake.body_items import Bytes, ItemCount, nests_deeper
 from ramet.runtime.intake.exact_fields import with_exact_numbers
 from ramet.runtime.intake.fields import Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_SEQUENCES
@@ -34,7 +34,7 @@ def parse_object(data: Bytes, counted: ItemCount) -> dict[str, Any]:
         raise ClientError("body", f"is not valid JSON: {error.msg}{_near(error, data)}") from None
     if not isinstance(value, dict):
         raise ClientError("body", f"is {shown(value)}, must be a JSON object")
-    if counted.num_opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):
+    if counted.num_opened > MAX_DEPTH and nests_deeper(MAX_DEPTH, data):
         raise ClientError("body", f"is nested deeper than {MAX_DEPTH} levels")
     return with_exact_numbers(value, data)
 

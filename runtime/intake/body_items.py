@@ -11,6 +11,9 @@ from ramet.runtime.intake.limits import KEYS_SHARE, OPENED_SHARE
 
 Bytes = bytes | bytearray
 AT_ONCE = 1 << 18  # bytes that are looked at before others are served: 0.3 ms, in strings full of marks 3 ms
+NO_MARKS = bytes(set(range(256)) - set(b'"[{,:'))
+NO_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
+AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
 HINT = "send it as several requests, or raise --max-body-items"
 
 
@@ -47,10 +50,9 @@ class ItemCount:
             return
         self._counts, num_quotes, in_string = [0, 0, 0], 0, False
         for piece in _pieces(body):
-            bare = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-            texts = bare.split(b'"')
-            self.add(b"".join(texts[1 if in_string else 0 :: 2]))
-            num_quotes += len(texts) - 1
+            marks = _without_escapes(piece).translate(None, NO_MARKS)
+            self.add(_outside_strings(marks, in_string))
+            num_quotes += marks.count(b'"')
             in_string = num_quotes % 2 == 1
             self._check_counts(num_quotes // 2)
             yield
@@ -69,6 +71,29 @@ def counted(body: Bytes, most: int) -> ItemCount:
     for _ in count.check(body):
         pass
     return count
+
+
+def nests_deeper(levels: int, body: Bytes) -> bool:
+    """Whether a valid JSON text nests deeper. Each step takes the innermost lists and objects away."""
+    brackets = _outside_strings(_without_escapes(body).translate(None, NO_BRACKETS), False).translate(AS_BRACKETS)
+    for _ in range(levels):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            break
+    return bool(brackets)
+
+
+def _without_escapes(body: Bytes) -> Bytes:
+    """Every quote that is left begins or ends a string."""
+    return body.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in body else body
+
+
+def _outside_strings(marks: Bytes, in_string: bool) -> Bytes:
+    """Quotes and marks without those quotes, and without the marks between them.
+
+    Two quotes side by side are a string without marks, as some mark stands between two strings of valid JSON.
+    """
+    return b"".join(marks.replace(b'""', b"").split(b'"')[1 if in_string else 0 :: 2])
 
 
 def _pieces(body: Bytes) -> Iterator[Bytes]:
