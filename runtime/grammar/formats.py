@@ -53,3 +53,12 @@ FORMATS = {
     "uuid": "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     "uri": _URI,
 }
+NUMBER_FORMATS: dict[str, tuple[int, ...]] = {  # OpenAPI's, of numbers: least and most; none: any number that JSON has
+    **{f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32)},
+    **{f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32)},
+    "int64": (-(1 << 53), 1 << 53),  # as far as a double has each whole number
+    "uint64": (0, 1 << 53),
+    "float": (),
+    "double": (),
+}
+SILENT_FORMATS = ("password",)  # how a value is shown

@@ -18,6 +18,7 @@ from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.keywords import ANNOTATIONS, KEYWORDS, SHAPES, TYPES, Support
 from ramet.runtime.grammar.one_of import Disjoint
+from ramet.runtime.grammar.plain_schema import plain
 
 MAX_SCHEMA_BYTES = 1 << 20
 MAX_DEPTH = 64  # of schemas in schemas
@@ -50,7 +51,10 @@ def read(text: str, support: Support) -> Document:
 def read_value(value: Any, support: Support) -> Document:
     """A schema that is JSON already."""
     reader = Reader(support)
-    schema = reader.schema(value, "#")
+    try:
+        schema = reader.schema(value, "#")
+    except RecursionError as error:
+        raise GrammarError(f"is a schema nested more than {MAX_NESTING} deep") from error
     targets = references.check(reader.places)
     disjoint = Disjoint(targets)
     for place, part in reader.places.items():
@@ -102,6 +106,10 @@ class Reader:
             return value
         if not isinstance(value, dict):
             raise GrammarError(f"{place} is {_kind(value)}, must be a schema: an object, true or false")
+        value = plain(value)
+        if isinstance(value, bool):
+            self.places[place] = value
+            return value
         read: dict[str, Any] = {}
         self.places[place] = read
         for keyword, inner in value.items():

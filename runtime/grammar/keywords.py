@@ -15,6 +15,7 @@ def words(*lines: str) -> frozenset[str]:
 ANNOTATIONS = words(
     "$comment $schema $vocabulary title description default examples deprecated readOnly writeOnly "
     "contentEncoding contentMediaType contentSchema",
+    "$anchor $dynamicAnchor $recursiveAnchor",  # names of places: no reference leads to one by its name
     "discriminator example externalDocs xml",  # OpenAPI's; Pydantic writes the first beside `oneOf`
 )  # say nothing about what is valid
 VALUES = {
@@ -25,10 +26,10 @@ VALUES = {
     "count": "minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains",
     "number": "minimum maximum exclusiveMinimum exclusiveMaximum",
     "positive number": "multipleOf",
-    "string": "format $ref $anchor $dynamicRef $dynamicAnchor $recursiveRef $id id",
+    "string": "format $ref $dynamicRef $recursiveRef $id id",
     "pattern": "pattern",
     "names": "required",
-    "flag": "uniqueItems $recursiveAnchor",
+    "flag": "uniqueItems",
     "map of names": "dependentRequired",
     "map": "dependencies",
     "type": "type",
@@ -42,8 +43,7 @@ TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 # What no backend enforces. Each list is checked against a validator by tests/runtime/grammar/test_keywords.py.
 NOWHERE = words(
     "not if then else contains minContains maxContains uniqueItems propertyNames dependentRequired "
-    "dependentSchemas dependencies unevaluatedItems unevaluatedProperties $anchor $dynamicRef $dynamicAnchor "
-    "$recursiveRef $recursiveAnchor $id id"
+    "dependentSchemas dependencies unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef $id id"
 )
 UNSUPPORTED: dict[BackendName, frozenset[str]] = {
     "llguidance": NOWHERE,

@@ -1,11 +1,12 @@
 """One dialect for every backend: a pattern in a normal form that all of them read alike.
 
 The normal form has characters, classes of ranges, `|`, `(?:...)`, `*`, `+`, `?` and `{m,n}`, and matches whole texts.
-Every text that matches it matches the pattern in Python's `re`.
+Every text that matches it matches the pattern in Python's `re`, or a schema's pattern in ECMA-262.
 """
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges
+from ramet.runtime.grammar.ecma_parser import parse_ecma
 from ramet.runtime.grammar.regex_parser import MAX_TEXTS_BYTES, parse
 from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq
 
@@ -23,8 +24,8 @@ def whole(pattern: str) -> Node:
 
 
 def found_within(pattern: str) -> Node:
-    """The tree of the whole texts that a pattern is found in, as by `re.search`."""
-    return checked(_open(_open(parse(pattern), True, ANYTHING), False, ANYTHING))
+    """The tree of the whole texts that a pattern of ECMA-262 is found in."""
+    return checked(_open(_open(parse_ecma(pattern), True, ANYTHING), False, ANYTHING))
 
 
 def checked(node: Node) -> Node:

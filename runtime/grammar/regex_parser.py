@@ -38,11 +38,7 @@ class Flags:
 
 def parse(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> Node:
     """Raises GrammarError. `max_texts_bytes`: bound of a pattern that is only texts with bars between them."""
-    num_bytes = len(pattern.encode("utf-8", "surrogatepass"))
-    only_texts = TEXTS.fullmatch(pattern) is not None
-    what, most = ("texts", max_texts_bytes) if only_texts else ("a pattern", MAX_PATTERN_BYTES)
-    if num_bytes > most:
-        raise GrammarError(f"has {what} of {num_bytes} bytes, at most {most} are allowed")
+    only_texts = bounded(pattern, max_texts_bytes)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sets in sets, which Python may have one day
@@ -54,9 +50,24 @@ def parse(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> Node:
         raise GrammarError("is no valid regular expression: it is too complex") from error
     parser = Parser(pattern)
     node = parser.alternatives(Flags(), 0)
-    if not only_texts and size(node) > MAX_SIZE:
-        raise GrammarError(f"is too large: with its repetitions written out it has more than {MAX_SIZE} characters")
+    if not only_texts:
+        check_size(node)
     return node
+
+
+def bounded(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> bool:
+    """Whether it is only texts with bars between them. Raises GrammarError for what is too long."""
+    num_bytes = len(pattern.encode("utf-8", "surrogatepass"))
+    only_texts = TEXTS.fullmatch(pattern) is not None
+    what, most = ("texts", max_texts_bytes) if only_texts else ("a pattern", MAX_PATTERN_BYTES)
+    if num_bytes > most:
+        raise GrammarError(f"has {what} of {num_bytes} bytes, at most {most} are allowed")
+    return only_texts
+
+
+def check_size(node: Node) -> None:
+    if size(node) > MAX_SIZE:
+        raise GrammarError(f"is too large: with its repetitions written out it has more than {MAX_SIZE} characters")
 
 
 class Parser:

@@ -11,7 +11,7 @@ from typing import Any
 
 from constrained import backend, compiled, ids_of, takes
 
-from grammar_cases.probes import REFUSED_VALUES, SCHEMAS, VALUES, is_valid
+from grammar_cases.probes import REFUSED, SCHEMAS, VALUES, is_valid
 from grammar_cases.refusals import ALL, PARTS, SHAPES, Part, names, partly
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.base import BackendName, GrammarError
@@ -39,13 +39,13 @@ KINDS = {  # what may be asked -> constraint, an output of it, one that is none
 def enforced(name: BackendName, keyword: str) -> bool:
     """False: it is refused by its name."""
     refused = [not exact(name, keyword, schema) for schema in SCHEMAS.get(keyword, ())]
-    refused += [not exact(name, keyword, {"type": "array", "items": {keyword: value}}) for value in refusable(keyword)]
+    refused += [not exact(name, keyword, {"type": "array", "items": schema}) for schema in refusable(keyword)]
     assert any(refused) == all(refused), f"{name} enforces {keyword} in some schemas only"
     return not any(refused)
 
 
 def refusable(keyword: str) -> list[Any]:
-    return [REFUSED_VALUES[keyword]] if keyword in REFUSED_VALUES and keyword not in SCHEMAS else []
+    return [REFUSED[keyword]] if keyword in REFUSED and keyword not in SCHEMAS else []
 
 
 def exact(name: BackendName, keyword: str, schema: Any) -> bool:
@@ -118,7 +118,7 @@ def _kinds() -> Iterator[str]:
 
 def _keywords() -> Iterator[str]:
     yield from _head("keyword")
-    cells = {keyword: tuple(_cell(name, keyword) for name in ALL) for keyword in (*SCHEMAS, *REFUSED_VALUES)}
+    cells = {keyword: tuple(_cell(name, keyword) for name in ALL) for keyword in (*SCHEMAS, *REFUSED)}
     for row, keywords in groupby(sorted(cells, key=lambda keyword: _order(cells[keyword])), cells.__getitem__):
         yield _row(", ".join(f"`{keyword}`" for keyword in keywords), list(row))
 

@@ -46,11 +46,15 @@ SCHEMAS = {  # keyword -> schemas that it decides
     "$defs": [{"type": "array", "items": {"$ref": "#/$defs/x"}, "$defs": {"x": INT}}],
     "definitions": [{"type": "array", "items": {"$ref": "#/definitions/x"}, "definitions": {"x": INT}}],
 }
-REFUSED_VALUES = {  # keyword -> a value that it may have
-    "not": {}, "if": {}, "then": {}, "else": {}, "contains": {}, "minContains": 1, "maxContains": 1,
-    "uniqueItems": True, "propertyNames": {}, "dependentRequired": {}, "dependentSchemas": {}, "dependencies": {},
-    "unevaluatedItems": False, "unevaluatedProperties": False, "$anchor": "a", "$dynamicRef": "#a",
-    "$dynamicAnchor": "a", "$recursiveRef": "#", "$recursiveAnchor": True, "multipleOf": 2,
+REFUSED = {  # keyword -> a schema in which it says something, and before any other one that is refused
+    "not": {"not": {"minimum": 2}}, "if": {"if": INT, "then": False}, "then": {"then": False, "if": INT},
+    "else": {"else": False, "if": INT}, "contains": {"contains": INT},
+    "uniqueItems": {"uniqueItems": True}, "propertyNames": {"propertyNames": {"minLength": 2}},
+    "minContains": {"minContains": 2, "contains": INT}, "maxContains": {"maxContains": 2, "contains": INT},
+    "dependentRequired": {"dependentRequired": {"a": ["b"]}}, "dependentSchemas": {"dependentSchemas": {"a": False}},
+    "dependencies": {"dependencies": {"a": ["b"]}}, "$dynamicRef": {"$dynamicRef": "#a"},
+    "unevaluatedItems": {"unevaluatedItems": False, "$ref": "#"}, "$recursiveRef": {"$recursiveRef": "#"},
+    "unevaluatedProperties": {"unevaluatedProperties": False, "$ref": "#"}, "multipleOf": {"multipleOf": 2},
 }  # fmt: skip
 VALUES = [
     None, True, False, 0, 1, 2, 3, 4, 6, -1, -3, 12, 0.5, 1.5, 2.5, 2.25, 3.75, "", "a", "ab", "abc", "é", "ba b",

@@ -101,7 +101,7 @@ def rightful(error: GrammarError, schema: Any, backend: BackendName) -> bool:
         return True
     if any(shape in error.fact for shape in SHAPES[backend]):
         return True
-    return EMPTY.search(error.fact) is not None and "false" in json.dumps(schema)
+    return EMPTY.search(error.fact) is not None and ("false" in json.dumps(schema) or "not" in keys(schema))
 
 
 def names(error: GrammarError, keywords: Iterable[str]) -> bool:

@@ -11,7 +11,7 @@ from itertools import product
 import pytest
 from constrained import NAMES, allowed, compiled, takes, vocabulary
 from grammar_cases.capabilities import enforced, refuses
-from grammar_cases.probes import CLOSED, INT, PAIR, REFUSED_VALUES, SCHEMAS, STR, is_valid
+from grammar_cases.probes import CLOSED, INT, PAIR, REFUSED, SCHEMAS, STR, is_valid
 from grammar_cases.refusals import PARTS, SHAPES
 from samples import sampled
 
@@ -44,11 +44,11 @@ COMBINED = [
 
 
 def test_every_keyword_has_a_probe():
-    assert {*SCHEMAS} | {*REFUSED_VALUES} | {"$id", "id"} == KEYWORDS
+    assert {*SCHEMAS} | {*REFUSED} | {"$id", "id"} == KEYWORDS
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("keyword", sorted({*SCHEMAS} | {*REFUSED_VALUES}))
+@pytest.mark.parametrize("keyword", sorted({*SCHEMAS} | {*REFUSED}))
 def test_a_keyword_is_enforced_exactly_or_refused_by_name(name, keyword):
     assert enforced(name, keyword) == (keyword not in UNSUPPORTED[name])
 
