@@ -55,7 +55,7 @@ class Grammars:
         self._backends: dict[str, Backend] = {}
         self._done: dict[Constraint, Loaded | Failed] = {}
 
-    def get(self, constraint: Constraint) -> Loaded | Failed:
+    def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed:
         if constraint not in self._done:
             self._done[constraint] = self._compile(constraint)
         return self._done[constraint]

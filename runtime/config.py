@@ -395,6 +395,14 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
             "the place of --api-key and needs --admin-api-key; empty: none"
         ),
     ] = ""
+    max_share_per_key: Annotated[
+        Annotated[float, Meta(gt=0, le=1)] | None,
+        about(
+            "of what clients share, how much one key of --api-key-file may hold: of the queue (--max-queued-requests, "
+            "or 64 sequences for each that may run), of connections, of workers for media and constraints and what "
+            "waits for them, of sessions, stored responses and leases; unset: 0.5"
+        ),
+    ] = None
     allowed_origins: Annotated[
         tuple[str, ...],
         about("origins of web pages that may use this server, as https://chat.example; this machine's own always may"),
@@ -569,6 +577,12 @@ class Args(Struct, frozen=True, kw_only=True):
         return bool(self.serve.api_key_file) and self.cache.cache_isolation != "none"
 
     @property
+    def share_per_key(self) -> float:
+        """1.0 where clients have no keys of their own."""
+        asked = self.serve.max_share_per_key
+        return 1.0 if not self.serve.api_key_file else 0.5 if asked is None else asked
+
+    @property
     def max_running(self) -> int:
         return self.schedule.max_running_requests or 256
 
@@ -693,6 +707,8 @@ def resolve(args: Args) -> Args:
     check_media(args.media)
     if args.cache.cache_isolation == "key" and not args.serve.api_key_file:
         raise ConfigError("--cache-isolation key needs --api-key-file: with one key there is nobody to keep apart")
+    if args.serve.max_share_per_key is not None and not args.serve.api_key_file:
+        raise ConfigError("--max-share-per-key needs --api-key-file: without it all clients are one")
     if args.schedule.chunked_prefill_size == 0:
         raise ConfigError("--chunked-prefill-size is 0, must be -1 (no limit) or >= 1")
     if args.schedule.random_seed is not None:

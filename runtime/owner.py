@@ -18,6 +18,11 @@ class Owner(NamedTuple):
         """Who shares what is cached for it: those of the same scope."""
         return self.name if self.is_apart else ""
 
+    @property
+    def bounded(self) -> str:
+        """Its name, if there is a bound on what it may hold; empty: there is none."""
+        return "" if self.is_admin else self.name
+
     def may_use(self, name: str) -> bool:
         """Something that the owner of this name has."""
         return self.is_admin or self.name == name

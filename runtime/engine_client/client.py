@@ -64,6 +64,7 @@ from ramet.runtime.engine_client.caller import Caller, for_caller
 from ramet.runtime.engine_client.media import MediaService, Preparing, preparing, with_media
 from ramet.runtime.engine_client.occupation import Occupation
 from ramet.runtime.engine_client.pauses import Pauses
+from ramet.runtime.engine_client.queue_share import QueueShare
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
@@ -111,6 +112,7 @@ class EngineClient:
         self.death: asyncio.Future[PeerDied] = asyncio.get_running_loop().create_future()
         self._to_tokenizers, self._to_scheduler = to_tokenizers, to_scheduler
         self._max_queued, self._timeout_s = args.schedule.max_queued_requests, args.serve.request_timeout_s
+        self._queue_share = QueueShare(args, limits.max_running_requests)
         self._max_numbers = max_numbers
         self._max_media = None if max_numbers is None else args.media.max_media_per_request
         self._metrics = metrics
@@ -143,6 +145,10 @@ class EngineClient:
     def num_waiting(self) -> int:
         """Sequences that were sent and are neither opened nor ended, and requests whose prompt is being made."""
         return self._sequences.num_waiting + len(self._unsent)
+
+    def _num_waiting_of(self, name: str) -> int:
+        """The same of the owner of this name."""
+        return self._sequences.waiting_of[name] + sum(each.owner.name == name for each in self._unsent)
 
     def adapters_in_use(self) -> tuple[frozenset[str], frozenset[str]]:
         """Of sequences that run, and of those that wait."""
@@ -178,6 +184,8 @@ class EngineClient:
         self.check_ready()
         if not probe and self._max_queued is not None and self.num_waiting >= self._max_queued:
             raise ServerError(QUEUE_FULL, 503)
+        if not probe and (name := OWNER.get().bounded):
+            self._queue_share.check(self._num_waiting_of(name))
         submission = Submission(
             streaming, time.monotonic(), as_batch=as_batch, probe=probe, max_numbers=self._max_numbers, rid=rid
         )
@@ -449,6 +457,8 @@ class EngineClient:
         if self._max_numbers is not None:
             total = sum(prompt.num_bytes * prompt.params.n for prompt in prompts)
             check_bytes(prompts[0].field, total, "lower n, or send fewer prompts")
+        if name := submission.owner.bounded:
+            self._queue_share.check_sent(prompts, self._num_waiting_of(name) - 1)
         if self._max_queued is not None:
             check_queue(prompts, self.num_waiting - 1, self._max_queued, self.limits.max_running_requests)
 

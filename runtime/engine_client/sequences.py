@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from ramet.ipc.message import Uid
@@ -34,6 +34,7 @@ class SequenceTable:
         self._metrics, self._request_log = metrics, request_log
         self.by_uid: dict[Uid, Sequence] = {}
         self.num_waiting = 0
+        self.waiting_of = Counter[str]()  # the same by the name of their owner
         self.weight_version = WEIGHT_VERSION  # of the weights that compute now
         self._versions = {0: WEIGHT_VERSION}  # by the number of the weights
         self._step_waiters: list[asyncio.Future[None]] = []
@@ -73,6 +74,7 @@ class SequenceTable:
         self.by_uid[sequence.uid] = sequence
         sequence.submission.num_open += 1
         self.num_waiting += 1
+        self.waiting_of[sequence.submission.owner.name] += 1
 
     def apply(self, step: TextStep) -> None:
         """One pass over the columns of a step."""
@@ -127,6 +129,13 @@ class SequenceTable:
             self._wake_waiters()
         self._observe(gaps, now)
 
+    def _leaves_queue(self, sequence: Sequence) -> None:
+        self.num_waiting -= 1
+        name = sequence.submission.owner.name
+        self.waiting_of[name] -= 1
+        if not self.waiting_of[name]:
+            del self.waiting_of[name]
+
     def reject(self, message: Rejected) -> None:
         now = time.monotonic()
         for uid in message.uids:
@@ -159,7 +168,7 @@ class SequenceTable:
             sequence.logprobs = LogprobLists(opened)
         if opened.spec.hidden is not None and sequence.texts is not None:
             sequence.hidden = HiddenLists(opened)
-        self.num_waiting -= 1
+        self._leaves_queue(sequence)
         if sequence.submission.probe:
             return
         self._metrics.prompt_tokens.add(opened.prompt_tokens)
@@ -184,7 +193,7 @@ class SequenceTable:
         if sequence.submission.at_end:
             sequence.submission.end_if_done()
         if not sequence.opened:
-            self.num_waiting -= 1
+            self._leaves_queue(sequence)
         if sequence.submission.probe:
             return  # of no client: one that a busy server did not get to would count as a request that was aborted
         latency_s = now - sequence.submission.arrival_s

@@ -92,13 +92,18 @@ class Prompt(NamedTuple):
         return len(self.text or self.ids or self.embeds or ()) + (len(constraint.text) if constraint else 0)
 
 
+def num_sequences(prompts: Many[Prompt]) -> int:
+    """Each prompt as often as it is sampled."""
+    return sum(prompt.params.n for prompt in prompts)
+
+
 def check_queue(prompts: Many[Prompt], waiting: int, most: int, at_once: int) -> None:
     """Raises where a request's sequences do not all fit into the queue beside the `waiting` ones, `most` together.
 
     A request enters whole or not at all. While nothing else waits, it may bring as many sequences more as run
     `at_once`: they leave the queue with the next steps.
     """
-    asked = sum(prompt.params.n for prompt in prompts)
+    asked = num_sequences(prompts)
     if asked > most + at_once:
         fact = f"asks for {asked} sequences (prompts times n), must be at most {most + at_once}"
         hint = f"{most} wait (--max-queued-requests) while {at_once} run; send fewer at once"

@@ -1,16 +1,18 @@
 """Compiles constraints beside the decode loop, and keeps what is compiled: an LRU bounded by bytes, for all requests.
 
 Decides how many are compiled at once, for how long, and what becomes of a failure. Each backend has worker processes
-of its own, of which one takes short constraints only: few that take seconds keep others waiting. A thread for each
+of its own, of which one takes short constraints only: few that take seconds keep others waiting. Owners with names take
+turns, and none has more workers than its share. A thread for each
 process waits for it and loads what it made. A refusal is remembered like a compiled constraint, a timeout is not, nor
 is the death of a worker that the constraint did not cause: whoever asks after that tries again.
 """
 
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from itertools import count
+from typing import NamedTuple, Protocol, cast
 
 from msgspec.structs import replace
 
@@ -23,6 +25,7 @@ from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.worker import STACK_BYTES, Job, Outcome, Refused
 from ramet.runtime.grammar.worker_process import CompileWorker
 from ramet.runtime.log import LOGGER
+from ramet.runtime.shares import part
 from ramet.runtime.subordinate import NICENESS
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded
 
@@ -59,29 +62,51 @@ class Compiling:
     wanted: bool = True  # False: nobody waits for it any more, and it need not begin
 
 
-class _Jobs:
-    """Constraints that wait for the workers of one backend."""
+class _Job(NamedTuple):
+    owner: str
+    constraint: Constraint
 
-    def __init__(self) -> None:
-        self._waiting: deque[Constraint] = deque()
+
+class _Jobs:
+    """Constraints that wait for the workers of one backend. An owner with a name may have `most_of_one` of these."""
+
+    def __init__(self, most_of_one: int) -> None:
+        self._waiting: deque[_Job] = deque()
+        self._most_of_one = most_of_one
+        self._busy = Counter[str]()  # workers of each owner
+        self._last: dict[str, int] = {}  # when an owner with a name got one last
+        self._turns = count(1)
         self._changed = threading.Condition()
         self._closed = False
 
-    def put(self, constraint: Constraint) -> None:
+    def put(self, constraint: Constraint, owner: str) -> None:
         with self._changed:
-            self._waiting.append(constraint)
+            self._waiting.append(_Job(owner, constraint))
             self._changed.notify_all()
 
-    def take(self, only_short: bool) -> Constraint | None:
-        """The oldest one; waits for it. None: there will be none."""
+    def take(self, only_short: bool) -> "_Job | None":
+        """The oldest one of the owner whose last turn is longest ago; waits for it. None: there will be none."""
         with self._changed:
             while not self._closed:
-                found = next((each for each in self._waiting if not only_short or is_short(each)), None)
-                if found is not None:
+                if ready := [job for job in self._waiting if self._may_begin(job, only_short)]:
+                    found = min(ready, key=lambda job: self._last.get(job.owner, 0))
                     self._waiting.remove(found)
+                    self._busy[found.owner] += 1
+                    if found.owner:
+                        self._last[found.owner] = next(self._turns)
                     return found
                 self._changed.wait()
             return None
+
+    def done(self, job: "_Job") -> None:
+        """Its worker is free for others of its owner."""
+        with self._changed:
+            self._busy[job.owner] -= 1
+            self._changed.notify_all()
+
+    def _may_begin(self, job: "_Job", only_short: bool) -> bool:
+        has_room = not job.owner or self._busy[job.owner] < self._most_of_one
+        return has_room and (not only_short or is_short(job.constraint))
 
     def close(self) -> None:
         with self._changed:
@@ -96,7 +121,7 @@ def is_short(constraint: Constraint) -> bool:
 class GrammarSource(Protocol):
     """Where the scheduler gets compiled constraints from."""
 
-    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling: ...
+    def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling: ...
 
     def close(self) -> None: ...
 
@@ -121,6 +146,7 @@ class CompilePool:
         wants_fsm: bool = False,
         niceness: int = NICENESS,
         parsers: Parsers | None = None,
+        share: float = 1.0,
     ) -> None:
         self._vocabulary, self._ready, self._begin = vocabulary, ready, begin
         self._timeout_s, self._memory_mb = timeout_s, memory_mb
@@ -129,12 +155,14 @@ class CompilePool:
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
         self._jobs: dict[str, _Jobs] = {}  # by backend
+        self._most_of_one = part(WORKERS, share)
         self._workers: dict[str, list[CompileWorker]] = {}
         self._closed = False
         self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
         self._threads: list[threading.Thread] = []
 
-    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
+    def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
+        """`owner`: whose share of the workers it takes; empty: there is no bound."""
         key = replace(constraint, place="", after="", opens="")
         with self._lock:
             if (compiling := self._open.get(key)) is not None:
@@ -144,7 +172,7 @@ class CompilePool:
                 return found
             self._open[key] = compiling = Compiling()
             self._start(key)
-            self._jobs[key.backend].put(key)
+            self._jobs[key.backend].put(key, owner)
             return compiling
 
     def close(self) -> None:
@@ -161,7 +189,7 @@ class CompilePool:
 
     def _start(self, constraint: Constraint) -> None:
         """A worker, if this one, which was just added, would wait although another may be begun for it."""
-        jobs = self._jobs.setdefault(constraint.backend, _Jobs())
+        jobs = self._jobs.setdefault(constraint.backend, _Jobs(self._most_of_one))
         workers = self._workers.setdefault(constraint.backend, [])
         num_open = sum(each.backend == constraint.backend for each in self._open)
         if self._closed or len(workers) >= min(WORKERS, num_open) or (workers and not is_short(constraint)):
@@ -177,19 +205,25 @@ class CompilePool:
 
     def _serve(self, jobs: _Jobs, worker: CompileWorker, only_short: bool) -> None:
         self._begin()
-        while (constraint := jobs.take(only_short)) is not None:
-            with self._lock:
-                if not self._open[constraint].wanted:
-                    del self._open[constraint]
-                    continue
-            outcome = self._compile(worker, constraint)
-            with self._lock:
-                if isinstance(outcome, Loaded) or outcome.status == 400:
-                    self._cache.put(constraint, outcome)
-                self._open.pop(constraint).outcome = outcome
-            if not self._closed:
-                with self._telling:
-                    self._ready()
+        while (job := jobs.take(only_short)) is not None:
+            try:
+                self._run(worker, job.constraint)
+            finally:
+                jobs.done(job)
+
+    def _run(self, worker: CompileWorker, constraint: Constraint) -> None:
+        with self._lock:
+            if not self._open[constraint].wanted:
+                del self._open[constraint]
+                return
+        outcome = self._compile(worker, constraint)
+        with self._lock:
+            if isinstance(outcome, Loaded) or outcome.status == 400:
+                self._cache.put(constraint, outcome)
+            self._open.pop(constraint).outcome = outcome
+        if not self._closed:
+            with self._telling:
+                self._ready()
 
     def _compile(self, worker: CompileWorker, constraint: Constraint) -> Loaded | Failed:
         try:

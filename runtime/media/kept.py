@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.media import Prepared
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.owner import NOBODY, Owner
 
 SMALL = 1 << 18  # bytes that are hashed at once, in a tenth of a millisecond
 
@@ -21,7 +22,9 @@ SMALL = 1 << 18  # bytes that are hashed at once, in a tenth of a millisecond
 class Pool(Protocol):
     """What prepares them (pool.py)."""
 
-    async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable) -> Prepared: ...
+    async def prepare(
+        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: str
+    ) -> Prepared: ...
 
     def size_of(self, prepared: Prepared) -> int: ...
 
@@ -44,17 +47,18 @@ class KeptMedia:
         return len(self._users)
 
     async def prepare(
-        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, scope: str = ""
+        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: Owner = NOBODY
     ) -> Prepared:
-        """As the pool's; each is released as often as it was prepared. `scope`: who finds it; empty: everybody. Its
-        key is another one in each scope, so that what a tower makes of it is found there alone as well.
+        """As the pool's; each is released as often as it was prepared. It is found within the owner's scope. Its key is
+        another one in each scope, so that what a tower makes of it is found there alone as well.
         """
+        scope, bounded = owner.scope, owner.bounded
         if source.arrays is not None:  # it is made already
-            return self._used(_scoped(await self._pool.prepare(source, data, request), scope))
+            return self._used(_scoped(await self._pool.prepare(source, data, request, bounded), scope))
         key = await _key_of(source, data, scope)
         if (known := self._known.get(key)) is not None:
             return self._used(replace(known, place=source.place))
-        made = _scoped(await self._pool.prepare(source, data, request), scope)
+        made = _scoped(await self._pool.prepare(source, data, request, bounded), scope)
         if key not in self._known:  # else another request was faster
             self._known[key], self._keys[made.file] = made, key
         return self._used(made)

@@ -9,8 +9,8 @@ loop; a thread waits for each worker that is busy.
 import asyncio
 import os
 import signal
-from collections import Counter, OrderedDict, deque
-from collections.abc import Coroutine, Hashable, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from ramet.ipc.media import MediaKind, Prepared
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.turns import Turns
 from ramet.runtime.media.worker import Done, Job, Outcome, Refused
 from ramet.runtime.media.worker_process import MediaWorker
 from ramet.runtime.media_options import MediaArgs
@@ -42,13 +43,13 @@ class Piece:
 
 
 class MediaPool:
-    """`folder`: for the files, of this user alone; whoever gave it removes it."""
+    """`folder`: for the files, of this user alone; whoever gave it removes it. `share`: as that of Turns."""
 
-    def __init__(self, model_folder: Path, folder: Path, limits: MediaArgs) -> None:
+    def __init__(self, model_folder: Path, folder: Path, limits: MediaArgs, share: float = 1.0) -> None:
         self._folder, self._limits = folder, limits
         names = [f"media-{i + 1}" for i in range(limits.media_workers)]
         self._workers = [MediaWorker(model_folder, limits, name) for name in names]
-        self._turns = Turns(self._workers, MAX_WAITING)
+        self._turns = Turns(self._workers, MAX_WAITING, share)
         self._threads = ThreadPoolExecutor(limits.media_workers, "ramet-media")
         self._numbers = count(1)
         self._sizes: dict[str, int] = {}  # bytes of each file
@@ -71,12 +72,14 @@ class MediaPool:
         """Start the workers one after the other, so that no piece need wait for that."""
         self._begin(self._warm())
 
-    async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable) -> Prepared:
+    async def prepare(
+        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: str = ""
+    ) -> Prepared:
         """`data`: the encoded bytes; of a film that is a list of pictures those of each; b"" beside `source.arrays`.
 
-        Pieces of the same `request` wait for one another. Raises ClientError and ServerError.
+        Pieces of the same `request` wait for one another; `owner`: see Turns. Raises ClientError and ServerError.
         """
-        worker = await self._turns.take(request, source.place)
+        worker = await self._turns.take(request, source.place, owner)
         piece = Piece(source, self._job(source, data))
         working = asyncio.get_running_loop().run_in_executor(self._threads, self._run, worker, piece)
         begun_s = perf_counter()
@@ -206,69 +209,6 @@ class MediaPool:
         if error.returncode in (-signal.SIGKILL, -signal.SIGABRT):
             return ClientError(place, f"{fact}, as it does where memory runs out", "send a smaller one", 413)
         return ClientError(place, fact)
-
-
-class Turns:
-    """Workers for those who wait: the requests get one in turn. `most` may wait."""
-
-    def __init__(self, workers: Sequence[MediaWorker], most: int) -> None:
-        self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is there
-        self._most = most
-        self._waiting: OrderedDict[Hashable, deque[asyncio.Future[MediaWorker]]] = OrderedDict()
-        self._closed = False
-
-    @property
-    def num_waiting(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
-    async def take(self, request: Hashable, place: str) -> MediaWorker:
-        """Cancelled, it takes none. Raises ServerError."""
-        if self._closed:
-            raise ServerError("Media are not prepared any more: the engine was closed.", 503)
-        if self._free:
-            return self._free.pop()
-        if self.num_waiting >= self._most:
-            raise ServerError(f"{place} was not prepared: {self._most} pieces of media wait already.", 503)
-        turn: asyncio.Future[MediaWorker] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(request, deque()).append(turn)
-        try:
-            return await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give(turn.result())
-            else:
-                self._forget(request, turn)
-            raise
-
-    def give(self, worker: MediaWorker) -> None:
-        """Back."""
-        if not self._waiting:
-            self._free.append(worker)
-            return
-        request, turns = next(iter(self._waiting.items()))
-        turn = turns.popleft()
-        self._waiting.move_to_end(request)
-        if not turns:
-            del self._waiting[request]
-        if turn.done():  # cancelled, and not told yet
-            self.give(worker)
-        else:
-            turn.set_result(worker)
-
-    def close(self) -> None:
-        self._closed = True
-        for turns in self._waiting.values():
-            for turn in turns:
-                if not turn.done():
-                    turn.set_exception(ServerError("Media are not prepared any more: the engine was closed.", 503))
-        self._waiting.clear()
-
-    def _forget(self, request: Hashable, turn: "asyncio.Future[MediaWorker]") -> None:
-        turns = self._waiting.get(request, deque())
-        with suppress(ValueError):
-            turns.remove(turn)
-        if not turns:
-            self._waiting.pop(request, None)
 
 
 def _remove(file: str) -> None:

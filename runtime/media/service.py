@@ -25,10 +25,10 @@ AT_ONCE = 4  # pieces of one request, so that those of others are fetched betwee
 class MediaIntake:
     """Of one model. Everything runs on one event loop, that of the engine client."""
 
-    def __init__(self, model_folder: Path, files: Path, args: MediaArgs) -> None:
-        """`files`: an empty folder of this user alone, which whoever made it removes after `close`."""
+    def __init__(self, model_folder: Path, files: Path, args: MediaArgs, share: float = 1.0) -> None:
+        """`files`: an empty folder of this user alone; whoever made it removes it after `close`. `share`: see Turns."""
         self._fetcher = Fetcher(args)
-        self.pool = MediaPool(model_folder, files, args)
+        self.pool = MediaPool(model_folder, files, args, share)
         self._kept = KeptMedia(self.pool, int(args.media_files_mb * (1 << 20)) // KEPT_SHARE)
 
     async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
@@ -69,4 +69,4 @@ class MediaIntake:
 
     async def _prepare_one(self, source: MediaSource, request: asyncio.Semaphore, owner: Owner) -> Prepared:
         async with request, self._fetcher.fetched(source) as data:
-            return await self._kept.prepare(source, data, request, owner.scope)
+            return await self._kept.prepare(source, data, request, owner)

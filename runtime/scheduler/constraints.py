@@ -49,7 +49,7 @@ class Constraints:
         if self._source is None or self._tokenizer is None:
             hint = "start with another --grammar-backend, or LLM with another grammar_backend"
             return _refused(constraint, Failed("cannot be kept to: the grammar backend is none", hint))
-        found = self._source.get(constraint)
+        found = self._source.get(constraint, request.spec.key_name)
         if isinstance(found, Compiling):
             self.compiling.setdefault(found, []).append((constraint, request))
             return False

@@ -128,7 +128,7 @@ class Scheduler:
         self.penalty_slots = RowAllocator(args.max_penalised)
         all_tokens = args.schedule.repetition_penalty_scope == "all"
         spell = partial(_spelled, tokenizer) if tokenizer is not None else _no_text
-        self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s, spell)
+        self.leases = PrefixLeases(self.cache, clock, args.cache.max_prefix_lease_s, spell, args.share_per_key)
         self.follow_ups = FollowUps(self.cache, clock)
         self.running = RunningSet(
             self.cache, self.rows, self.penalty_slots, table, self._give_way, self._fail, prompt_is_seen=all_tokens,

@@ -31,6 +31,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.radix import Node, RadixTree
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.shares import part
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
 MAX_LEASES = 1024
@@ -65,10 +66,18 @@ NOTHING_HELD = Held(0, 0, None)
 
 
 class PrefixLeases:
-    """`longest_s`: --max-prefix-lease-s; `clock` is monotonic seconds; `spell` says what a token adds to a text."""
+    """`longest_s`: --max-prefix-lease-s; `clock` is monotonic seconds; `spell` says what a token adds to a text.
+
+    One key may hold a `share` of what all clients may.
+    """
 
     def __init__(
-        self, cache: PrefixCache, clock: Callable[[], float], longest_s: float, spell: Callable[[int], bytes | None]
+        self,
+        cache: PrefixCache,
+        clock: Callable[[], float],
+        longest_s: float,
+        spell: Callable[[int], bytes | None],
+        share: float = 1.0,
     ) -> None:
         self._cache, self._clock, self._longest_s, self._spell = cache, clock, longest_s, spell
         # others read these three, so that nothing here is called while no request asks for a lease
@@ -76,7 +85,7 @@ class PrefixLeases:
         self.claimed: dict[Node, _Claimed] = {}  # by entry
         self.open: dict[Uid, _Claimed] = {}  # of requests that asked for a lease and have not ended
         self._look_s = inf  # no lease ends before; may be early
-        self.max_tokens = int(cache.total_tokens * MAX_SHARE)
+        self.max_tokens, self._share = int(cache.total_tokens * MAX_SHARE), share
         self.num_revoked = 0  # leases that ended early because memory was short
 
     @property
@@ -213,6 +222,11 @@ class PrefixLeases:
         asks = f"asks to hold {len(prefix)} tokens"
         if len(prefix) > self.max_tokens:
             return _refused(f"{asks}, must be at most {self.max_tokens}: half of the KV pool")
+        if request.spec.key_name:
+            most, own = part(self.max_tokens, self._share), self._claimed_by(namespace[-1])
+            if own + new > most:
+                fact = f"{asks}, {new} of them new, but this key holds {own} of the {most} that one key may"
+                return _refused(f"{fact} (--max-share-per-key)", status=429)
         if taken + new > self.max_tokens:
             fact = f"{asks}, {new} of them new, but {taken} of the {self.max_tokens} that clients may hold are taken"
             return _refused(fact, status=503)
@@ -232,6 +246,10 @@ class PrefixLeases:
         if len(claimed.ends) > MAX_ENDS:
             del claimed.ends[next(iter(claimed.ends))]
         return None
+
+    def _claimed_by(self, owner: str) -> int:
+        """Tokens, in all namespaces that end with this owner's part (Request.claimed_in)."""
+        return sum(len(node.run) for node in self.ledger.nodes() if node.namespace[-1:] == (owner,))
 
     def _release(self, request: Request) -> None:
         """A client gives the leases on this prompt back, whichever requests asked for them."""

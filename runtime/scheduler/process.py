@@ -112,6 +112,7 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
         begin=partial(bind_others, placement_of(args.execute.cpu_affinity)),
         wants_fsm=retokenizes,
         parsers=Parsers(vocabulary, args.grammar.grammar_output_s, args.grammar.grammar_step_items),
+        share=args.share_per_key,
     )
 
 

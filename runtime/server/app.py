@@ -16,21 +16,24 @@ from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.origins import HOST
 from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http import access, exchange, problems
+from ramet.runtime.server.http.accepting import MAX_CONNECTIONS
 from ramet.runtime.server.http.access import Allowed
 from ramet.runtime.server.http.operator_log import CLIENT_GONE, logged
 from ramet.runtime.server.http.receiving import BODIES, Bodies
 from ramet.runtime.server.http.service import Access, Front, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
+from ramet.runtime.shares import Held
 
 
 def make_app(front: Front) -> web.Application:
     """Raises ConfigError."""
     serve = front.args.serve
     allowed = access.read_allowed(front.args)
+    answered = Held("requests that are answered", serve.max_connections or MAX_CONNECTIONS, front.args.share_per_key)
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await _answer(front, allowed, request)
+        return await _answer(front, allowed, answered, request)
 
     async def add_cors_headers(request: web.Request, response: web.StreamResponse) -> None:
         if len(origins := request.headers.getall("Origin", [])) == 1:
@@ -47,7 +50,7 @@ def make_app(front: Front) -> web.Application:
     return app
 
 
-async def _answer(front: Front, allowed: Allowed, request: web.Request) -> web.StreamResponse:
+async def _answer(front: Front, allowed: Allowed, answered: Held, request: web.Request) -> web.StreamResponse:
     path = re.sub("//+", "/", request.path)
     if len(path) > 1:
         path = path.rstrip("/")
@@ -58,9 +61,11 @@ async def _answer(front: Front, allowed: Allowed, request: web.Request) -> web.S
     try:
         response = access.preflight(allowed, request) if request.method == "OPTIONS" else None
         if response is None:
-            allowed.keys.check(_access_of(path), owner)
-            await _check_names(allowed, _access_of(path), request)
-            response = await _dispatch(front, path, request)
+            needed = _access_of(path)
+            allowed.keys.check(needed, owner)
+            await _check_names(allowed, needed, request)
+            with answered.one(owner.bounded if owner is not None and allowed.keys.guard(needed) else ""):
+                response = await _dispatch(front, path, request)
     except RametError as error:
         response = _refusal(request, path, error)
     except ConnectionError:

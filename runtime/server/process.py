@@ -146,7 +146,7 @@ def _make_media(args: Args, sockets: paths.SocketFolder, limits: Limits) -> Medi
         return None
     folder = sockets.path / "media"
     folder.mkdir(mode=0o700)
-    return MediaIntake(args.model_folder, folder, args.media)
+    return MediaIntake(args.model_folder, folder, args.media, args.share_per_key)
 
 
 def _make_traces(args: Args) -> "OtlpTraces | None":
@@ -162,7 +162,7 @@ def _make_service(
     args: Args, client: EngineClient, metrics: Metrics, style: Style, traces: "OtlpTraces | None"
 ) -> Service:
     defaults = sampling_defaults(args.model_folder, args.model.sampling_defaults)
-    store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
+    store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)), args.share_per_key)
     pooling = read_pooling(args.model_folder)
     started, heals, labels = int(time.time()), args.heals_unasked, read_labels(args)
     return Service(

@@ -30,7 +30,7 @@ class Grammars:
         self.held, self.closed = held, False
         self.parsers = None if output_s is None else Parsers(self._vocabulary, output_s, step_items, niceness=0)
 
-    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
+    def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
         key = replace(constraint, place="", after="", opens="")
         if self.held:
             return self.compiling.setdefault(key, Compiling())

@@ -77,7 +77,7 @@ async def serving(
     client = EngineClient(engine.tokenizers, engine.scheduler, limits, metrics, args, media=media)
     engine.deliver = client.deliver
     started = 1_700_000_000
-    store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)))
+    store = ResponseStore(int(args.serve.stored_responses_mb * (1 << 20)), args.share_per_key)
     given = defaults or SamplingParams()
     parts = (args, client, metrics, given, started, pooling or Pooling(), labels, style, store)
     runner = make_runner(Front(args, metrics, Service(*parts, traces=traces)))

@@ -16,11 +16,12 @@ TYPES_AND_CODES = {
     404: ("not_found_error", "not_found"),
     408: ("timeout_error", "timeout"),
     413: ("request_too_large", "request_too_large"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
     503: ("service_unavailable", "server_overloaded"),
     504: ("timeout_error", "timeout"),
 }
 # clients of OpenAI and Anthropic read these before they try again: a deadline would be missed again
-RETRIES = {503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
+RETRIES = {429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
 OF_VLLM = ("/classify", "/pooling", "/score", "/rerank")  # its own paths, with the errors of its others
 ANTHROPIC_PATH = "/v1/messages"
 
@@ -115,7 +116,7 @@ def reply_to(path: str, error: RametError) -> web.Response:
 
 def in_stream(path: str, error: RametError) -> AnthropicError | OpenAIStreamError | StreamError:
     """Of a stream that cannot go on."""
-    common, again = openai(error), error.status >= 500
+    common, again = openai(error), error.status >= 500 or error.status == 429
     match shape_of(path):
         case "anthropic":
             return anthropic(error)

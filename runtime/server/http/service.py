@@ -49,7 +49,9 @@ class Service:
     sessions: Sessions = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20))))
+        object.__setattr__(
+            self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20)), self.args.share_per_key)
+        )
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ tokens of the turn that it goes on from:
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -19,6 +20,7 @@ from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.owner import NOBODY, Owner
+from ramet.runtime.shares import over, part
 
 ID_BYTES = 4  # of a token id
 # Of a turn, beside its tokens and its rid: the objects, their headers and its places in a dictionary and a list.
@@ -128,8 +130,9 @@ class Ended(NamedTuple):
 class Sessions:
     """`max_bytes`: of all turns. All times are monotonic seconds."""
 
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self, max_bytes: int, share: float = 1.0) -> None:
+        self._max_bytes, self._share = max_bytes, share
+        self._bytes_of = Counter[str]()  # by the owner's name
         self.by_id: dict[str, Session] = {}  # by its name, which is its id where there is one owner
         self.num_bytes = 0  # of all turns
         self.num_tokens = 0
@@ -156,6 +159,9 @@ class Sessions:
         session = Session(session_id, streaming, timeout_s, now_s, owner)
         if session.name in self.by_id:
             raise ClientError("session_id", f"is {shown(session_id)}, and a session with this id is open")
+        most, own = part(MAX_SESSIONS, self._share), sum(each.owner.name == owner.name for each in self.by_id.values())
+        if owner.bounded and own >= most:
+            raise over("sessions", most, own, "close some")
         if len(self.by_id) >= MAX_SESSIONS:
             raise ServerError(f"{MAX_SESSIONS} sessions are open, and no more may be: close some.", 503)
         self.by_id[session.name] = session
@@ -218,13 +224,17 @@ class Sessions:
         return self._forget(session) if session.closes else None
 
     def _check_room(self, made: Turn, replaced: list[Turn]) -> None:
-        freed = sum(turn.num_bytes for turn in replaced)
+        freed, owner = sum(turn.num_bytes for turn in replaced), made.session.owner
+        own, most = self._bytes_of[owner.name] - freed, int(self._max_bytes * self._share)
+        if owner.bounded and own + made.num_bytes > most:
+            raise over("bytes of sessions", most, own, "close some, or replace")
         if self.num_bytes - freed + made.num_bytes > self._max_bytes:
             taken = f"{self.num_bytes} of {self._max_bytes} bytes (--sessions-mb) with {self.num_tokens} tokens"
             raise ServerError(f"Sessions take {taken}: close some, or replace.", 503)
 
     def _count(self, turn: Turn, sign: Literal[1, -1] = 1) -> None:
         self.num_bytes += sign * turn.num_bytes
+        self._bytes_of[turn.session.owner.name] += sign * turn.num_bytes
         self.num_tokens += sign * turn.num_own_tokens
 
     def _set_output(self, turn: Turn, output: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 from ramet.ipc.media import MediaKind, Prepared
 from ramet.runtime.media.kept import SMALL, KeptMedia
 from ramet.runtime.media.source import Arrays, MediaSource
+from ramet.runtime.owner import Owner
 
 
 class CountingPool:
@@ -18,7 +19,7 @@ class CountingPool:
         self.made: list[str] = []
         self.files: dict[str, int] = {}
 
-    async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable) -> Prepared:
+    async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: str) -> Prepared:
         await asyncio.sleep(0)
         file = str(len(self.made))
         self.made.append(file)
@@ -56,11 +57,15 @@ def test_the_same_bytes_are_prepared_once_and_named_by_their_own_places() -> Non
 
 def test_each_scope_prepares_its_own_and_what_a_tower_makes_of_it_is_its_own_too() -> None:
     async def body(pool: CountingPool, kept: KeptMedia) -> None:
-        made = [await kept.prepare(image(), b"1", 0, scope) for scope in ("", "a", "b", "a", "")]
+        made = [
+            await kept.prepare(image(), b"1", 0, Owner(name, False, bool(name))) for name in ("", "a", "b", "a", "")
+        ]
         assert [each.file for each in made] == ["0", "1", "2", "1", "0"]
         assert [made[i].key == made[j].key for i, j in ((0, 1), (1, 2), (1, 3), (0, 4))] == [False, False, True, True]
         given = MediaSource(MediaKind.IMAGE, "a", arrays=Arrays({}, False))
-        keys = {(await kept.prepare(given, b"", 0, scope)).key for scope in ("", "a", "b", "a", "")}
+        keys = {
+            (await kept.prepare(given, b"", 0, Owner(name, False, bool(name)))).key for name in ("", "a", "b", "a", "")
+        }
         assert len(keys) == 3
 
     run(body)

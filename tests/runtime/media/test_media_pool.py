@@ -34,9 +34,10 @@ from ramet.runtime.engine_client.media import counted, with_media
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.media.formats.registry import format_of
-from ramet.runtime.media.pool import MediaPool, Turns
+from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.turns import Turns
 from ramet.runtime.media.worker import Done, Job, Outcome, Preparer, Refused
 from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.subordinate import NICENESS
@@ -236,6 +237,30 @@ def test_a_piece_that_prompts_share_is_prepared_once_for_each_number_of_pictures
 
 
 # -- turns -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_owner_has_no_more_than_its_share_of_workers_and_of_what_waits():
+    async def body() -> None:
+        turns: Turns = Turns(["first", "second"], 4, 0.5)  # type: ignore[list-item]
+        mine = await turns.take("one", "a", "a")
+        waiting = [asyncio.ensure_future(turns.take("one", "a", "a")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(ClientError, match=r"2 pieces of media that wait at once \(--max-share-per-key\)") as error:
+            await turns.take("other", "a", "a")
+        assert error.value.status == 429 and turns.num_waiting == 2
+        other = await turns.take("other", "a", "b")
+        assert {mine, other} == {"first", "second"}, "one is left for others, though pieces wait"
+        turns.give(other)
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in waiting)
+        turns.give(mine)
+        assert await waiting[0] == mine and not waiting[1].done()
+        nobodys = await turns.take("admin", "a")
+        turns.give(nobodys)
+        turns.give(mine)
+        assert await waiting[1] == mine
+
+    asyncio.run(body())
 
 
 def test_requests_take_turns():

@@ -375,7 +375,7 @@ class FailingBackend:
     def __init__(self, error: Exception, where: str = "fill_mask") -> None:
         self.error, self.where = error, where
 
-    def get(self, constraint: Constraint) -> Loaded | Failed | Compiling:
+    def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
         return Loaded(FailingCompiled(int(constraint.text), self.error, self.where), self)  # type: ignore[arg-type]
 
     def close(self) -> None:

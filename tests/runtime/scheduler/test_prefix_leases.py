@@ -159,6 +159,17 @@ def test_no_other_owner_ends_a_lease_though_both_share_what_is_cached():
     assert held(top) == (0, 0)
 
 
+def test_one_key_holds_its_share_of_what_clients_may_hold(monkeypatch: pytest.MonkeyPatch):
+    top = bench()
+    monkeypatch.setattr(top.scheduler.leases, "_share", 0.5)  # 64 of 128 tokens
+    ask(top, 1, prefix_lease_s=60, key_name="a")
+    ask(top, 2, OTHER, prefix_lease_s=60, key_name="a")
+    status, message = refusal(top, 2)
+    assert status == 429 and "this key holds 40 of the 64 that one key may (--max-share-per-key)" in message
+    ask(top, 3, OTHER, prefix_lease_s=60, key_name="b")
+    assert held(top) == (2, 80)
+
+
 def test_zero_seconds_end_the_lease_on_the_same_prompt_alone():
     top = bench()
     ask(top, 1, PROMPT[:20], prefix_lease_s=10)

@@ -1,0 +1,98 @@
+"""Workers for pieces of media that wait: the requests get one in turn, and no owner has more than its share of them."""
+
+import asyncio
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from ramet.runtime.errors import ServerError
+from ramet.runtime.media.worker_process import MediaWorker
+from ramet.runtime.shares import over, part
+
+CLOSED = "Media are not prepared any more: the engine was closed."
+
+
+class _Waiting(NamedTuple):
+    """The pieces of one request."""
+
+    owner: str
+    turns: "deque[asyncio.Future[MediaWorker]]"
+
+
+class Turns:
+    """`most` pieces may wait. `share`: of the workers and of what waits, that an owner with a name may have."""
+
+    def __init__(self, workers: Sequence[MediaWorker], most: int, share: float = 1.0) -> None:
+        self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is there
+        self._most, self._most_of_one, self._most_busy = most, part(most, share), part(len(workers), share)
+        self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
+        self._owners: dict[MediaWorker, str] = {}  # of workers that are busy
+        self._busy = Counter[str]()  # how many each owner has
+        self._closed = False
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(len(each.turns) for each in self._waiting.values())
+
+    async def take(self, request: Hashable, place: str, owner: str = "") -> MediaWorker:
+        """Cancelled, it takes none. Raises ClientError and ServerError."""
+        if self._closed:
+            raise ServerError(CLOSED, 503)
+        if self._free and self._may_have(owner):
+            return self._given(self._free.pop(), owner)
+        if self.num_waiting >= self._most:
+            raise ServerError(f"{place} was not prepared: {self._most} pieces of media wait already.", 503)
+        own = sum(len(each.turns) for each in self._waiting.values() if each.owner == owner)
+        if owner and own >= self._most_of_one:
+            raise over("pieces of media that wait", self._most_of_one, own)
+        turn: asyncio.Future[MediaWorker] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(request, _Waiting(owner, deque())).turns.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self.give(turn.result())
+            else:
+                self._forget(request, turn)
+            raise
+
+    def give(self, worker: MediaWorker) -> None:
+        """Back."""
+        self._busy[self._owners.pop(worker)] -= 1
+        for request, (owner, turns) in list(self._waiting.items()):
+            while turns and self._may_have(owner):
+                turn = turns.popleft()
+                if turns:
+                    self._waiting.move_to_end(request)
+                else:
+                    del self._waiting[request]
+                if not turn.done():  # else it was cancelled, and is not told yet
+                    turn.set_result(self._given(worker, owner))
+                    return
+        self._free.append(worker)
+
+    def close(self) -> None:
+        self._closed = True
+        for each in self._waiting.values():
+            for turn in each.turns:
+                if not turn.done():
+                    turn.set_exception(ServerError(CLOSED, 503))
+        self._waiting.clear()
+
+    def _may_have(self, owner: str) -> bool:
+        """One more."""
+        return not owner or self._busy[owner] < self._most_busy
+
+    def _given(self, worker: MediaWorker, owner: str) -> MediaWorker:
+        self._owners[worker] = owner
+        self._busy[owner] += 1
+        return worker
+
+    def _forget(self, request: Hashable, turn: "asyncio.Future[MediaWorker]") -> None:
+        waiting = self._waiting.get(request)
+        if waiting is not None:
+            with suppress(ValueError):
+                waiting.turns.remove(turn)
+            if not waiting.turns:
+                del self._waiting[request]

@@ -1,0 +1,167 @@
+"""What one key may hold of what all clients share, and that others still get their part."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramet.ipc.messages import Generate
+from ramet.runtime.config import make_args, resolve
+from ramet.runtime.errors import ConfigError
+from ramet.runtime.server.http import session_tree
+from tests.fakes.server import Served, serving
+
+ADMIN, A = {"Authorization": "Bearer the-admin-key"}, {"Authorization": "Bearer key-of-a"}
+B = {"Authorization": "Bearer key-of-b"}
+BODY = {"text": "a", "sampling_params": {"max_new_tokens": 1}}
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "keys"
+    path.write_text("a key-of-a\nb key-of-b\n")
+    path.chmod(0o600)
+    return {"api_key_file": str(path), "admin_api_key": "the-admin-key"}
+
+
+@asynccontextmanager
+async def shared(keys: dict[str, str], **options: Any) -> AsyncIterator[Served]:
+    async with serving(auto=False, **keys, **options) as server:
+        yield server
+
+
+def run(test: Any) -> None:
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+async def refused(server: Served, path: str, body: Any, headers: dict[str, str], what: str) -> None:
+    """It is told which bound that is, and when to come again."""
+    async with server.http.post(path, json=body, headers=headers) as response:
+        message = (await response.json())["error"]["message"]
+        assert response.status == 429 and response.headers["Retry-After"] == "1", message
+        assert what in message and "--max-share-per-key" in message
+
+
+async def waiting(server: Served, headers: dict[str, str], num: int) -> "list[asyncio.Task[tuple[int, Any]]]":
+    """Requests of one sequence that are in the queue when this returns."""
+    before = len(server.engine.of_type(Generate))
+    tasks = [asyncio.create_task(server.post("/generate", BODY, headers=headers)) for _ in range(num)]
+    await server.engine.saw(Generate, before + num)
+    return tasks
+
+
+async def answered(server: Served, *tasks: "asyncio.Task[tuple[int, Any]]") -> None:
+    server.engine.step()
+    assert [(await task)[0] for task in tasks] == [200] * len(tasks)
+
+
+class TestQueue:
+    def test_one_key_has_its_share_of_the_queue_and_others_theirs(self, keys: dict[str, str]) -> None:
+        async def check() -> None:
+            async with shared(keys, max_queued_requests=4) as server:
+                mine = await waiting(server, A, 2)
+                await refused(server, "/generate", BODY, A, "may have 2 sequences in the queue at once")
+                others = await waiting(server, B, 2)
+                assert (await server.post("/generate", BODY, headers=ADMIN))[0] == 503, "the whole queue is full"
+                await answered(server, *mine, *others)
+                await answered(server, *await waiting(server, A, 2))
+
+        run(check())
+
+    def test_a_request_enters_whole_or_not_at_all(self, keys: dict[str, str]) -> None:
+        async def check() -> None:
+            async with shared(keys, max_queued_requests=4) as server:
+                many = {**BODY, "sampling_params": {"max_new_tokens": 1, "n": 7}}  # 2 in the queue and 4 that run
+                status, reply = await server.post("/generate", many, headers=A)
+                assert status == 400 and "asks for 7 sequences" in reply["error"]["message"]
+                assert "at most 6" in reply["error"]["message"]
+                mine = await waiting(server, A, 1)
+                many["sampling_params"]["n"] = 2
+                await refused(server, "/generate", many, A, "this request asks for 2")
+                await answered(server, *mine)
+
+        run(check())
+
+    def test_a_queue_without_a_bound_has_shares_as_well(self, keys: dict[str, str]) -> None:
+        async def check() -> None:
+            async with shared(keys, max_share_per_key=0.005) as server:  # of 64 times 8 that may run
+                mine = await waiting(server, A, 2)
+                await refused(server, "/generate", BODY, A, "may have 2 sequences in the queue at once")
+                others = await waiting(server, ADMIN, 3)
+                await answered(server, *mine, *others)
+
+        run(check())
+
+    def test_a_stream_and_every_surface_are_told_in_their_shape(self, keys: dict[str, str]) -> None:
+        async def check() -> None:
+            async with shared(keys, max_queued_requests=2) as server:
+                mine = await waiting(server, A, 1)
+                chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+                for path, kind in (("/v1/chat/completions", "type"), ("/v1/messages", "type")):
+                    for more in ({}, {"stream": True}):
+                        status, reply = await server.post(path, {**chat, **more}, headers=A)
+                        assert status == 429 and reply["error"][kind] == "rate_limit_error"
+                await answered(server, *mine)
+
+        run(check())
+
+
+def test_one_key_has_its_share_of_the_connections(keys: dict[str, str]) -> None:
+    async def check() -> None:
+        async with shared(keys, max_connections=6, max_share_per_key=0.34) as server:
+            mine = await waiting(server, A, 2)
+            await refused(server, "/tokenize", {"prompt": "a"}, A, "may have 2 requests that are answered at once")
+            assert (await server.get("/health", headers=A))[0] == 200, "what needs no key is nobody's"
+            for who in (B, ADMIN):
+                assert (await server.get("/v1/models", headers=who))[0] == 200
+            await answered(server, *mine)
+            assert (await server.get("/v1/models", headers=A))[0] == 200
+
+    run(check())
+
+
+def test_one_key_has_its_share_of_sessions_and_of_their_memory(
+    keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_tree, "MAX_SESSIONS", 4)
+
+    async def check() -> None:
+        async with shared(keys, sessions_mb=0.002) as server:  # 2097 bytes, of which 1048 are enough for one request
+            for _ in range(2):
+                assert (await server.post("/open_session", {}, headers=A))[0] == 200
+            await refused(server, "/open_session", {}, A, "may have 2 sessions at once")
+            _, session = await server.post("/open_session", {}, headers=B)
+            large = {
+                "input_ids": [5] * 200,
+                "session_params": {"id": session},
+                "sampling_params": {"max_new_tokens": 1},
+            }
+            await refused(server, "/generate", large, B, "may have 1048 bytes of sessions at once")
+            _, session = await server.post("/open_session", {}, headers=ADMIN)
+            large["session_params"]["id"] = session
+            task = asyncio.create_task(server.post("/generate", large, headers=ADMIN))
+            await server.engine.saw(Generate)
+            await answered(server, task)
+
+    run(check())
+
+
+def test_with_one_key_there_are_no_shares() -> None:
+    async def check() -> None:
+        async with serving(auto=False, api_key="key-of-a", max_queued_requests=4) as server:
+            mine = await waiting(server, A, 4)
+            assert (await server.post("/generate", BODY, headers=A))[0] == 503
+            await answered(server, *mine)
+
+    run(check())
+    assert make_args().share_per_key == make_args(api_key="one").share_per_key == 1.0
+    with pytest.raises(ConfigError, match="--max-share-per-key needs --api-key-file"):
+        resolve(make_args(max_share_per_key=0.5))
+
+
+def test_the_share_is_a_half_unless_the_operator_says_otherwise(keys: dict[str, str]) -> None:
+    assert resolve(make_args(**keys)).share_per_key == 0.5
+    assert resolve(make_args(max_share_per_key=1, **keys)).share_per_key == 1.0
