@@ -347,7 +347,8 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
     grammar_output_s: Annotated[
         float,
         about(
-            "seconds of a core that parsing one output may take in such a process before its request ends with 400",
+            "seconds of a core that one output may take of such a process, or its stop_regex and constraint of the "
+            "decode loop, before its request ends with 400",
             gt=0,
             le=DAY_S,
         ),

@@ -11,7 +11,7 @@ from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.grammar.aside import AsideGrammar
 from ramet.runtime.grammar.output import ConstrainedOutput
 from ramet.runtime.scheduler.request import Request, RunningRequest
-from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.running import Hold, RunningSet
 
 QUICK_WAIT_S = 0.002  # less than most steps take; a row that misses one has half the speed
 ALONE_WAIT_S = 0.005  # a new request waits no longer than this
@@ -33,7 +33,7 @@ class AsideRows:
         assert grammar is not None, running.uid
         grammar.begin()
         self._open[running.uid] = running, grammar
-        self._running.hold(running)
+        self._running.hold(running, Hold.ASIDE)
 
     def settle(self, alone: bool) -> Iterator[tuple[RunningRequest, Finish]]:
         """Rows that need not be held any more take part in steps again. Those that end, and why.
@@ -41,7 +41,7 @@ class AsideRows:
         `alone`: nothing else can run.
         """
         self.sweep()
-        held = [pair for uid, pair in self._open.items() if uid in self._running.held]
+        held = [pair for uid, pair in self._open.items() if Hold.ASIDE in self._running.held.get(uid, Hold(0))]
         if not held:
             return
         quick = any(grammar.is_quick for _, grammar in held)
@@ -49,7 +49,7 @@ class AsideRows:
         for running, grammar in held:
             if grammar.pending:
                 continue
-            self._running.release(running)
+            self._running.release(running, Hold.ASIDE)
             try:
                 grammar.check()
                 _output(running).settle()

@@ -121,6 +121,13 @@ class Constraints:
         return JumpMode.OFF if steps else mode
 
 
+def place_of(request: Request) -> str:
+    """The field that its constraint came in."""
+    constraint = request.spec.constraint
+    assert constraint is not None, request.uid
+    return constraint.place or constraint.kind.value
+
+
 def _refused(constraint: Constraint, failed: Failed) -> Finish:
     place = constraint.place or constraint.kind.value
     message = f"{place} {failed.fact}" + (f" ({failed.hint})" if failed.hint else "")

@@ -142,7 +142,7 @@ class Scheduler:
         self._decode_planner = DecodePlanner(self.running, eos_ids)
         self._results = Results(
             self.running, self.leases, self.follow_ups, self._stopping, ReturnedRoutes(runner.routes), detokenizer,
-            runner.pooler, clock,
+            runner.pooler, clock, args.grammar.grammar_output_s,
         )  # fmt: skip
         self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.pausing = Pausing(self.running, self.waiting, self._apply_in_flight)
@@ -299,7 +299,7 @@ class Scheduler:
         return launched.step if launched is not None else None
 
     def _settle_aside(self) -> None:
-        if self._results.constrained.aside:
+        if self.running.held or self._results.constrained.aside:
             others = len(self.running.decoding) or self.running.prefilling or self._in_flight is not None
             self._results.settle_aside(alone=not others)
 

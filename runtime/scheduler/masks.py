@@ -3,6 +3,7 @@
 K rows that draw under a constraint, W words of a mask.
 """
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +14,7 @@ from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import failed
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.slow_rows import FREE_S
 
 
 def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
@@ -62,8 +64,16 @@ def _fill_healing(running: RunningRequest, bits: Ints) -> None:
 def _fill(backend: Masks, group: list[tuple[int, Request]], bits: Ints) -> None:
     """One call for all of them; one by one where it failed, so that one output's failure is no other's."""
     grammars: list[Grammar] = [request.constrained.output.grammar for _, request in group if request.constrained]
+    begun_s = time.thread_time()
     try:
-        backend.fill_masks(grammars, [k for k, _ in group], bits)
+        if not any(request.constrained.is_slow for _, request in group if request.constrained):
+            backend.fill_masks(grammars, [k for k, _ in group], bits)
+            if time.thread_time() - begun_s > SLOW_S:
+                for _, request in group:
+                    assert request.constrained is not None, request.uid
+                    request.constrained.is_slow = True
+            return
+        _fill_each(group, bits)
     except Exception:  # noqa: BLE001 - whose it is shows below
         for k, request in group:
             constrained = request.constrained
@@ -78,6 +88,17 @@ def _fill(backend: Masks, group: list[tuple[int, Request]], bits: Ints) -> None:
                 bits[k] = -1
 
 
+def _fill_each(group: list[tuple[int, Request]], bits: Ints) -> None:
+    """Measured, each by itself: the masks of one of them took long."""
+    for k, request in group:
+        constrained = request.constrained
+        assert constrained is not None, request.uid
+        begun_s = time.thread_time()
+        constrained.output.grammar.fill_mask(bits[k])
+        constrained.mask_s = time.thread_time() - begun_s
+        constrained.is_slow = constrained.mask_s > FREE_S
+
+
 def _move_aside(request: Request, constrained: Constrained, error: TooComplex) -> None:
     """What is drawn without its mask is taken back."""
     try:
@@ -85,6 +106,9 @@ def _move_aside(request: Request, constrained: Constrained, error: TooComplex) -
         constrained.undo = True
     except TooComplex:
         constrained.failure = failed(request, error)
+
+
+SLOW_S = 0.005  # of the masks of a step that are filled in one call
 
 
 class MaskThread:

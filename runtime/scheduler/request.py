@@ -47,6 +47,8 @@ class Constrained:
     output: ConstrainedOutput
     unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
     failure: Finish | None = None  # why no mask could be made for its next token
+    is_slow: bool = False  # its masks are measured one by one
+    mask_s: float = 0.0  # of processor time that its next mask took, where that was measured
     undo: bool = False  # there was no mask in time: what is drawn next is taken back
 
 

@@ -10,6 +10,7 @@ characters.
 """
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -25,7 +26,7 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import Pooler, StepResult
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
-from ramet.runtime.scheduler.constraints import ConstrainedRows
+from ramet.runtime.scheduler.constraints import ConstrainedRows, place_of
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.healing import HealedRows
 from ramet.runtime.scheduler.pooled import Pooled, add_states, through_heads
@@ -33,6 +34,7 @@ from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.slow_rows import SlowRows
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -128,7 +130,9 @@ class Results:
         detokenizer: Outbox,
         pooler: Pooler | None,
         clock: Callable[[], float],
+        budget_s: float,
     ) -> None:
+        """`budget_s`: processor time that one request's stop patterns and constraint may take on this thread."""
         self._routes, self._pooler, self._clock = routes, pooler, clock
         self._running, self.leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
@@ -137,6 +141,7 @@ class Results:
         self.healed = HealedRows(
             running, self.constrained, decide=self._decide, send=self._add_token, show=self._add_states
         )
+        self.slow = SlowRows(running, budget_s, clock)
         self._news = _News()
         self.generated_tokens = 0
         self.cached_tokens = 0  # prompt tokens that were found in the tree
@@ -247,7 +252,7 @@ class Results:
                 index = int(draws[i])
                 finish = self.healed.push(running, token, healed[index], logprobs.pop(index, None))
             elif flags[i] & RowFlag.CONSTRAINED:
-                finish = self.constrained.push(running, token, logprobs.pop(int(draws[i]), None))
+                finish = self._push(running, token, logprobs.pop(int(draws[i]), None))
             else:
                 finish = self._decide(running, token)
             if finish is not None:
@@ -258,7 +263,22 @@ class Results:
                 ends[int(index)] = Finish(FinishKind.LENGTH, length=0)
         return ends
 
+    def _push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
+        begun_s, before = time.thread_time(), running.num_output
+        finish = self.constrained.push(running, token, logprobs)
+        constrained = running.request.constrained
+        assert constrained is not None, running.uid
+        seconds, constrained.mask_s = time.thread_time() - begun_s + constrained.mask_s, 0.0
+        return finish or self.slow.charge(running, seconds, place_of(running.request), running.num_output - before + 1)
+
     def _decide(self, running: RunningRequest, token: int) -> Finish | None:
+        if running.request.params.stop_regex and running.request.constrained is None:
+            begun_s = time.thread_time()
+            finish = self._decide_by(running, token)
+            return finish or self.slow.charge(running, time.thread_time() - begun_s, "stop_regex")
+        return self._decide_by(running, token)
+
+    def _decide_by(self, running: RunningRequest, token: int) -> Finish | None:
         try:
             return self._stopping.decide(running, token)
         except Exception as error:
@@ -357,6 +377,7 @@ class Results:
         """Between two steps: what was parsed aside is known, and may end its request. `alone`: nothing else can run."""
         for running, finish in self.constrained.aside.settle(alone):
             self._end(running, finish)
+        self.slow.settle(alone)
 
     def send(self) -> None:
         """One message for the whole step."""
@@ -399,6 +420,7 @@ class Results:
         if request.constrained is not None:
             self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
+        self.slow.forget(request.uid)
         if request.uid in self.leases.open:
             (self.leases.withdraw if finish.aborted else self.leases.keep)(request.uid)
         self.finished_requests += 1

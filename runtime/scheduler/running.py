@@ -6,6 +6,7 @@ step has been confirmed, not before.
 """
 
 from collections.abc import Callable, Iterator
+from enum import Flag, auto
 
 import numpy as np
 
@@ -19,6 +20,13 @@ from ramet.runtime.scheduler.assembly import Assembly, part_of
 from ramet.runtime.scheduler.parts import Parts
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
 from ramet.runtime.scheduler.states import RowStates
+
+
+class Hold(Flag):
+    """Why a request takes part in no step."""
+
+    ASIDE = auto()  # it is not known what it may draw
+    SLOW = auto()  # it has taken more than its share of the thread
 
 
 class RunningSet:
@@ -51,7 +59,7 @@ class RunningSet:
         self._prefilling: dict[Uid, RunningRequest] = {}
         self._extending: dict[Uid, RunningRequest] = {}  # their outputs have tokens that nobody drew
         self._decoding: Ints | None = None  # rows; None: look again
-        self.held: set[Uid] = set()  # requests that take part in no step for now
+        self.held: dict[Uid, Hold] = {}  # requests that take part in no step for now
         self.parts = Parts(table, first_row=rows.num_rows + 1)
         self.left = LeftBehind(cache, rows, self.parts.rows, penalty_slots)
         self.adapters = AdapterSlots(num_adapters)
@@ -92,7 +100,7 @@ class RunningSet:
     def decoding(self) -> Ints:
         """Rows whose next token can be planned now: all known tokens but the last are scheduled, more may follow."""
         if self._decoding is None:
-            waits = self._prefilling.keys() | self._extending.keys() | self.held
+            waits = self._prefilling.keys() | self._extending.keys() | self.held.keys()
             if self.parts.assemblies:
                 waits |= {assembly.owner.uid for assembly in self.parts.open}
             decoding = [each.row for each in self._running.values() if each.uid not in waits]
@@ -110,16 +118,18 @@ class RunningSet:
         waits = self._prefilling.keys() | {assembly.owner.uid for assembly in self.parts.open}
         return len(self._running.keys() - waits)
 
-    def hold(self, running: RunningRequest) -> None:
+    def hold(self, running: RunningRequest, why: Hold) -> None:
         """It takes part in no step until `release`, and from then on in none before its last token is known."""
-        self.held.add(running.uid)
+        self.held[running.uid] = self.held.get(running.uid, Hold(0)) | why
         self._num_serial -= self._is_serial(running)
         self.table.flags[running.row] |= RowFlag.JUMPS
         self._num_serial += self._is_serial(running)
         self._decoding = None
 
-    def release(self, running: RunningRequest) -> None:
-        self.held.discard(running.uid)
+    def release(self, running: RunningRequest, why: Hold) -> None:
+        left = self.held.pop(running.uid, Hold(0)) & ~why
+        if left:
+            self.held[running.uid] = left
         self._decoding = None
 
     def place_adapter(self, request: Request, drains: bool) -> bool:
@@ -468,7 +478,7 @@ class RunningSet:
     def _forget(self, running: RunningRequest) -> None:
         self._vacate(running)
         self._extending.pop(running.uid, None)
-        self.held.discard(running.uid)
+        self.held.pop(running.uid, None)
         self._num_serial -= self._is_serial(running)
         del self._running[running.uid]
         self._decoding = None

@@ -13,22 +13,22 @@ from ramet.runtime.text.tokenizer import Tokenizer
 
 
 class Grammars:
-    """`held`: nothing is compiled until `release`. `output_s`: outputs are parsed aside, that long each."""
+    """`held`: nothing is compiled until `release`. `parsers`: they parse outputs that take more than `step_items`."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
         eos_ids: frozenset[int],
         held: bool = False,
-        output_s: float | None = None,
-        step_items: int = 50_000,
+        parsers: Parsers | None = None,
+        step_items: int | None = None,
     ) -> None:
         self._vocabulary = Vocabulary(tokenizer, BUNDLED_MODEL, tokenizer.vocab_size, eos_ids)
         self._backends: dict[str, Backend] = {}
         self._done: dict[Constraint, Loaded | Failed] = {}
         self.compiling: dict[Constraint, Compiling] = {}
         self.held, self.closed = held, False
-        self.parsers = None if output_s is None else Parsers(self._vocabulary, output_s, step_items, niceness=0)
+        self.parsers, self._step_items = parsers, step_items
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
         key = replace(constraint, place="", after="", opens="")
@@ -46,13 +46,11 @@ class Grammars:
 
     def close(self) -> None:
         self.closed = True
-        if self.parsers is not None:
-            self.parsers.close()
 
     def _compile(self, constraint: Constraint) -> Loaded | Failed:
         name = constraint.backend
         if name not in self._backends:
-            self._backends[name] = build(name, self._vocabulary, self.parsers and self.parsers.step_items)
+            self._backends[name] = build(name, self._vocabulary, self._step_items)
         backend = self._backends[name]
         try:
             fsm = build_byte_fsm(constraint.text) if constraint.kind is ConstraintKind.REGEX else None

@@ -13,8 +13,10 @@ from schedules import TOKENIZER, what_clients_see
 
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
+from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.grammar.aside import Parsers
 from ramet.runtime.grammar.aside_process import Kill
-from ramet.runtime.grammar.base import BackendName
+from ramet.runtime.grammar.base import BackendName, Vocabulary
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -31,18 +33,21 @@ def ebnf(text: str, backend: BackendName = "llguidance", **more: str) -> Constra
 
 
 @pytest.fixture(scope="module")
-def aside() -> Iterator[Grammars]:
-    grammars = Grammars(TOKENIZER, frozenset([END]), output_s=0.5, step_items=STEP_ITEMS)
-    yield grammars
-    grammars.close()
+def parsers() -> Iterator[Parsers]:
+    made = Parsers(Vocabulary(TOKENIZER, BUNDLED_MODEL, TOKENIZER.vocab_size, frozenset([END])), 20, STEP_ITEMS, 0)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
-def early() -> Iterator[Grammars]:
+def aside(parsers: Parsers) -> Grammars:
+    return Grammars(TOKENIZER, frozenset([END]), parsers=parsers, step_items=STEP_ITEMS)
+
+
+@pytest.fixture(scope="module")
+def early(parsers: Parsers) -> Grammars:
     """Outputs are moved after a few tokens."""
-    grammars = Grammars(TOKENIZER, frozenset([END]), output_s=20, step_items=700)
-    yield grammars
-    grammars.close()
+    return Grammars(TOKENIZER, frozenset([END]), parsers=parsers, step_items=700)
 
 
 def bench(grammars: Grammars, **options: Any) -> BenchTop:
@@ -72,10 +77,11 @@ HARD = {"ambiguous": AMBIGUOUS, "left": LEFT, "nullable": NULLABLE}
 BOTH: list[BackendName] = ["llguidance", "xgrammar"]
 
 
-@pytest.mark.parametrize(("backend", "name", "overlap"), sampled(list(product(BOTH, HARD, ["off", "on"])), 5))
+@pytest.mark.parametrize(("backend", "name", "overlap"), sampled(list(product(BOTH, HARD, ["off", "on"])), 4))
 def test_an_ambiguous_grammar_ends_its_own_request_and_holds_no_other(
-    aside: Grammars, overlap: str, name: str, backend: BackendName
+    aside: Grammars, parsers: Parsers, monkeypatch: pytest.MonkeyPatch, overlap: str, name: str, backend: BackendName
 ) -> None:
+    monkeypatch.setattr(parsers, "budget_s", 0.25)
     top = bench(aside, overlap=overlap)
     top.add(1, PROMPT, 400, constraint=ebnf(HARD[name], backend, place="grammar"), ignore_eos=True)
     top.add(2, [*PROMPT, 16], 100, ignore_eos=True)
@@ -84,7 +90,7 @@ def test_an_ambiguous_grammar_ends_its_own_request_and_holds_no_other(
     assert len(top.tokens[2]) == 100 and top.finish_order[0] == 2
     finish = top.finish[1]
     assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "grammar")
-    assert finish.message.startswith("grammar takes longer to parse than the 0.5 s of --grammar-output-s, in ")
+    assert finish.message.startswith("grammar takes longer to parse than the 0.25 s of --grammar-output-s, in ")
     assert top.tokens[1] and what_is_left(top) == {}
 
 
@@ -117,7 +123,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("backend", "asked", "overlap"), sampled(list(product(BOTH, ASKED, ["off", "on"])), 8))
+@pytest.mark.parametrize(("backend", "asked", "overlap"), sampled(list(product(BOTH, ASKED, ["off", "on"])), 6))
 def test_what_is_parsed_aside_is_the_same_output(
     early: Grammars, overlap: str, backend: BackendName, asked: dict[str, Any]
 ) -> None:
@@ -166,7 +172,7 @@ def test_an_abort_ends_what_is_parsed_aside(aside: Grammars, overlap: str) -> No
     top = bench(aside, overlap=overlap)
     top.add(1, PROMPT, 400, constraint=ebnf(AMBIGUOUS, "xgrammar"), ignore_eos=True)
     top.turn()
-    assert top.scheduler.running.held == {1}
+    assert list(top.scheduler.running.held) == [1]
     top.abort(1)
     top.run()
     assert top.finish[1].kind is FinishKind.ABORT and what_is_left(top) == {}

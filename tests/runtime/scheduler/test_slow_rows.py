@@ -1,0 +1,104 @@
+"""Rows whose stop patterns take long: each sits out, so that others decode, and one that takes too much ends."""
+
+import pytest
+from bench_top import BenchTop
+from manual_clock import ManualClock
+from schedules import TOKENIZER
+
+from ramet.ipc.messages import FinishKind
+from ramet.runtime.scheduler.running import Hold
+from ramet.runtime.scheduler.slow_rows import DEBT_S, SHARE, SlowRows
+
+PROMPT = [11, 12, 13, 14, 15]
+
+
+def slow(text: str) -> tuple[str, ...]:
+    """Each character visits hundreds of states. What was computed for a pattern is kept, so nobody else has it."""
+    return tuple(f"(?s)(.?){{{count}}}#{text}" for count in range(450, 458))
+
+
+overlaps = pytest.mark.parametrize("overlap", ["off", "on"])
+
+
+def three() -> BenchTop:
+    top = BenchTop()
+    for uid in (1, 2, 3):
+        top.add(uid, [*PROMPT, uid], 20)
+    for _ in range(3):
+        top.turn()
+    return top
+
+
+def test_slow_rows_take_their_share_of_the_time_together() -> None:
+    top, clock = three(), ManualClock()
+    running = top.scheduler.running
+    slow = SlowRows(running, 1.0, clock)
+    rows = [running.get(uid) for uid in (1, 2)]
+    for row in rows:
+        assert row is not None and slow.charge(row, 2 * DEBT_S, "stop_regex") is None
+    assert running.held == {1: Hold.SLOW, 2: Hold.SLOW} and running.get(3) is not None
+    assert [running.at(row).uid for row in running.decoding] == [3]
+    slow.settle(alone=False)
+    assert list(running.held) == [2]  # the first one at once
+    clock.advance(DEBT_S / SHARE)
+    slow.settle(alone=False)
+    assert list(running.held) == [2]
+    clock.advance(DEBT_S / SHARE)
+    slow.settle(alone=False)
+    assert not running.held and not slow
+
+
+def test_a_slow_row_waits_for_nobody_where_it_is_alone() -> None:
+    top = three()
+    running, slow = top.scheduler.running, SlowRows(top.scheduler.running, 1.0, ManualClock())
+    for _ in range(3):
+        row = running.get(1)
+        assert row is not None and slow.charge(row, 2 * DEBT_S, "stop_regex") is None
+        slow.settle(alone=True)
+        assert not running.held
+
+
+def test_what_takes_little_is_never_held() -> None:
+    top = three()
+    row, slow = top.scheduler.running.get(1), SlowRows(top.scheduler.running, 1.0, ManualClock())
+    assert row is not None
+    for _ in range(10_000):
+        assert slow.charge(row, 0.0004, "stop_regex") is None
+    assert slow.charge(row, 0.1, "ebnf", num_tokens=200) is None and not top.scheduler.running.held
+
+
+def test_a_row_that_is_held_for_two_reasons_is_released_from_both() -> None:
+    running = three().scheduler.running
+    row = running.get(1)
+    assert row is not None
+    running.hold(row, Hold.SLOW)
+    running.hold(row, Hold.ASIDE)
+    running.release(row, Hold.SLOW)
+    assert running.held == {1: Hold.ASIDE}
+    running.release(row, Hold.ASIDE)
+    assert not running.held
+
+
+@overlaps
+def test_slow_stop_patterns_hold_no_other_row(overlap: str) -> None:
+    top = BenchTop(tokenizer=TOKENIZER, overlap=overlap)
+    for uid in range(1, 5):
+        top.add(uid, [*PROMPT, uid], 12, stop_regex=slow(f"{uid}{overlap}"))
+    top.add(100, PROMPT, 60)
+    while 100 not in top.finish:
+        top.turn()
+    assert len(top.tokens[100]) == 60 and sum(len(top.tokens[uid]) for uid in range(1, 5)) < 30
+    top.run()
+    assert all(len(top.tokens[uid]) == 12 for uid in range(1, 5))
+
+
+@overlaps
+def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone(overlap: str) -> None:
+    top = BenchTop(tokenizer=TOKENIZER, overlap=overlap, grammar_output_s=0.03)
+    top.add(1, PROMPT, 100, stop_regex=slow(f"one{overlap}"))
+    top.add(2, [*PROMPT, 3], 60, stop_regex=("#+%",))
+    top.run()
+    finish = top.finish[1]
+    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "stop_regex")
+    assert finish.message.startswith("stop_regex took longer than the 0.03 s of --grammar-output-s, in ")
+    assert len(top.tokens[2]) == 60
