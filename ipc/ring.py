@@ -166,6 +166,7 @@ class MessageRing:
             self.beat(Activity.WORKING)
             for message in messages:
                 self.handle(handler, message)
+            del messages, message  # they may be as large as bodies, and the next one may be long in coming
 
 
 def _allocate(path: Path, num_bytes: int) -> mmap.mmap:

@@ -100,7 +100,7 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
             ge=64,
             le=1 << 20,
         ),
-    ] = 512.0
+    ] = 256.0
     tool_call_parser: Annotated[
         str, about("how the model writes tool calls; auto: as its chat template shows, none: not at all")
     ] = "auto"
@@ -443,7 +443,7 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     max_bodies_mb: Annotated[
         float,
         about("memory for bodies that come and are not parsed yet; what is larger than 64 KiB waits", gt=0, le=1 << 20),
-    ] = 512.0
+    ] = 256.0
     stored_responses_mb: Annotated[
         float, about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
     ] = 64.0

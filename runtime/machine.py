@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path("/")
+M_MMAP_THRESHOLD = -3  # of mallopt(3)
+UNMAPPED_BYTES = 1 << 20
 LEAST_CAPABILITY = (8, 0)  # of a CUDA device (Ampere): matrix instructions for bfloat16, asynchronous copies
 NODES = "sys/devices/system/node"
 SYSCALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}  # numbers of set_mempolicy and get_mempolicy
@@ -94,6 +96,16 @@ def _policy_call(which: int, *arguments: Any) -> int:
     if numbers is None:
         return -1
     return int(ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(numbers[which]), *arguments))
+
+
+def unmap_large_blocks() -> None:
+    """From now on a block of UNMAPPED_BYTES or more goes back to the system as soon as it is freed.
+
+    By default glibc keeps blocks as large as the largest that was freed, below whatever is allocated behind them.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(M_MMAP_THRESHOLD, UNMAPPED_BYTES)
 
 
 def return_free_memory() -> None:

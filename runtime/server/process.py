@@ -28,6 +28,7 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError, ConfigError, ServerError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
+from ramet.runtime.machine import unmap_large_blocks
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server import garbage
@@ -54,6 +55,7 @@ def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> 
     It is called when connections are accepted, and again when requests are computed. Returns after a drain; raises
     SystemExit(1) when another process ended, and ConfigError for a port in use.
     """
+    unmap_large_blocks()  # bodies
     started = time.perf_counter()
     listener = bind(args.serve)
     port = listener.getsockname()[1]

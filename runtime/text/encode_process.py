@@ -46,6 +46,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.exact_json import decoder_of
 from ramet.runtime.log import LOGGER
+from ramet.runtime.machine import unmap_large_blocks
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import (
     check_asks_for_none,
@@ -309,6 +310,7 @@ def chat_threads(encoder: Encoder, server: Callable[[], Outbox]) -> ChatThreads:
 
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
     """The whole life of one tokenizer process; it ends when it is killed."""
+    unmap_large_blocks()  # texts may be as large as bodies, and come with many others
     started = time.perf_counter()
     ring = MessageRing(sockets.ring(paths.tokenizer(worker)), ToTokenizer, {Generate: "uids", GenerateAll: "items"})
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,30 @@ def resident(file: Path) -> int:
 def test_a_ring_without_room_is_an_error_that_names_its_folder(tmp_path: Path):
     with largest_file(1 << 16), pytest.raises(NoRing, match=rf"{tmp_path} has no room for a ring of 1.8 MiB.*TMPDIR"):
         Ring(tmp_path / "a.ring", KINDS, 1 << 14)
+
+
+class LargeText(str):
+    """A str that a weak reference can look at."""
+
+
+class EndOfTest(Exception):
+    pass
+
+
+def test_what_was_handled_is_let_go_before_the_next_message_comes(tmp_path: Path):
+    text = LargeText("a" * 1000)
+    seen, alive = weakref.ref(text), []
+    waiting = [Detokenize(1, text)]  # type: ignore[arg-type]
+    del text
+
+    class Once:
+        def drain(self, block: bool) -> list[Detokenize]:
+            if not waiting:
+                alive.append(seen())
+                raise EndOfTest
+            return [waiting.pop()]
+
+    ring = MessageRing(tmp_path / "a.ring", Detokenize | Render, {})
+    with pytest.raises(EndOfTest):
+        ring.handle_all(Once(), lambda message: None)
+    assert alive == [None]

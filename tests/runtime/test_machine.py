@@ -1,6 +1,7 @@
 """What this process may use: the machine's, or less where a container's limit says so."""
 
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -109,3 +110,32 @@ def test_the_kernel_says_the_policy_that_was_set() -> None:
     assert found == [(DEFAULT, ()), (BIND, (0,)), (DEFAULT, ())]
     assert not set_memory_policy((1000,)), "there is no such node"
     assert INTERLEAVE != BIND
+
+
+KEEPING = """
+import sys
+from ramet.runtime.machine import unmap_large_blocks
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) >> 8  # MiB
+
+if sys.argv[1] == "unmapped":
+    unmap_large_blocks()
+bytes(24 << 20)
+before, kept = resident(), []
+for _ in range(8):
+    blocks = [bytearray(16 << 20) for _ in range(4)]
+    kept.append(bytearray(100_000))  # behind them
+    del blocks
+print(resident() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and other systems have another malloc")
+def test_large_blocks_go_back_to_the_system_whatever_lies_behind_them() -> None:
+    kept = [
+        int(subprocess.run([sys.executable, "-c", KEEPING, how], capture_output=True, check=True).stdout)
+        for how in ("default", "unmapped")
+    ]
+    assert kept[1] < 8 < kept[0]

@@ -79,6 +79,10 @@ SHAPES: dict[str, tuple[type[Struct], dict[str, Any]]] = {
         ChatBody,
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", **keys(60_000)}]}]},
     ),
+    "numbers that keep their digits": (
+        ChatBody,
+        {"messages": [USER], "documents": [{"a": [0.1] * 250_000 + [0.12345678901234567891]}]},
+    ),
     "tools": (ChatBody, {"messages": [USER], "tools": [{"type": "function", "function": {"name": "f"}}] * 10_000}),
 }
 
@@ -86,7 +90,10 @@ SHAPES: dict[str, tuple[type[Struct], dict[str, Any]]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_shape_costs_a_few_times_what_plain_text_does(shape: str) -> None:
     type_, body = SHAPES[shape]
-    data, plain = padded(body), orjson.dumps({"text": "Hello, you. " * (SIZE // 12)})
+    data, plain = (
+        padded(body).replace(b"0.12345678901234568", b"0.12345678901234567891"),
+        orjson.dumps({"text": "Hello, you. " * (SIZE // 12)}),
+    )
     read(data, type_)  # what is made once is made
     text_s = thread_s(lambda: read(plain, GenerateBody)) * len(data) / len(plain)
     assert thread_s(lambda: read(data, type_)) < MOST_TIMES * text_s
