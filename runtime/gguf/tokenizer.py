@@ -22,9 +22,23 @@ TEKKEN = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-SPLITS: dict[str, str | None] = {  # tokenizer.ggml.pre -> where words end; None: as GPT-2
+_UPPER, _LOWER, _ENDING = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+GPT4O = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]*[{_LOWER}]+{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?[{_UPPER}]+[{_LOWER}]*{_ENDING}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK3 = (  # one behind the other: numbers, Chinese and Japanese, and the rest
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+SMOLLM = (r"\p{N}", GPT2)  # each digit alone
+SPLITS: dict[str, str | tuple[str, ...] | None] = {  # tokenizer.ggml.pre -> where words end; None: as GPT-2
     "default": None, "gpt-2": None, "llama-bpe": LLAMA3, "llama3": LLAMA3, "llama-v3": LLAMA3, "dbrx": LLAMA3,
-    "smaug-bpe": LLAMA3, "qwen2": QWEN2, "deepseek-r1-qwen": QWEN2, "tekken": TEKKEN,
+    "smaug-bpe": LLAMA3, "qwen2": QWEN2, "deepseek-r1-qwen": QWEN2, "tekken": TEKKEN, "smollm": SMOLLM,
+    "gpt-4o": GPT4O, "deepseek-v3": DEEPSEEK3,
 }  # fmt: skip
 WHOLE_WORDS_FIRST = ("llama-bpe", "llama3", "llama-v3", "tekken")  # a word that is a token needs no merges
 BEGINS = WHOLE_WORDS_FIRST  # with the token of a text's beginning, unless the file says otherwise
@@ -125,10 +139,13 @@ def _byte_level(metadata: Metadata, tokens: list[str], types: list[int]) -> Json
     if any(len(merge) != 2 or not {*merge, "".join(merge)} <= vocabulary.keys() for merge in merges):
         raise metadata.error("tokenizer.ggml.merges", "must be pairs of tokens that make a token")
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": split is None}
-    words = {"type": "Split", "pattern": {"Regex": split}, "behavior": "Isolated", "invert": False}
+    words = [
+        {"type": "Split", "pattern": {"Regex": each}, "behavior": "Isolated", "invert": False}
+        for each in ((split,) if isinstance(split, str) else split or ())
+    ]
     return {
         "normalizer": {"type": "NFC"} if split == QWEN2 else None,
-        "pre_tokenizer": level if split is None else {"type": "Sequence", "pretokenizers": [words, level]},
+        "pre_tokenizer": level if split is None else {"type": "Sequence", "pretokenizers": [*words, level]},
         "post_processor": None,
         "decoder": {**level, "use_regex": True},
         "model": _bpe(vocabulary, merges, ignore_merges=pre in WHOLE_WORDS_FIRST),

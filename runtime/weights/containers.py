@@ -112,4 +112,9 @@ def _nothing_in(folder: Path) -> str:
             f"{folder} has its weights in {pickles[0].name}, a pickle, which may execute code when it is read: if you "
             f"trust it, write them as safetensors with `ramet convert {folder} TARGET`"
         )
+    if shards := sorted(path.name for path in folder.glob("*.safetensors")):
+        return (
+            f"{folder} has {len(shards)} safetensors files, such as {shards[0]}, and neither {SINGLE} nor {INDEX}: "
+            f"download {INDEX}, which says where each tensor is, or name the only file {SINGLE}"
+        )
     return f"{folder} has neither {SINGLE} nor {INDEX}: --load-format dummy needs config.json alone"

@@ -71,6 +71,29 @@ def test_words_end_where_the_file_says(tmp_path: Path, pre: str, split: str) -> 
     check(*both(with_tokenizer(tmp_path / "model", source, eos_token="<|end|>"), pre)[:2])
 
 
+def test_each_digit_of_smollm_is_a_word(tmp_path: Path) -> None:
+    """Its tokenizer.json has two steps of the library, for which a file has one name."""
+    source = byte_level_source()
+    steps = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    source.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
+    check(*both(with_tokenizer(tmp_path / "model", source, eos_token="<|end|>"), "smollm")[:2])
+
+
+WORDS = {  # tokenizer.ggml.pre -> the words of TEXT
+    "gpt-4o": ["Hello", "World'S", " don't", "123", "456", "...\n/", "東京", " a", "/b", " ", " c"],
+    "deepseek-v3": ["HelloWorld", "'S", " don", "'t", "123", "456", "...\n", "/", "東京", " a", "/b", " ", " c"],
+}
+
+
+@pytest.mark.parametrize("pre", ["gpt-4o", "deepseek-v3"])
+def test_words_of_newer_tokenizers(tmp_path: Path, pre: str) -> None:
+    folder = with_tokenizer(tmp_path / "model", byte_level_source())
+    _, found, _ = both(folder, pre)
+    text = "HelloWorld'S don't123456...\n/東京 a/b  c"
+    seen = [text[start:end] for _, (start, end) in found._source.pre_tokenizer.pre_tokenize_str(text)]
+    assert seen == WORDS[pre]
+
+
 def test_pieces_with_a_space_before_the_text(tmp_path: Path) -> None:
     folder = with_tokenizer(tmp_path / "model", pieces_source(), bos_token="<s>", eos_token="</s>")
     wanted, found, _ = both(folder)

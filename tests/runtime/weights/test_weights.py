@@ -179,6 +179,13 @@ def test_no_weights_at_all_points_to_dummy(folder: Path) -> None:
         load_weights(build(folder), folder)
 
 
+def test_shards_without_their_index_are_named(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    named = r"1 safetensors files, such as model-00001-of-00002\.safetensors.*: download model\.safetensors\.index"
+    with pytest.raises(ConfigError, match=named):
+        load_weights(build(folder), folder)
+
+
 def test_a_family_says_what_its_tensors_are_called(tmp_path: Path) -> None:
     """Gemma 3 beside a vision tower, in the two forms of prefix that are about."""
     folder = make_composite(tmp_path)
