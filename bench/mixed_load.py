@@ -111,10 +111,13 @@ def _as_completion(params: Body) -> Body:
 
 
 class MixedLoad:
-    """Requests to one server at a mean rate, at most `most` at once, until it is cancelled or the time is over."""
+    """Requests to one server at a mean rate, at most `most` at once.
+
+    So many come at the very start: what a peak leaves, as prepared steps of each number of rows, is there from then on.
+    """
 
     def __init__(self, url: str, rate: float, seed: int, most: int = 64) -> None:
-        self._url, self._rate, self._draw = url, rate, random.Random(seed)
+        self._url, self._rate, self._draw, self._most = url, rate, random.Random(seed), most
         self._free = asyncio.Semaphore(most)
         self.answered: Counter[str] = Counter()  # by kind
         self.failed: Counter[str] = Counter()  # by kind and what came instead
@@ -125,13 +128,16 @@ class MixedLoad:
         ends_s, open_tasks = loop.time() + seconds, set[asyncio.Task[None]]()
         connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
         async with aiohttp.ClientSession(self._url, connector=connector, timeout=timeout) as session:
+            num = 0
             while loop.time() < ends_s:
                 await self._free.acquire()
+                num += 1
                 (kind,) = self._draw.choices(list(KINDS), weights=list(KINDS.values()))
                 task = asyncio.create_task(self._one(session, kind.__name__, kind(self._draw)))
                 open_tasks.add(task)
                 task.add_done_callback(open_tasks.discard)
-                await asyncio.sleep(self._draw.expovariate(self._rate))
+                if num >= self._most:
+                    await asyncio.sleep(self._draw.expovariate(self._rate))
             await asyncio.gather(*open_tasks)
 
     async def _one(self, session: aiohttp.ClientSession, kind: str, asked: Asked) -> None:
