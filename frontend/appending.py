@@ -39,6 +39,7 @@ from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run
 from ramet.frontend.speculation import Saved
+from ramet.ipc.owned import NotCopied
 from ramet.ipc.waits import slice_s
 
 ELSEWHERE = -1  # some other thread
@@ -77,8 +78,10 @@ class Variables(dict[str, Result]):
         return f"gen_{self.num_unnamed - 1}"
 
 
-class BaseState(Words):
+class BaseState(Words, NotCopied):
     """What states of plain and of async programs share: all that returns at once."""
+
+    only_one = "it is a run of a program; s.copy() and s.fork() branch it, and s.text() and s[NAME] are its results"
 
     def __init__(self, run: Run, stream: Stream | None = None, parent: "BaseState | None" = None) -> None:
         self.run = run

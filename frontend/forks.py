@@ -5,6 +5,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.ir import Where, caller
+from ramet.ipc.owned import NotCopied
 
 
 class Forked(Protocol):
@@ -22,8 +23,10 @@ class Forked(Protocol):
 S = TypeVar("S", bound=Forked)
 
 
-class StateGroup(Generic[S]):
+class StateGroup(Generic[S], NotCopied):
     """Forks of one state, in order: group[i], `group += ...` for all of them, `group.join()`."""
+
+    only_one = "its states are runs of a program; fork once more"
 
     def __init__(self, parent: S, states: list[S]) -> None:
         self._parent, self._states, self._joined = parent, states, False

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from ramet.ipc.errors import RametError
+from ramet.ipc.owned import NotCopied
 from ramet.ipc.waits import waited
 
 T = TypeVar("T")
@@ -33,8 +34,10 @@ def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[Unpack[Ts]], 
         loop.call_soon_threadsafe(function, *args)
 
 
-class LoopThread:
+class LoopThread(NotCopied):
     """An event loop on a thread of its own, to which any thread may give coroutines."""
+
+    only_one = "it is a running thread; share the object"
 
     def __init__(self, name: str, closed: Callable[[int | None], Exception] = LoopClosed) -> None:
         """`closed` makes the error of whoever gives it a coroutine too late; see LoopClosed for its argument."""

@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 from ramet.ipc.control import ControlReply, MemoryTag
 from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.messages import unpack_ids
+from ramet.ipc.owned import NotCopied
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S, EngineClient
@@ -54,8 +55,10 @@ Reply = dict[str, Any]
 Params = dict[str, Any] | Sequence[dict[str, Any] | None] | None
 
 
-class LLM:
+class LLM(NotCopied):
     """Options are those of `ramet serve`: LLM("FOLDER", page_size=16). For any number of threads and event loops."""
+
+    only_one = "it owns an engine; share the object among threads, or make another one with LLM(llm.args)"
 
     def __init__(self, model: Args | str | os.PathLike[str] | None = None, **options: Any) -> None:
         """`model` is a model folder, or all options at once; without it the bundled model is loaded."""
@@ -424,8 +427,10 @@ async def _send_chat(call: ChatCall, handle: EngineClient, submission: Submissio
     handle.send([prompt], submission)
 
 
-class Stream:
+class Stream(NotCopied):
     """One request's replies as they grow. It is submitted with the first `next`. For the engine's event loop."""
+
+    only_one = "it is one request that runs; ask once more"
 
     def __init__(self, handle: EngineClient, send: Callable[[EngineClient, Submission], Awaitable[None]]) -> None:
         self._handle, self._send = handle, send

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, to_builtins
 
 from ramet.ipc.loop_thread import LoopThread
+from ramet.ipc.owned import NotCopied
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
@@ -26,12 +27,14 @@ Body = dict[str, Any]
 Reply = dict[str, Any]
 
 
-class ProgramCalls:
+class ProgramCalls(NotCopied):
     """`generate`, `stream`, `select`, `render` and `end` are for any event loop; `wait` is for threads without one.
 
     reply = await llm.language.generate({"prompt": ["Once upon a time"]})
     reply = llm.language.wait(llm.language.generate({"prompt": ["Once upon a time"]}))
     """
+
+    only_one = "its engine belongs to one LLM; take llm.language wherever it is needed"
 
     def __init__(self, calls: LanguageCalls, loop: LoopThread) -> None:
         """`loop`: the engine's."""
@@ -84,8 +87,10 @@ class ProgramCalls:
         return [await made_in_turn(each) for each in made] if isinstance(made, list) else await made_in_turn(made)
 
 
-class Stream:
+class Stream(NotCopied):
     """One request's replies as they grow; it is sent with the first `next`. For the engine's event loop."""
+
+    only_one = "it is one request that runs; ask once more"
 
     def __init__(self, calls: LanguageCalls, body: LanguageGenerateBody) -> None:
         self._calls, self._body = calls, body

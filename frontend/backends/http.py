@@ -50,6 +50,10 @@ class HttpClient:
         self._verify, self._proxy = verify, proxy_of(base_url)
         self._open: Open | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy makes a session of its own, in whatever process it is."""
+        return {**vars(self), "_open": None}
+
     async def get(self, path: str) -> Any:
         return await self._asked("GET", path, None)
 

@@ -17,6 +17,7 @@ from ramet.frontend.json_lines import end_last_line, whole_lines
 from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Prompt
 from ramet.frontend.written import as_json, written
+from ramet.ipc.owned import NotCopied
 
 ALL = Capabilities(
     held=frozenset({"regex", "json_schema", "ebnf", "structural_tag"}), media=frozenset({"image", "video", "audio"})
@@ -45,7 +46,7 @@ class Entry(msgspec.Struct, omit_defaults=True):
     occurrence: int = 0
 
 
-class Replay(Backend):
+class Replay(Backend, NotCopied):
     """`recorded`: a file of JSON lines, or entries (dicts) of that form.
 
     The same call gets the same answer, and calls that are equal get theirs in the order in which they were asked. A
@@ -56,6 +57,7 @@ class Replay(Backend):
     """
 
     name = "Replay"
+    only_one = "it counts which recorded answers were given; share the object, or read the file once more"
     reads_files = False
 
     def __init__(

@@ -9,7 +9,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("ipc", "kernels", "runtime", "frontend", "bench", "ramet")
 # what the language knows of ipc
-OF_IPC = {"ipc/choices.py", "ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/waits.py", "ipc/__init__.py"}
+OF_IPC = {
+    "ipc/choices.py", "ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/owned.py", "ipc/waits.py",
+    "ipc/__init__.py",
+}  # fmt: skip
 CONVERTS_PICKLES = "runtime/weights/convert.py"  # the one file that reads some, of weights alone, on command
 DOOR = "frontend/backends/inprocess.py"  # the one file of the language that knows the runtime
 
