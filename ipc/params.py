@@ -116,14 +116,19 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
+def quoted(text: str) -> str:
+    """As repr has it, but a backslash stands once, as in the text: JSON and logs may double it once more."""
+    return repr(text).replace("\\\\", "\\")
+
+
 def _start(value: Any, room: int) -> str:
-    """More than the first `room` characters of its repr, or all. Of millions of entries, and of a list that contains
+    """More than the first `room` characters of it, quoted, or all. Of millions of entries, and of a list that contains
     itself, only a few are looked at.
     """
     if room < 0:
         return ""
     if type(value) is str:
-        return repr(value if len(value) <= room else value[: room + 1])
+        return quoted(value if len(value) <= room else value[: room + 1])
     if type(value) is list or type(value) is dict:
         text = "[" if type(value) is list else "{"
         for item in value:

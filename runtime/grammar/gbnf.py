@@ -2,6 +2,7 @@
 
 import re
 
+from ramet.ipc.params import quoted
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges, complement, intersection, union
 from ramet.runtime.grammar.tree import (
@@ -157,7 +158,7 @@ class Reader:
         if found := NAME.match(self.text, self.at):
             self.at = found.end()
             return Ref(found[0])
-        raise self.fail(f"{char!r} is no part of a rule")
+        raise self.fail(f"{quoted(char)} is no part of a rule")
 
     def quantified(self, part: Node) -> Node:
         self_end = SPACE.match(self.text, self.at)

@@ -13,6 +13,7 @@ from string import printable
 from typing import Any, NoReturn
 from urllib.parse import quote
 
+from ramet.ipc.params import quoted
 from ramet.runtime.grammar import references, regex
 from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.formats import FORMATS
@@ -128,11 +129,13 @@ class Reader:
         if keyword in ("$id", "id") and place == "#":
             return True
         if keyword not in SHAPES:
-            raise GrammarError(f"{place} has the unknown keyword {keyword!r}", hint=_meant(keyword))
+            raise GrammarError(f"{place} has the unknown keyword {quoted(keyword)}", hint=_meant(keyword))
         if keyword == "uniqueItems" and value is False:
             return True
         if keyword in self.support.refused:
-            raise GrammarError(f"{place}/{pointer_part(keyword)}: {self.support.backend} does not enforce {keyword!r}")
+            raise GrammarError(
+                f"{place}/{pointer_part(keyword)}: {self.support.backend} does not enforce {quoted(keyword)}"
+            )
         return False
 
     def keyword(self, keyword: str, value: Any, place: str, depth: int) -> Any:
@@ -208,7 +211,7 @@ def lowered(schema: dict[str, Any], place: str) -> dict[str, Any]:
     if format_name is not None:
         if format_name not in FORMATS:
             raise GrammarError(
-                f"{place}/format: the format {format_name!r} is not enforced",
+                f"{place}/format: the format {quoted(format_name)} is not enforced",
                 hint=f"enforced are {', '.join(sorted(FORMATS))}",
             )
         pattern = format_pattern(format_name)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ramet.ipc.params import quoted
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.json_schema import Document, pointer_part
 from ramet.runtime.grammar.lark import in_one_line
@@ -97,4 +98,4 @@ def check_constant(value: Any, place: str) -> None:
             for inner in value:
                 check_constant(inner, place)
         case str() if UNWRITABLE.search(value):
-            raise GrammarError(f"{place} has {value!r}: llguidance does not write its control character")
+            raise GrammarError(f"{place} has {quoted(value)}: llguidance does not write its control character")

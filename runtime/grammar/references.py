@@ -3,6 +3,7 @@
 from typing import Any
 from urllib.parse import unquote
 
+from ramet.ipc.params import quoted
 from ramet.runtime.grammar.base import GrammarError
 
 Schema = bool | dict[str, Any]
@@ -29,10 +30,10 @@ def ref_of(schema: Schema) -> str:
 def target_of(place: str, schema: Schema, places: dict[str, Schema]) -> str:
     ref = ref_of(schema)
     if not ref.startswith("#"):
-        raise GrammarError(f"{place}/$ref leads to {ref!r}, must begin with #: nothing is fetched")
+        raise GrammarError(f"{place}/$ref leads to {quoted(ref)}, must begin with #: nothing is fetched")
     target = f"#{unquote(ref[1:])}"
     if target not in places:
-        raise GrammarError(f"{place}/$ref leads to {ref!r}, where there is no schema")
+        raise GrammarError(f"{place}/$ref leads to {quoted(ref)}, where there is no schema")
     return target
 
 

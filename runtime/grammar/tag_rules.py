@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from ramet.ipc.params import quoted
 from ramet.runtime.grammar import gbnf, regex
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.tags import AnyText, Const, Format, Gbnf, Json, Or, Pattern, Separated, Sequence, Tag
@@ -128,11 +129,13 @@ class TagRules:
         for trigger, tags in by_trigger.items():
             token = self.names.match(trigger)
             if token is None and self.names.search(trigger):
-                raise GrammarError(f"{place}/triggers: {trigger!r} has a control token that it does not begin with")
+                raise GrammarError(
+                    f"{place}/triggers: {quoted(trigger)} has a control token that it does not begin with"
+                )
             found.setdefault(token[0] if token else trigger, []).extend(tags)
         for one in found:
             if any(one != other and one in other for other in found):
-                raise GrammarError(f"{place}/triggers: {one!r} is a part of another trigger")
+                raise GrammarError(f"{place}/triggers: {quoted(one)} is a part of another trigger")
         return {start: tags for start, tags in found.items() if tags}
 
     def begun(self, start: str, tags: list[Tag]) -> Node:
@@ -158,7 +161,7 @@ class TagRules:
             )
             if other is not None:
                 raise GrammarError(
-                    f"has the trigger {text!r}, which overlaps with {other!r}: what begins first is unclear"
+                    f"has the trigger {quoted(text)}, which overlaps with {quoted(other)}: what begins first is unclear"
                 )
         return Free(triggers, tuple(stops), loops, tuple(dict.fromkeys(excluded)))
 
@@ -168,7 +171,7 @@ class TagRules:
     def pieces(self, text: str) -> tuple[str | int, ...]:
         """Texts, and control tokens by their ids."""
         if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in text):
-            raise GrammarError(f"has the text {text!r}, which no output has")
+            raise GrammarError(f"has the text {quoted(text)}, which no output has")
         found: list[str | int] = []
         at = 0
         for match in self.names.finditer(text):

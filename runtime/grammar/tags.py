@@ -6,6 +6,7 @@ Both of xgrammar's formats: `{"type": "structural_tag", "format": ...}`, and the
 from dataclasses import dataclass
 from typing import Any
 
+from ramet.ipc.params import quoted, shown
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.json_schema import parse
 
@@ -104,7 +105,7 @@ def read(text: str) -> Format:
         raise GrammarError('is no structural tag, must be {"type": "structural_tag", "format": ...}')
     unknown = sorted({*whole} - {"type", "format"})
     if unknown:
-        raise GrammarError(f"has {unknown[0]!r}, which is not enforced")
+        raise GrammarError(f"has {quoted(unknown[0])}, which is not enforced")
     return Reader().format(whole["format"], "#/format")
 
 
@@ -132,7 +133,7 @@ class Reader:
             )
         name = value.get("type", default_type) if isinstance(value, dict) else None
         if not isinstance(value, dict) or not isinstance(name, str) or name not in FIELDS:
-            raise GrammarError(f"{place}/type is {name!r}, must be one of {', '.join(FIELDS)}")
+            raise GrammarError(f"{place}/type is {shown(name)}, must be one of {', '.join(FIELDS)}")
         for field, kind in FIELDS[name].items():
             if not isinstance(value.get(field), kind):
                 raise GrammarError(f"{place}/{field} is missing or no {words(kind)}")

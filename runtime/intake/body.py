@@ -10,7 +10,7 @@ import orjson
 from msgspec import Struct, inspect
 from msgspec.structs import fields
 
-from ramet.ipc.params import shown
+from ramet.ipc.params import quoted, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body_items import Bytes, ItemCount, nests_deeper
 from ramet.runtime.intake.exact_fields import with_exact_numbers
@@ -88,7 +88,7 @@ def _near(error: orjson.JSONDecodeError, data: Bytes) -> str:
     """The characters around a syntax error: they hold the field's name. The position counts characters, not bytes."""
     text = error.doc or data[:64].decode("utf-8", "replace")  # no text: the bytes are no UTF-8
     around = text[max(0, error.pos - 30) : error.pos + 10].strip()
-    return f" near {around!r}" if around else ""
+    return f" near {quoted(around)}" if around else ""
 
 
 # -- what is wrong, in words -------------------------------------------------------------------------------------------
@@ -195,7 +195,9 @@ def _word(kind: inspect.Type) -> str:
         case inspect.FloatType(ge=low, le=high):
             return "a number" + _range(low, high)
         case inspect.StrType(min_length=low, max_length=high, pattern=pattern):
-            return "a string" + _size(low, high, "characters") + (f" matching regex {pattern!r}" if pattern else "")
+            return (
+                "a string" + _size(low, high, "characters") + (f" matching regex {quoted(pattern)}" if pattern else "")
+            )
         case inspect.ListType(min_length=low, max_length=high):
             return "a list" + _size(low, high, "entries")
         case inspect.StructType(fields=fields, tag_field=tag):

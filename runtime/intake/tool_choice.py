@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ramet.ipc.params import shown
+from ramet.ipc.params import quoted, shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
 from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
@@ -98,7 +98,7 @@ def held_to(
         offers = [_offer(tool, calls) for tool in tools]
         form = _form(tool_parser_class(parser), calls, offers, answer)
     except Unwritable as error:
-        fact = f"has {error.name!r}, whose {error.fact}" if error.name else error.fact
+        fact = f"has {quoted(error.name)}, whose {error.fact}" if error.name else error.fact
         raise ClientError("tools", fact, f"calls are those of --tool-call-parser {parser}") from None
     held = of_tag("tools", {"type": "structural_tag", "format": form})
     fields = {id(offer.schema): calls.schemas[offer.name] for offer in offers if offer.name in calls.schemas}
@@ -117,7 +117,7 @@ def _inside(part: Any, place: str) -> Iterator[tuple[str, Any]]:
 def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: Constraint | None) -> Part:
     twice = next((name for name, count in Counter(offer.name for offer in offers).items() if count > 1), None)
     if twice is not None:
-        raise ClientError("tools", f"has {twice!r} twice: each must have a name of its own")
+        raise ClientError("tools", f"has {quoted(twice)} twice: each must have a name of its own")
     if calls.forced:
         return parser.calls_form(offers, calls.single)
     if answer is None:
@@ -133,5 +133,5 @@ def _offer(tool: dict[str, Any], calls: Calls) -> Offer:
         return Offer(name, {"type": "object", "properties": {}, "additionalProperties": False})
     kind = schema.get("type", "object")
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
-        raise ClientError("tools", f"has {name!r}, whose arguments are of type {shown(kind)}, must be an object")
+        raise ClientError("tools", f"has {quoted(name)}, whose arguments are of type {shown(kind)}, must be an object")
     return Offer(name, {**schema, "type": "object"})

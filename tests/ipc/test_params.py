@@ -2,13 +2,14 @@
 
 import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.ipc.errors import ClientError
-from ramet.ipc.params import SamplingParams, parse
+from ramet.ipc.params import SamplingParams, parse, shown
 
 NAMES = list(SamplingParams.__struct_fields__)
 JSON = st.recursive(
@@ -64,3 +65,16 @@ def test_any_json_value_is_taken_or_refused_by_name(raw: dict):
     else:
         json.dumps([params.temperature, params.n], allow_nan=False)
         assert 1 <= params.n <= 128 and 0 < params.top_p <= 1 and params.min_new_tokens <= params.max_new_tokens
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a\\d+", r"'a\d+'"),
+        (["\\s", {"\\w": "\\\\"}], r"['\s', {'\w': '\\'}]"),
+        ("it's\\", '"it\'s\\"'),
+        ("line\nbreak\x00", r"'line\nbreak\x00'"),  # nothing that a terminal or a log would obey
+    ],
+)
+def test_a_shown_value_has_as_many_backslashes_as_the_value(value: Any, text: str):
+    assert shown(value) == text

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import web
 from msgspec import UNSET
 
-from ramet.ipc.params import shown
+from ramet.ipc.params import quoted, shown
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.server.http.exchange import READ_BODY
@@ -47,7 +47,7 @@ def _fields(request: web.Request) -> str:
 
 
 def _quoted(value: Any) -> str:
-    return repr(value[:MAX_TEXT]) if isinstance(value, str) else shown(value)
+    return quoted(value[:MAX_TEXT]) if isinstance(value, str) else shown(value)
 
 
 def _refusal(response: web.StreamResponse) -> str:
