@@ -106,6 +106,8 @@ def forget_frames(error: BaseException | None) -> None:
 
 def _refusal(request: web.Request, path: str, error: RametError) -> web.Response:
     response = problems.reply_to(path, error)
+    if error.status == 405:
+        response.headers["Allow"] = ", ".join(_methods(path))
     forget_frames(error)
     if request.content.exception() is not None or error.status == 408:  # where a next request begins is unknown
         response.force_close()
@@ -152,6 +154,13 @@ def _meant(path: str) -> str:
         if meant in ROUTES:
             return f"did you mean {meant}? OpenAI's clients take a base URL with /v1, Anthropic's one without"
     return ""
+
+
+def _methods(path: str) -> list[str]:
+    """What may be asked of it."""
+    prefix = _prefix(path)
+    methods = ROUTES[path].methods if path in ROUTES else NAMED[prefix].methods if prefix is not None else ()
+    return [*(["HEAD"] if "GET" in methods else []), *methods]
 
 
 def _check_method(request: web.Request, path: str, methods: tuple[str, ...]) -> None:

@@ -173,6 +173,21 @@ def test_completions_return_log_probabilities_and_score_an_echoed_prompt(server:
     assert scored.logprobs.token_logprobs == [value for value, _, _ in native]
 
 
+@pytest.mark.parametrize("extra", [{}, {"skip_special_tokens": False}, {"truncate_prompt_tokens": 4}])
+def test_offsets_of_an_echoed_prompt_index_the_text(client: openai.OpenAI, extra: dict[str, Any]):
+    prompt = "Hello<|im_end|> there<|im_start|>user\nWhat is 1 + 2?"
+    choice = client.completions.create(
+        model="small", prompt=prompt, echo=True, logprobs=1, max_tokens=2, temperature=0, extra_body=extra
+    ).choices[0]
+    logprobs = choice.logprobs
+    assert logprobs is not None and logprobs.tokens and logprobs.text_offset
+    assert choice.text.startswith(prompt) or "truncate_prompt_tokens" in extra
+    prompt_tokens = list(zip(logprobs.tokens, logprobs.text_offset, strict=True))[:-2]
+    assert len(prompt_tokens) >= 4
+    for token, offset in prompt_tokens:
+        assert choice.text.startswith(token, offset), (token, offset)
+
+
 @pytest.mark.parametrize("echo", [False, True])
 def test_streamed_completions_return_the_same(client: openai.OpenAI, echo: bool):
     asked: dict[str, Any] = dict(

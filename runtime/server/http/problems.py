@@ -20,8 +20,13 @@ TYPES_AND_CODES = {
     503: ("service_unavailable", "server_overloaded"),
     504: ("timeout_error", "timeout"),
 }
-# clients of OpenAI and Anthropic read these before they try again: a deadline would be missed again
-RETRIES = {429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}, 504: {"X-Should-Retry": "false"}}
+# 401: as HTTP asks. The others: clients of OpenAI and Anthropic try again, but a deadline would be missed again
+HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "1"},
+    503: {"Retry-After": "1"},
+    504: {"X-Should-Retry": "false"},
+}
 OF_VLLM = ("/classify", "/pooling", "/score", "/rerank")  # its own paths, with the errors of its others
 ANTHROPIC_PATH = "/v1/messages"
 
@@ -111,7 +116,7 @@ def reply_to(path: str, error: RametError) -> web.Response:
             body = OpenAIError(openai(error))
         case "native":
             body = NativeError(NativeMessage(str(error)))
-    return respond(body, error.status, RETRIES.get(error.status))
+    return respond(body, error.status, HEADERS.get(error.status))
 
 
 def in_stream(path: str, error: RametError) -> AnthropicError | OpenAIStreamError | StreamError:

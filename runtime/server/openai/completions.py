@@ -2,15 +2,16 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
@@ -41,6 +42,8 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, **_details(service, body, params, best_of))
     items = read_prompts(service, body, asked.rid, asked.spec)
+    if body.echo and asked.spec.truncate is not None:
+        items = [await _cut(service, item) for item in items]
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
     reply = replies.CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
     with service.client.submit(items, streaming=bool(body.stream)) as submission:
@@ -121,6 +124,44 @@ async def _echo(service: Service, item: Prompt) -> str:
         return item.text
     assert item.ids is not None
     return await service.client.detokenize(item.ids, item.params.skip_special_tokens)
+
+
+async def _cut(service: Service, item: Prompt) -> Prompt:
+    """A text as those of its token ids that are kept: what is left out is not echoed."""
+    if item.text is None or item.spec.truncate is None:
+        return item
+    try:
+        ids = (await service.client.tokenize(item.text)).ids
+    except ClientError as error:
+        raise error.at(item.place) from None
+    return item._replace(text=None, ids=pack_ids(item.spec.truncate.kept(unpack_ids(ids))))
+
+
+def shown_length(echo: str, at: int, text: str, length: int) -> int:
+    """How many characters of the prompt, from `at` on, are those of its token. `text`: of the token by itself.
+
+    `length`: what it adds to a decoded text, in which special tokens show or do not. In the prompt they show where the
+    client wrote them, and those that the tokenizer puts before it do not.
+    """
+    if "\ufffd" in text:  # a part of a character
+        return length
+    if text and echo.startswith(text, at):
+        return len(text)
+    return 0 if length == len(text) else length
+
+
+class Spelling(NamedTuple):
+    """How tokens are named."""
+
+    as_ids: bool
+    raw: Mapping[int, bytes]  # token id -> its bytes, where they are no whole characters
+
+    def names(self, triple: Triple) -> Iterator[str]:
+        """The token's name, and what else it is called where another token has that name. The last one is its own."""
+        yield replies.token_name(triple, self.as_ids)
+        if triple[1] in self.raw:
+            yield "bytes:" + "".join(f"\\x{byte:02x}" for byte in self.raw[triple[1]])
+        yield replies.token_name(triple, as_ids=True)
 
 
 class Choice:
@@ -210,7 +251,10 @@ class Choice:
     def _listed(self, spans: list[Span]) -> replies.CompletionLogprobs:
         """The next places. `text_offset` counts characters from the start of the choice's text."""
         as_ids = bool(self._body.return_tokens_as_token_ids)
-        columns: Any = (partial(_names, as_ids), _values, partial(_by_name, as_ids, _top(self._body)), self._offsets)
+        lists = self._sequence.logprobs
+        spelling = Spelling(as_ids, lists.raw if lists is not None else {})
+        by_name = partial(_by_name, spelling, _top(self._body))
+        columns: Any = (partial(_names, as_ids), _values, by_name, self._offsets)
         (places, start, stop), *more = spans
         if more or stop - start > 1:
             return replies.CompletionLogprobs(*(_long_column(column, spans) for column in columns))
@@ -220,7 +264,12 @@ class Choice:
     def _offsets(self, places: Places, start: int, stop: int, tokens: list[Triple]) -> list[int]:
         """Of places that follow those that were read before."""
         offsets = list[int]()
+        lists, echo = self._sequence.logprobs, self._echo
+        in_prompt = lists is not None and places is lists.prompt
+        if start == 0 and not in_prompt:
+            self._offset = len(echo)
         for length, (_, _, text) in zip(places.lengths(start, stop), tokens, strict=True):
+            length = shown_length(echo, self._offset, text or "", length) if in_prompt else length
             held = max(0, length - len(text or ""))  # characters of tokens before it, which only now are certain
             offsets.append(self._offset + held)
             self._offset += length
@@ -244,16 +293,22 @@ def _values(places: Places, start: int, stop: int, tokens: list[Triple]) -> list
 
 
 def _by_name(
-    as_ids: bool, num_top: int | None, places: Places, start: int, stop: int, tokens: list[Triple]
+    spelling: Spelling, num_top: int | None, places: Places, start: int, stop: int, tokens: list[Triple]
 ) -> list[dict[str, float] | None]:
-    """So many best tokens and the place's own; of tokens with one text the likelier counts."""
+    """So many best tokens and the place's own."""
     found = zip(tokens, places.tops(start, stop), strict=True)
-    return [None if top is None else _likeliest_by_name([*top[:num_top], token], as_ids) for token, top in found]
+    return [None if top is None else named(top[:num_top], token, spelling) for token, top in found]
 
 
-def _likeliest_by_name(triples: list[Triple], as_ids: bool) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for triple in sorted(triples, key=lambda triple: -(triple[0] or 0.0)):
-        assert triple[0] is not None
-        found.setdefault(replies.token_name(triple, as_ids), triple[0])
-    return found
+def named(top: list[Triple], own: Triple, spelling: Spelling) -> dict[str, float]:
+    """Each token's log-probability. Of tokens with one text, the place's own has it as its name, or the likeliest.
+
+    The others have OpenAI's form of their bytes where those are no whole characters, and vLLM's form of their ids
+    otherwise.
+    """
+    found = {replies.token_name(own, spelling.as_ids): own[0] or 0.0}
+    for triple in sorted(top, key=lambda triple: -(triple[0] or 0.0)):
+        if triple[1] != own[1]:
+            name = next(each for each in spelling.names(triple) if each not in found)
+            found[name] = triple[0] or 0.0
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta, Struct
 
 from ramet.ipc.messages import ID_BYTES
-from ramet.ipc.params import about, shown
+from ramet.ipc.params import about
 from ramet.runtime.engine_client.submission import Sequence, check_bytes, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers, prompts
@@ -67,7 +67,10 @@ class RerankBody(Checked, frozen=True, kw_only=True):
 
     query: Annotated[Text, about("what the documents are compared with")]
     documents: Annotated[Annotated[list[Text | Document], Meta(min_length=1)], about('texts, or objects with a "text"')]
-    top_n: Annotated[Annotated[int, Meta(ge=1)] | None, about("only this many of the best; by default all")] = None
+    top_n: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        about("only this many of the best; all by default, and where it is more than there are"),
+    ] = None
     return_documents: Annotated[bool | None, about("results carry their texts; by default true")] = None
     instruct: Annotated[
         str | None, about('what makes a document a good one; with the methods "generate" and "qwen3"')
@@ -187,14 +190,11 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     each = len(body.query) + len(body.instruct or "")
     total = len(documents) * each + sum(map(len, documents))
     check_bytes("documents", total, "each goes with query: send fewer, or a shorter query")
-    top_n = len(documents) if body.top_n is None else body.top_n
-    if top_n > len(documents):
-        raise ClientError("top_n", f"is {shown(top_n)}, must be in [1, {len(documents)}], the number of documents")
     rid = set_request_id(request, f"rerank-{prompts.new_id()}", body.rid or body.request_id)
     pairs = [Pair(body.query, document, "query", f"documents[{i}]") for i, document in enumerate(documents)]
     asked = Asked(rid, body.instruct, body.use_activation)
     worths, done = await judged(service, asked, body.method or usual_method(service), pairs)
-    best = sorted(range(len(documents)), key=lambda i: (-worths[i], i))[:top_n]
+    best = sorted(range(len(documents)), key=lambda i: (-worths[i], i))[: body.top_n]
     with_texts = body.return_documents is not False
     results = [replies.Ranked(i, worths[i], replies.RankedText(documents[i]) if with_texts else UNSET) for i in best]
     return respond(replies.RerankReply(id=rid, model=model, results=results, usage=usage_of(done)))

@@ -53,7 +53,8 @@ class TestKeys:
             for headers in (USER, ADMIN):
                 assert (await server.post("/generate", BODY, headers=headers))[0] == 200
                 assert (await server.get("/v1/models", headers=headers))[0] == 200
-            assert (await server.post("/generate", BODY))[0] == 401
+            async with server.http.post("/generate", json=BODY) as response:
+                assert response.status == 401 and response.headers["WWW-Authenticate"] == "Bearer"
 
         served(check, api_key="user", admin_api_key="admin")
 

@@ -378,6 +378,8 @@ def test_a_known_route_with_another_method_is_a_405() -> None:
         ):
             async with server.http.request(method, path) as response:
                 assert response.status == 405 and response.content_type == "application/json"
+                methods = response.headers["Allow"].split(", ")
+                assert method not in methods and ("HEAD" in methods) == ("GET" in methods) and len(methods) >= 1
         async with server.http.head("/health") as response:
             assert response.status == 200
 

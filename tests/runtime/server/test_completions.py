@@ -11,7 +11,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
 from ramet.runtime.logprobs import LogprobLists
-from ramet.runtime.server.openai.completions import likeliest
+from ramet.runtime.server.openai.completions import Spelling, likeliest, named, shown_length
 from tests.fakes.engine import CACHED, floats, logprob_of, text_of, token_at
 from tests.fakes.server import Served, served
 
@@ -102,6 +102,43 @@ def test_stream_equals_whole(prompt: object, n: int, echo: bool) -> None:
         assert texts == {c["index"]: c["text"] for c in whole["choices"]}
         assert reasons == {c["index"]: "length" for c in whole["choices"]}
         assert len(events) == 6 * len(whole["choices"]), "one event per token"
+
+    served(check)
+
+
+@pytest.mark.parametrize("echo, at, text, length, shown", [
+    ("<s>a", 0, "<s>", 0, 3), ("<s>a", 0, "<s>", 3, 3),  # the client wrote a special token
+    ("abc", 0, "<s>", 0, 0), ("abc", 0, "<s>", 3, 0),  # the tokenizer put one before the prompt
+    ("ab abc", 2, " abc", 4, 4), ("ab abc", 2, "abc", 4, 4),  # decoded by itself, it has no blank
+    ("日", 0, "\ufffd", 0, 0), ("日", 0, "\ufffd", 1, 1),
+])  # fmt: skip
+def test_a_token_of_the_prompt_is_as_long_as_the_prompt_shows_it(
+    echo: str, at: int, text: str, length: int, shown: int
+) -> None:
+    assert shown_length(echo, at, text, length) == shown
+
+
+def test_best_tokens_with_one_text_are_all_named() -> None:
+    spelling = Spelling(False, {7: b"\xe6\x97", 8: b"\xf0"})
+    own = (-3.0, 7, "\ufffd")
+    top = [(-1.0, 8, "\ufffd"), (-2.0, 1, "a"), (-2.5, 2, "a"), own]
+    assert list(named(top, own, spelling).items()) == [
+        ("bytes:\\xf0", -1.0), ("a", -2.0), ("token_id:2", -2.5), ("\ufffd", -3.0)
+    ]  # fmt: skip
+    own = (-2.5, 2, "a")
+    assert named(top, own, spelling) == {"\ufffd": -1.0, "token_id:1": -2.0, "a": -2.5, "bytes:\\xe6\\x97": -3.0}
+    assert len(named(top, own, spelling._replace(as_ids=True))) == 4
+
+
+@pytest.mark.parametrize("side, kept", [("left", "def"), ("right", "abc")])
+def test_echo_shows_what_is_kept_of_a_text(side: str, kept: str) -> None:
+    async def check(server: Served) -> None:
+        body = {"echo": True, "max_tokens": 0, "truncate_prompt_tokens": 3, "truncation_side": side}
+        prompts: list[object] = ["abcdef", list(b"abcdef")]
+        for prompt in prompts:
+            _, reply = await server.post("/v1/completions", {**body, "prompt": prompt})
+            assert reply["choices"][0]["text"] == kept
+            assert unpack_ids(server.engine.of_type(Generate)[-1].ids or b"") == list(kept.encode())
 
     served(check)
 
