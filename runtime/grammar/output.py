@@ -25,6 +25,7 @@ class IllegalToken(Exception):
 
 
 ASIDE = AsideMasks()
+MAX_FORCED = 512  # tokens of a jump, and a quarter of its bytes where they are tokenised anew: 10 ms of a step
 
 
 class JumpMode(Enum):
@@ -230,7 +231,7 @@ class ConstrainedOutput:
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
         if self.mode is JumpMode.FF:
-            forced = tuple(self.grammar.forced())
+            forced = tuple(self.grammar.forced()[:MAX_FORCED])
             return Jump(0, forced) if forced else None
         return self._retokenized(output)
 
@@ -297,7 +298,7 @@ class ConstrainedOutput:
         if not forced:
             return None
         window = output[len(output) - min(len(self._accepted), RETOKENIZE_WINDOW) :].tolist()
-        found = self._retokenizer.retokenize(window, forced)
+        found = self._retokenizer.retokenize(window, forced[: 4 * MAX_FORCED])
         if not found.tokens:
             return None
         dropped = window[len(window) - found.num_dropped :]

@@ -18,7 +18,7 @@ from ramet.runtime.grammar.aside import AsideFailed
 from ramet.runtime.grammar.base import Backend, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Jump, JumpMode, Thought
+from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, Thought
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.aside import AsideRows
 from ramet.runtime.scheduler.batch import logprob_row
@@ -227,7 +227,8 @@ class ConstrainedRows:
         request = running.request
         if running.applied < request.prompt_len and request.spec.prefix_lease_s is not None:
             return None  # the prompt is kept for a client: it must be computed even if the output ends without a step
-        while True:
+        before = self.forced_tokens
+        while self.forced_tokens - before < MAX_FORCED:
             try:
                 jump = constrained.output.next_jump(running.output)
             except Exception as error:  # noqa: BLE001 - as in `_take`: it tries what it appends
@@ -237,6 +238,7 @@ class ConstrainedRows:
             done, finish = self._apply(running, constrained, jump)
             if finish is not None or not done:  # without memory for it the tokens are drawn one by one
                 return finish
+        return None  # the next token is drawn, and more are appended then: others wait for this step
 
     def _apply(self, running: RunningRequest, constrained: Constrained, jump: Jump) -> tuple[bool, Finish | None]:
         """Whether there was memory for it, and why the request ends with one of its tokens."""

@@ -19,7 +19,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
-from ramet.runtime.grammar.output import IllegalToken
+from ramet.runtime.grammar.output import MAX_FORCED, IllegalToken
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -215,6 +215,21 @@ def test_max_new_tokens_ends_an_output_inside_forced_text(overlap: str, jump: st
         assert (top.finish[1].kind, top.finish[1].length) == (FinishKind.LENGTH, num_new)
         assert len(top.tokens[2]) == num_new + 1 and top.finish[2].kind is FinishKind.LENGTH
         nothing_is_held(top)
+
+
+@overlaps
+@pytest.mark.parametrize("jump", ["ff", "retokenize"])
+def test_a_step_appends_a_bounded_number_of_forced_tokens(overlap: str, jump: str):
+    text = LONG * 120
+    spelled = ids_of(text)
+    assert len(spelled) > 4 * MAX_FORCED
+    top = bench(overlap=overlap, jump_forward=jump, context=4096, total=8192, rows=2)
+    top.add(1, PROMPT, 4000, constraint=regex(re.escape(text)))
+    top.run()
+    assert text_of(top, 1) == text and top.finish[1].kind is FinishKind.STOP
+    assert max(len(step.uids) for step in top.told) <= 3 * MAX_FORCED  # where it begins, and after the draw
+    if jump == "ff":
+        assert top.tokens[1] == [*spelled, END] and 0 < top.runner.steps <= 2 * (len(spelled) // MAX_FORCED + 1)
 
 
 @overlaps
