@@ -33,9 +33,8 @@ def read_layers(
     config: ConfigObject, sizes: Sizes, rope: RopeShape | None = None, usual_full: int = 28
 ) -> tuple[LayerShape, ...]:
     """A window only with `use_sliding_window`, and then on the layers from `max_window_layers` on."""
-    window = config.optional_count("sliding_window", 4096)
-    if not config.flag("use_sliding_window", False):
-        window = None
+    config.get("sliding_window")  # 0 in some files, where none is used
+    window = config.optional_count("sliding_window", 4096) if config.flag("use_sliding_window", False) else None
     num_full = config.count("max_window_layers", usual_full, least=0)
     types = read_layer_types(
         config, sizes.num_layers, lambda i: SLIDING if window is not None and i >= num_full else FULL

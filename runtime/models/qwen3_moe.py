@@ -18,9 +18,8 @@ HARMLESS = (*TRAINING, "max_window_layers")
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
     """A window, with `use_sliding_window`, is on every layer."""
-    window = config.optional_count("sliding_window", 4096)
-    if not config.flag("use_sliding_window", False):
-        window = None
+    config.get("sliding_window")  # 0 in some files, where none is used
+    window = config.optional_count("sliding_window", 4096) if config.flag("use_sliding_window", False) else None
     rope = read_rope(config, sizes.head_dim, sizes.context)
     of = read_experts(
         config, num=128, per_token=8, intermediate=config.count("moe_intermediate_size", 768), normalise=None

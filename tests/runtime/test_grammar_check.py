@@ -152,7 +152,9 @@ def test_json_that_is_a_structural_tag_is_known_as_one(tmp_path: Path, content: 
     assert reported(check(written(tmp_path, "tag.json", content), "--json"))["kind"] == "structural_tag"
 
 
-PATTERNS_OF_ONE_TEXT = [{"pattern": f"{begin}.{{10}}{end}"} for begin, end in ("ab", "cd", "ef", ("[0-9]", "[a-z]"))]
+PATTERNS_OF_ONE_TEXT = [
+    {"pattern": rf"{begin}[^\n]{{10}}{end}"} for begin, end in ("ab", "cd", "ef", ("[0-9]", "[a-z]"))
+]
 
 
 def test_why_there_is_no_sample_is_said(tmp_path: Path) -> None:

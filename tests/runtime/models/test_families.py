@@ -546,3 +546,10 @@ def test_a_window_that_no_layer_has_is_off() -> None:
     assert {layer.attention.window for layer in layers} == {None}
     layers = parse_shape({**config, "max_window_layers": 30}).layers
     assert [layer.attention.window for layer in layers] == [None] * 30 + [8, 8]
+
+
+@pytest.mark.parametrize("kind", ["Qwen2", "Qwen3", "Qwen2Moe", "Qwen3Moe"])
+def test_a_window_of_zero_that_is_not_used_is_none(kind: str) -> None:
+    """As in transformers, which looks at it only with use_sliding_window."""
+    values = {"architectures": [f"{kind}ForCausalLM"], "sliding_window": 0, "use_sliding_window": False}
+    assert all(layer.attention.window is None for layer in parse_shape(values).layers)
