@@ -195,6 +195,12 @@ SECTIONS = (
                 width=16,
             ),
             Panel("Aborted or refused", "none", {"sequences": rate("num_aborted_requests_total")}, "per second"),
+            Panel(
+                "Log lines dropped",
+                "none",
+                {"{{output}}": rate("log_lines_dropped_total", "output")},
+                "per second: they come faster than they are written, or whoever should read them does not",
+            ),
         ),
     ),
 )

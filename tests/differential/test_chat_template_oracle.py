@@ -170,6 +170,15 @@ def rendered(ours: ChatTemplate, chat: Any, tools: Any, mode: Any, kwargs: Any) 
         return REFUSED
 
 
+def agree(ours: str, theirs: str, chat: Any, mode: Any) -> bool:
+    """Whether both texts are the same, but for the blanks before an empty text that is continued.
+
+    transformers cuts those where the template trims texts, so that the output would begin inside the turn's opening.
+    """
+    continues_nothing = mode.get("continue_final_message") and not (chat and (chat[-1].get("content") or "").strip())
+    return ours == theirs or (continues_nothing and ours.rstrip() == theirs)
+
+
 # differ from others in their marks alone
 ALIKE = {"c4ai-command-r", "chatml-llava", "granite-3-instruct", "llama-4", "qwen2-vl"}
 
@@ -185,7 +194,7 @@ def test_renders_as_transformers_does(name: str) -> None:
     texts = set()
     for case in cases():
         text = rendered(ours, *case[1:])
-        assert text == expected(theirs, *case[1:]), case
+        assert agree(text, expected(theirs, *case[1:]), case[1], case[3]), case
         texts.add(text)
     assert len(texts) > 10 or name in ("private names", "private assignment", "changes a message", "reaches out")
 
@@ -198,7 +207,8 @@ def test_renders_normal_messages_as_transformers_does(name: str) -> None:
         if label in ("no content", "another role"):
             continue
         normal = normalise(chat, TEMPLATES[name])
-        assert rendered(ours, normal, tools, mode, kwargs) == expected(theirs, normal, tools, mode, kwargs), label
+        text = rendered(ours, normal, tools, mode, kwargs)
+        assert agree(text, expected(theirs, normal, tools, mode, kwargs), normal, mode), label
 
 
 @pytest.mark.parametrize("names", [("default", "tool_use"), ("default", "rag"), ("tool_use", "rag")])

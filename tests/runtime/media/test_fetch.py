@@ -172,7 +172,7 @@ def test_a_data_uri_may_be_quoted(data: bytes) -> None:
 
 @pytest.mark.parametrize("shift", range(4))
 def test_data_of_many_slices_is_whole(shift: int) -> None:
-    data = os.urandom(SLICE * 2 + shift)
+    data = b"\x00" + os.urandom(SLICE * 2 + shift)  # a text that begins with a slash would be a path
     text = base64.b64encode(data).decode()
     assert fetch(text) == fetch("data:;base64,\n" + text) == data
     assert fetch("data:," + "a" * shift + "%41" * SLICE) == b"a" * shift + b"A" * SLICE

@@ -139,7 +139,7 @@ def test_ping_answers_as_health_does(method: str) -> None:
             assert response.status == 200 and await response.json() == {"status": "ok"}
         server.engine.tell(PeerDied("scheduler", 1))
         async with server.http.request(method, "/ping") as response:
-            assert response.status == 500
+            assert response.status == 503
 
     served(check, api_key="secret")
 

@@ -312,15 +312,19 @@ def test_every_client_gets_an_error_when_a_process_ends() -> None:
         asking = asyncio.create_task(server.get("/v1/requests/none"))
         server.engine.tell(PeerDied("scheduler", -9))
         status, reply = await whole
-        assert status == 500 and "scheduler" in reply["error"]["message"] and "-9" in reply["error"]["message"]
+        assert status == 503 and "scheduler" in reply["error"]["message"] and "-9" in reply["error"]["message"]
         for stream in streams:
             *_, error, done = await stream
-            assert done == "[DONE]" and error["error"]["code"] in (500, None) and error["error"]["retryable"]
+            assert (
+                done == "[DONE]"
+                and error["error"]["code"] in (503, "server_overloaded", None)
+                and error["error"]["retryable"]
+            )
         assert (await asking)[0] == 404
         for path in ("/generate", "/v1/completions"):
-            assert (await server.post(path, {"text": "a", "prompt": "a"}))[0] == 500
+            assert (await server.post(path, {"text": "a", "prompt": "a"}))[0] == 503
         for path in ("/health", "/ready", "/get_server_info", "/health_generate"):
-            assert (await server.get(path))[0] == 500
+            assert (await server.get(path))[0] == 503
 
     served(check, auto=False)
 
@@ -331,7 +335,7 @@ def test_a_question_to_a_process_that_dies_is_answered() -> None:
         asking = asyncio.create_task(server.get("/get_server_info"))
         await server.engine.saw(Control)
         server.engine.tell(PeerDied("scheduler", 1))
-        assert (await asking)[0] == 500
+        assert (await asking)[0] == 503
 
     served(check, auto=False)
 

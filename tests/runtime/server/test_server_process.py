@@ -31,6 +31,7 @@ from ramet.ipc.ring import Ring
 from ramet.runtime import launch
 from ramet.runtime.config import ServeArgs, make_args
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.outputs import Outputs
 from ramet.runtime.server.process import bind
 from tests.fakes.engine import LIMITS
 from tests.fakes.specs import make_spec
@@ -152,7 +153,7 @@ def test_a_dead_peer_ends_requests_with_an_error_and_ends_with_1(running: Runnin
     assert running.prompt().uids == [1]
     running.to_server.send(PeerDied("detokenizer", -9))
     status, body = asked.answer()
-    assert status == 500 and "detokenizer" in body
+    assert status == 503 and "detokenizer" in body
     assert running.exit_code() == 1
 
 
@@ -198,7 +199,9 @@ def test_a_server_that_everybody_may_use_says_so(
 
 @pytest.mark.parametrize(("options", "has_page"), [({}, True), ({"ui": False}, False), ({"host": "::"}, True)])
 def test_the_page_is_named_at_the_start_where_there_is_one(
-    options: dict[str, Any], has_page: bool, capsys: pytest.CaptureFixture[str]
+    options: dict[str, Any], has_page: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    url = launch._announce(make_args(**options), [Ready("server", 1, [], 31000, LIMITS)], 1.0)
-    assert (f"open {url}/ui in a browser" in capsys.readouterr().out) == has_page
+    outputs = Outputs()
+    url = launch._announce(make_args(**options), [Ready("server", 1, [], 31000, LIMITS)], 1.0, outputs)
+    outputs.close()
+    assert (f"open {url}/ui in a browser" in capfd.readouterr().out) == has_page
