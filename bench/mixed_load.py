@@ -1,7 +1,7 @@
-"""The requests of a day in small: every kind that a server meets, drawn from a seed.
+"""A small model of a day's requests: every kind that a server receives, drawn from a seed.
 
-Decides what each kind asks and how its client behaves (reads all, leaves early, comes by a new connection). Measures
-nothing. What a server keeps in caches comes from small sets, so that a long run finds these caches full.
+Decides what each kind of request asks and how its client behaves (reads everything, disconnects early, opens a new
+connection). Measures nothing. Cached values are drawn from small sets, so that a long run fills the caches.
 """
 
 import asyncio
@@ -14,10 +14,10 @@ import aiohttp
 import orjson
 
 WORDS = ["river", "stone", "cloud", "tree", "house", "light", "water", "night", "garden", "road", "bird", "song"]
-HEADS = 8  # different beginnings that chats share
+HEADS = 8  # different system messages that chats share
 SCHEMAS = 16  # different constraints
 SHORT, LONG = (4, 40), (200, 600)  # words of a prompt
-LEFT_AFTER = 3  # pieces of a stream that a client reads before it leaves
+LEFT_AFTER = 3  # pieces of a stream that a client reads before it disconnects
 
 Body = dict[str, Any]
 
@@ -25,8 +25,8 @@ Body = dict[str, Any]
 class Asked(NamedTuple):
     path: str
     body: Body | None  # None: a GET
-    leaves: bool = False  # after the first pieces of the stream
-    statuses: tuple[int, ...] = (200,)  # that are right
+    leaves: bool = False  # whether the client disconnects after the first pieces of the stream
+    statuses: tuple[int, ...] = (200,)  # the expected statuses
 
 
 def words(draw: random.Random, lengths: tuple[int, int] = SHORT) -> str:
@@ -99,11 +99,11 @@ def watched(_: random.Random) -> Asked:
     return Asked("/v1/loads", None)
 
 
-KINDS: dict[Callable[[random.Random], Asked], int] = {  # of a hundred requests
+KINDS: dict[Callable[[random.Random], Asked], int] = {  # the number of each kind in a hundred requests
     text: 20, chat: 20, long_text: 6, several: 5, scored: 6, constrained: 8, stopped: 8, left: 8, stored: 5,
     counted: 5, wrong: 4, scraped: 3, watched: 2,
 }  # fmt: skip
-NEW_CONNECTION = 0.2  # the share of requests that come by a connection of their own
+NEW_CONNECTION = 0.2  # the share of requests that open a connection of their own
 
 
 def _as_completion(params: Body) -> Body:
@@ -113,14 +113,15 @@ def _as_completion(params: Body) -> Body:
 class MixedLoad:
     """Requests to one server at a mean rate, at most `most` at once.
 
-    So many come at the very start: what a peak leaves, as prepared steps of each number of rows, is there from then on.
+    The load begins with a peak of `most` requests, so that memory which a peak leaves in use (such as prepared steps
+    for each number of rows) is in use from then on.
     """
 
     def __init__(self, url: str, rate: float, seed: int, most: int = 64) -> None:
         self._url, self._rate, self._draw, self._most = url, rate, random.Random(seed), most
         self._free = asyncio.Semaphore(most)
         self.answered: Counter[str] = Counter()  # by kind
-        self.failed: Counter[str] = Counter()  # by kind and what came instead
+        self.failed: Counter[str] = Counter()  # by kind and the status or error that was returned instead
 
     async def run(self, seconds: float) -> None:
         """Returns when the last request has ended."""

@@ -1,10 +1,10 @@
-"""`ramet bench soak`: whether the memory of a server's processes grows under a load of every kind that never ends.
+"""`ramet bench soak`: whether the memory of a server's processes grows under a steady load of all kinds of request.
 
 One server of the bundled model with small caches, so that what they may hold is reached early, and a seeded mix of
 requests (mixed_load.py) at a low rate. The memory of each process is read every few seconds: RSS, PSS, and anonymous
-pages, which alone can leak (the others are files: libraries, and rings that fill up once). A line is fitted to the
-samples of the last half; its slope in MiB an hour, with its standard error, is the figure. The run fails where a slope
-of RSS is above --most-mib-per-hour, or a request was answered with something else than it should.
+pages. Only anonymous pages can leak: the others belong to files, which are libraries and rings that fill up once. A
+line is fitted to the samples of the last half; the figure is its slope in MiB an hour, with its standard error. The run
+fails if a slope of RSS is above --most-mib-per-hour, or if a request got an unexpected answer.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from ramet.bench.server import memory_by_process, started
 from ramet.bench.values import positive, rate
 
 KINDS = ("rss", "pss", "anonymous")
-POINTS = 60  # of a series, that a record keeps
+POINTS = 60  # points of each series that a record keeps
 MIB = 1 << 20
 SMALL_CACHES = ["--max-total-tokens", "16384", "--stored-responses-mb", "1", "--grammar-cache-mb", "1"]
 
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--rate", type=rate, default=4.0, help="requests a second, default 4")
     p.add_argument("--every-s", type=positive, default=10, help="seconds between two samples, default 10")
     p.add_argument("--seed", type=int, default=0, help="default 0")
-    p.add_argument("--most-mib-per-hour", dest="limit", type=float, default=2.0, help="of any process, default 2")
+    p.add_argument("--most-mib-per-hour", dest="limit", type=float, default=2.0, help="for any process, default 2")
     p.add_argument("--output-file", type=Path, default=report.results_file("soak"), help=report.RESULTS_HELP)
     p.add_argument("serve", nargs="*", help="after --: options for the server")
     return p
@@ -90,7 +90,7 @@ def _progress(samples: Sequence[Sample]) -> str:
 
 
 def summed(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Of each process that lived from the first sample of the last half on: its slopes, and a thinned series."""
+    """The slopes and a thinned series of each process that was running when the last half began."""
     half = [each for each in samples if each[0] >= samples[-1][0] / 2]
     found: dict[str, Any] = {}
     for name in half[0][1]:
@@ -103,7 +103,7 @@ def summed(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def slope(points: Sequence[tuple[float, int]]) -> dict[str, float]:
-    """MiB an hour of a line fitted to bytes over seconds, and the standard error of that."""
+    """MiB an hour of a line fitted to bytes over seconds, and the standard error of the slope."""
     if len(points) < 3:
         raise BadOption("there are too few samples for a slope: raise --minutes or lower --every-s")
     hours = np.array([at_s for at_s, _ in points]) / 3600
@@ -117,7 +117,7 @@ def slope(points: Sequence[tuple[float, int]]) -> dict[str, float]:
 
 
 def grown(processes: dict[str, Any], limit: float) -> list[str]:
-    """A line for each process that grew faster than that."""
+    """A message for each process that grew faster than `limit`."""
     slopes = {name: of["mib_per_hour"]["rss"]["slope"] for name, of in processes.items()}
     return [f"{name} grew by {value:.2f} MiB an hour" for name, value in slopes.items() if value > limit]
 

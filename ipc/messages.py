@@ -336,7 +336,7 @@ class ProgramsEnded(Message, frozen=True):
     """What was kept for their next requests is not needed (RequestSpec.follow_up). Nothing answers."""
 
     programs: list[str]
-    owner: str = ""  # whose they are, as in the specs of their requests
+    owner: str = ""  # the key whose requests they belong to: see RequestSpec.key_name
 
 
 class Wake(Message, frozen=True):

@@ -1,4 +1,4 @@
-"""Objects of which there is one: a copy would be a second owner of an engine, a thread or a run."""
+"""Objects that cannot be copied: a copy would be a second owner of an engine, a thread or a run."""
 
 from typing import ClassVar, NoReturn
 

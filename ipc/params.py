@@ -117,7 +117,7 @@ def shown(value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """As repr has it, but a backslash stands once, as in the text: JSON and logs may double it once more."""
+    """The repr of the text, but with each backslash once, as in the text: JSON and logs may double it again."""
     return repr(text).replace("\\\\", "\\")
 
 

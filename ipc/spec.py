@@ -88,7 +88,7 @@ class FollowUp(msgspec.Struct, frozen=True, array_like=True):
     program: str
     state: int
     kind: str = ""  # of the program: those of one kind are expected to call equally often
-    owner: str = ""  # as RequestSpec.key_name: two keys may name their programs alike
+    owner: str = ""  # its RequestSpec.key_name: two keys may give their programs the same name
 
 
 class ExpertRoutes(msgspec.Struct, frozen=True, array_like=True):
@@ -124,7 +124,7 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     pooling_task: PoolingTask | None = None  # what is returned in the place of its hidden state; None: that itself
     padding_id: int | None = None  # tokens of this id at the prompt's end are left out
     lora: AdapterRef | None = None  # its adapter, whose generation is in its namespace as well
-    key_name: str = ""  # of the key that it came with; empty: clients have no keys of their own
+    key_name: str = ""  # the name of the key that it was sent with; empty: clients have no keys of their own
 
     def holding(self, seconds: float) -> "RequestSpec":
         """Of a request that only has the prefix of such a prompt kept for so long; 0: no longer."""
@@ -139,7 +139,7 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
         return "".join(part for part in self.namespace[3:4] if part.startswith(OF_KEY))
 
     def owned_by(self, name: str, scope: str) -> "RequestSpec":
-        """As a request that came with the key of this name."""
+        """A copy of the spec for a request that was sent with the key of this name."""
         namespace, follow_up = self.namespace, self.follow_up
         if scope:
             namespace = (*(namespace or ("", "", ""))[:3], OF_KEY + scope)

@@ -1,6 +1,6 @@
-"""JSON whose numbers keep their digits, for what a model or a client reads again: tools, schemas, arguments of calls.
+"""JSON whose numbers keep their digits, for values that a model or a client will read: tools, schemas, call arguments.
 
-Decides what stands for a number: an int of any size, a float where that is the very number, else a Decimal.
+Decides what represents a number: an int of any size, a float if it is exactly the number, otherwise a Decimal.
 """
 
 import json
@@ -13,19 +13,19 @@ from typing import Any, TypeVar
 import msgspec
 
 T = TypeVar("T")
-MAX_EXPONENT = 9999  # of a Decimal: who makes an int of it, or writes it without an exponent, needs so much memory
-SURE = 15  # digits that each float keeps
-MARK = f"NUMBER_{os.urandom(8).hex()}_"  # no client knows it
+MAX_EXPONENT = 9999  # of a Decimal: an int of it, or its digits without an exponent, takes that many bytes
+SURE = 15  # a float keeps all digits of a number that has at most so many
+MARK = f"NUMBER_{os.urandom(8).hex()}_"  # no client can guess it
 _MARKED = re.compile(f'"{MARK}([^"]*)"')
-# every digit is 0, a point is one as well, and signs are left out: so a number is long or has a large exponent
+# digits and points become 0, E becomes e, signs are removed: this shows which numbers are long or have a large exponent
 _SHAPES = bytes(ord("0") if chr(i) in "0123456789." else ord("e") if chr(i) in "eE" else ord(" ") for i in range(256))
-_LONG = b"0" * 16, b"0e000"  # at least; digits that a float may not hold, and what may be beyond its range
+_LONG = b"0" * 16, b"0e000"  # more digits than a float may keep, and an exponent that may be out of its range
 
 
 def _number(text: str) -> float | Decimal:
     value = float(text)
     if (len(text) <= SURE and "e" not in text and "E" not in text) or repr(value) == text:
-        return value  # without a Decimal, which takes ten times as long: a body may have millions of numbers
+        return value  # no Decimal is made, which takes ten times as long: a body may have millions of numbers
     exact = Decimal(text)
     if exact == Decimal(repr(value)):
         return value
@@ -43,13 +43,13 @@ def decoder_of(type_: type[T]) -> Callable[[bytes | str], T]:
     def exact(data: bytes | str) -> T:
         try:
             return decode(data)
-        except ArithmeticError as error:  # an exponent that no Decimal has
+        except ArithmeticError as error:  # the exponent is out of a Decimal's range
             raise ValueError(f"a number is too large: {error}") from None
 
     return exact
 
 
-encode = msgspec.json.Encoder(decimal_format="number").encode  # of a struct, to bytes
+encode = msgspec.json.Encoder(decimal_format="number").encode  # returns the JSON of a struct as bytes
 _decode = decoder_of(object)
 
 
@@ -59,7 +59,7 @@ def loads(data: bytes | str) -> Any:
 
 
 def dumps(value: Any, **options: Any) -> str:
-    """As json.dumps. Raises TypeError for what is no JSON, and ValueError."""
+    """Works like json.dumps. Raises TypeError for a value that JSON cannot hold, and ValueError."""
     found = False
 
     def marked(number: Any) -> str:
@@ -74,6 +74,6 @@ def dumps(value: Any, **options: Any) -> str:
 
 
 def may_round(data: bytes | bytearray) -> bool:
-    """Whether JSON may have a number that no float and no integer of 64 bits is. Costs about 1 ns a byte."""
+    """Whether JSON may contain a number that neither a float nor a 64-bit integer can hold. Takes about 1 ns a byte."""
     shapes = data.translate(_SHAPES, b"+-")
     return any(shape in shapes for shape in _LONG)

@@ -3,8 +3,8 @@
     # comment
     NAME KEY
 
-Decides what such a file may hold. Its words are never part of an error or of the log, names and line numbers are: a key
-may stand where a name is expected.
+Decides what such a file may contain. Errors and the log show names and line numbers, but no other word of the file: a
+key may have been written where a name is expected.
 """
 
 import os
@@ -32,7 +32,7 @@ class NamedKey(NamedTuple):
 
 
 def check_keys(path: str, api_key: str, admin_key: str) -> None:
-    """Of the options. Raises ConfigError."""
+    """Check the options --api-key-file, --api-key and --admin-api-key. Raises ConfigError."""
     if not path:
         return
     if api_key:
@@ -47,7 +47,7 @@ def check_keys(path: str, api_key: str, admin_key: str) -> None:
 
 def read_key_file(path: str, admin_key: str) -> list[NamedKey]:
     """Raises ConfigError."""
-    names: dict[str, str] = {}  # by key
+    names: dict[str, str] = {}  # key -> name
     for number, line in enumerate(_text(path).splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -89,7 +89,7 @@ def _text(path: str) -> str:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Who reads a fifo would wait for its writer."""
+    """Open without blocking: reading a fifo would wait for its writer."""
     return os.open(Path(path), flags | os.O_NONBLOCK)
 
 

@@ -1,8 +1,8 @@
-"""Lines that a thread writes: whoever has a line goes on at once, however slow the disk, the pipe or the terminal is.
+"""Lines written by a thread of their own: the caller continues at once, however slow the disk, pipe or terminal is.
 
 Decides how many lines may wait (further ones are dropped and counted, and the log says how many when writing works
-again), when a file is full, and which old ones are deleted. A file that something else has moved or deleted, as
-logrotate does, is opened anew. Knows nothing of what the lines say.
+again), when a file is full, and which old files are deleted. A file that another program has moved or deleted, for
+example logrotate, is opened anew. Does not look into the lines.
 """
 
 import atexit
@@ -19,18 +19,18 @@ from typing import Protocol
 from ramet.runtime.log import LOGGER
 
 MAX_WAITING = 1 << 14  # lines
-MAX_WAITING_BYTES = 1 << 25  # of them, as their writers count
+MAX_WAITING_BYTES = 1 << 25  # bytes of waiting lines, by the sizes given to `put`
 MAX_BATCH = 256  # lines that are taken at once
-SAID_EVERY_S = 1.0  # that lines were dropped
+SAID_EVERY_S = 1.0  # minimum time between two warnings that lines were dropped
 LAST_WRITES_S = 2.0
 FILE_NAME = "requests.log"
 
-Line = Callable[[], bytes]  # makes one, without its end, on the thread
+Line = Callable[[], bytes]  # makes one line, without its newline, on the thread
 
 
 class Sink(Protocol):
     def write(self, line: bytes) -> None:
-        """Writes the line and its end. May raise OSError or ValueError; then it is lost."""
+        """Writes the line and a newline. May raise OSError or ValueError; then the line is lost."""
 
 
 class LoggerSink:
@@ -53,11 +53,11 @@ class Descriptor:
             while rest:
                 rest = rest[self._some(rest) :]
         finally:
-            if len(rest) != len(data):  # else all is as it was before
+            if len(rest) != len(data):  # otherwise nothing was written, and the state is unchanged
                 self._is_cut = bool(rest)
 
     def _some(self, data: memoryview) -> int:
-        """How much of it was written: whoever shares the open file may have made it one that does not block."""
+        """Write some of it and return the number of bytes. Whoever shares the file may have made it non-blocking."""
         while True:
             try:
                 return os.write(self._number, data)
@@ -66,12 +66,12 @@ class Descriptor:
 
 
 class StdoutSink:
-    """Past Python's buffer, where there is a descriptor: its lock must not be held when the process ends."""
+    """Writes past Python's buffer if possible: its lock must not be held when the process ends."""
 
     def write(self, line: bytes) -> None:
         try:
             number = sys.stdout.fileno()
-        except OSError:  # a program has put something else in its place
+        except OSError:  # the program replaced sys.stdout
             sys.stdout.buffer.write(line + b"\n")
             sys.stdout.buffer.flush()
         else:
@@ -79,9 +79,9 @@ class StdoutSink:
 
 
 class RotatingFile:
-    """FILE_NAME in a folder, behind it FILE_NAME.1 and so on: `num_files` in all, the last one is deleted.
+    """FILE_NAME in a folder and its older versions FILE_NAME.1, FILE_NAME.2 ...: `num_files` files in all.
 
-    A file has at most `max_bytes`, or one line that is longer. Its owner alone can read it.
+    The oldest one is deleted. A file has at most `max_bytes`, or one longer line. Only its owner can read it.
     """
 
     def __init__(self, folder: Path, max_bytes: int, num_files: int) -> None:
@@ -130,9 +130,9 @@ class RotatingFile:
 
 
 class LineWriter:
-    """A thread that begins with the first line and writes each to `sink`. `name` is what messages call the sink.
+    """A thread that starts with the first line and writes each line to `sink`, which messages call `name`.
 
-    `lost` counts lines that were dropped; it is called on any thread, by one at a time. `most` lines may wait.
+    `lost` is called with the number of lines just dropped, on any thread but one call at a time. `most` lines may wait.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class LineWriter:
     ) -> None:
         self._sink, self._name, self._lost, self._most, self._clock = sink, name, lost, most, clock
         self._waiting: deque[tuple[Line, int]] = deque()
-        self._num_bytes = self._num_dropped = 0  # dropped ones that have not been said
+        self._num_bytes = self._num_dropped = 0  # _num_dropped: lines that no warning has counted yet
         self._lock = threading.Lock()
         self._news = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -153,8 +153,8 @@ class LineWriter:
         self._said_s = -SAID_EVERY_S
 
     def put(self, line: Line, size: int) -> None:
-        """`size`: bytes that it keeps in memory, about."""
-        says_dropped = threading.current_thread() is self._thread  # through a log that this very thread writes
+        """`size`: about how many bytes of memory the line holds while it waits."""
+        says_dropped = threading.current_thread() is self._thread  # in a log that is the sink
         with self._lock:
             is_full = len(self._waiting) >= self._most or self._num_bytes + size > MAX_WAITING_BYTES
             if is_full and not says_dropped:
@@ -167,7 +167,7 @@ class LineWriter:
             self._news.notify()
 
     def close(self, within_s: float = LAST_WRITES_S) -> None:
-        """Writes what waits, for so long at most."""
+        """Write the waiting lines, for at most `within_s`."""
         with self._lock:
             thread, self._closes = self._thread, True
             self._news.notify()
@@ -206,12 +206,12 @@ class LineWriter:
     def _made(self, make: Line) -> bytes | None:
         try:
             return make()
-        except Exception:  # noqa: BLE001  a bug in one line keeps no others back
+        except Exception:  # noqa: BLE001  a bug in one line must not hold up the others
             LOGGER.exception("a line of %s cannot be made", self._name)
             return None
 
     def _take(self) -> list[tuple[Line, int]]:
-        """Some lines, waiting for the first; none: it ends."""
+        """Some lines; waits for the first. An empty list means that the writer is closed."""
         with self._lock:
             while not self._waiting and not self._closes:
                 self._news.wait()
@@ -222,7 +222,7 @@ class LineWriter:
         self._lost(1)
 
     def _say_dropped(self, every_s: float) -> None:
-        """When writing works again, though not too often."""
+        """Log how many lines were dropped, at most once in `every_s`."""
         with self._lock:
             now = self._clock()
             if not self._num_dropped or now - self._said_s < every_s:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path("/")
-M_MMAP_THRESHOLD = -3  # of mallopt(3)
+M_MMAP_THRESHOLD = -3  # a parameter of mallopt(3)
 UNMAPPED_BYTES = 1 << 20
 LEAST_CAPABILITY = (8, 0)  # of a CUDA device (Ampere): matrix instructions for bfloat16, asynchronous copies
 NODES = "sys/devices/system/node"

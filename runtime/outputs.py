@@ -1,7 +1,7 @@
-"""What all processes of a server print, on the parent's stdout and stderr, which nobody may read.
+"""Writes what all processes of a server print to the parent's stdout and stderr, even if nobody reads these.
 
-Decides that no process waits for whoever reads: each child writes into two pipes that a thread here always empties,
-and a thread for each of the parent's own two outputs writes what came. A full pipe or a full disk costs lines, which
+Decides that no process waits for a reader: each child writes into two pipes that threads here always empty, and a
+thread for each of the parent's own two outputs writes what they read. A full pipe or a full disk costs lines, which
 are counted (log_lines.py). Dumps of stacks, and what libraries and workers of a child print, go the same way.
 """
 
@@ -16,15 +16,15 @@ from typing import IO
 from ramet.runtime.log_lines import LAST_WRITES_S, Descriptor, LineWriter
 from ramet.runtime.subordinate import held_back
 
-MAX_LINE = 1 << 16  # bytes: a longer one is divided
+MAX_LINE = 1 << 16  # bytes: a longer line is split
 MAX_WAITING = 1 << 12  # lines of an output
-LAST_LINES_S = 1.0  # for the pipes of children that have ended to be read
+LAST_LINES_S = 1.0  # to read the pipes of children that have ended
 STDOUT, STDERR = 1, 2
 NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
 
 class Outputs:
-    """`dropped`: lines that could not be written so far, by output."""
+    """`dropped`: the number of lines that could not be written so far, by output."""
 
     def __init__(self) -> None:
         self.dropped = dict.fromkeys(NAMES.values(), 0)
@@ -36,7 +36,7 @@ class Outputs:
         self._readers: list[threading.Thread] = []
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Call this, on any thread, when a line was dropped. It must not wait."""
+        """Set a function that is called, on any thread, when a line was dropped. It must not block."""
         self._changed = changed
 
     def _count(self, name: str, num: int) -> None:
@@ -44,7 +44,7 @@ class Outputs:
         self._changed()
 
     def start(self, command: list[str], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-        """A child whose lines are the parent's."""
+        """Start a child whose lines appear on the parent's outputs."""
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         with held_back():
             child = subprocess.Popen(command, env=environment, bufsize=0, stdin=null, stdout=pipe, stderr=pipe)
@@ -56,19 +56,19 @@ class Outputs:
         return child
 
     def print(self, text: str) -> None:
-        """On stdout, whole lines."""
+        """Print whole lines on stdout."""
         for line in text.split("\n"):
             self._put(STDOUT, line.encode(errors="replace"))
 
     def write(self, text: str) -> None:
-        """On stderr: lines of the parent's log, each with its end."""
+        """Write a line of the parent's log, with its newline, to stderr."""
         self._put(STDERR, text.removesuffix("\n").encode(errors="backslashreplace"))
 
     def flush(self) -> None:
-        """Nothing is kept back: for a handler of the log."""
+        """Does nothing, because nothing is buffered here. The log's handler calls it."""
 
     def close(self) -> None:
-        """Writes what the children and the parent have said, as far as it is taken in time."""
+        """Write the last lines of the children and the parent, within LAST_LINES_S and LAST_WRITES_S."""
         ends_s = time.monotonic() + LAST_LINES_S
         for reader in self._readers:
             reader.join(max(0.0, ends_s - time.monotonic()))
@@ -81,7 +81,7 @@ class Outputs:
 
 
 def read_lines(pipe: IO[bytes], put: Callable[[bytes], None]) -> None:
-    """Until its end. What is no whole line then is one."""
+    """Call `put` for each line until the pipe ends. Text without a newline at the end counts as a line."""
     rest = b""
     while data := os.read(pipe.fileno(), MAX_LINE):
         *lines, rest = (rest + data).split(b"\n")
@@ -95,7 +95,7 @@ def read_lines(pipe: IO[bytes], put: Callable[[bytes], None]) -> None:
 
 
 def _provide(number: int) -> None:
-    """A descriptor that is closed would be that of the next socket, which lines would be written into."""
+    """Open /dev/null as this descriptor if it is closed: the next socket would get its number, and lines with it."""
     try:
         os.fstat(number)
     except OSError:

@@ -1,6 +1,6 @@
-"""What one key may hold at once of what all clients share (--max-share-per-key), and how it is refused more.
+"""How much one key may hold at once of what all clients share (--max-share-per-key), and how more is refused.
 
-The admin key has no bound, and neither have clients that have no keys of their own: their owner has no name here.
+The admin key is not bounded, and neither are clients without keys of their own. Both have an empty name here.
 """
 
 from collections import Counter
@@ -11,12 +11,12 @@ from ramet.runtime.errors import ClientError
 
 
 def part(whole: int, share: float) -> int:
-    """At least one."""
+    """The share of `whole` that one key may hold, at least one."""
     return max(1, int(whole * share))
 
 
 def over(what: str, most: int, held: int, hint: str = "") -> ClientError:
-    """`what`: a bound, by what it counts."""
+    """The error for a key that holds too much. `what`: the plural noun of what is counted."""
     fact = f"This key may have {most} {what} at once (--max-share-per-key), and has {held}."
     return ClientError("", fact, hint or "try again when some have ended", 429, "rate_limit_exceeded")
 
@@ -30,7 +30,7 @@ class Held:
 
     @contextmanager
     def one(self, name: str) -> Iterator[None]:
-        """One more within the block. Raises ClientError."""
+        """Count one more for this key within the block. Raises ClientError."""
         if not name:
             yield
             return

@@ -49,7 +49,7 @@ def held_back() -> Iterator[None]:
 
 
 def leave_signals() -> None:
-    """Those of the whole group, to whoever started this process: it decides what becomes of it."""
+    """Ignore signals to the whole group: the process that started this one gets them too, and decides when it ends."""
     for number in TO_THE_GROUP:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TO_THE_GROUP)
@@ -71,7 +71,7 @@ def limit(kind: int, num_bytes: int) -> None:
 
 
 def mapped_bytes() -> int:
-    """Of addresses, most of which a library may never touch."""
+    """Bytes of this process's address space. Libraries may never touch most of them."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 

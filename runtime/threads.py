@@ -107,7 +107,7 @@ def _expect() -> None:
 
 
 def _is_expected(error: BaseException | None) -> bool:
-    """It is one of these, or comes from one."""
+    """Whether the error, or one that caused it, is of an expected type."""
     while error is not None:
         if isinstance(error, tuple(_quiet)):
             return True

@@ -1,7 +1,7 @@
-"""A worker process as its parent sees it: started when it is needed, killed at a timeout, and started again.
+"""The parent's side of a worker process, which is started when needed, killed at a timeout, and started again.
 
-Decides how a job goes out, how its frames come back, and whether a worker's end is the job's fault. Knows no job. What
-the process does with itself, and the form of a frame, is in runtime/subordinate.py.
+Decides how a job is sent, how its frames are received, and whether a job caused the worker's end. Knows no job. The
+process's own set-up and the format of a frame are in runtime/subordinate.py.
 """
 
 import os
@@ -21,10 +21,10 @@ from ramet.runtime.subordinate import LENGTH, ending, held_back
 
 F = TypeVar("F")
 START_TIMEOUT_S = 120.0  # until the first frame: a process loads its libraries, and perhaps a tokenizer
-EXIT_TIMEOUT_S = 5.0  # of a process whose output has ended
-PIPE_BYTES = 1 << 20  # what may wait in the pipe, where the system lets it be so large
-TRIES = 2  # of a job whose worker was killed from outside
-# libraries that start threads of their own would map memory for each
+EXIT_TIMEOUT_S = 5.0  # for the exit of a process whose output has ended
+PIPE_BYTES = 1 << 20  # capacity of the pipe, if the system allows it
+TRIES = 2  # attempts at a job whose worker was killed from outside
+# otherwise libraries would start threads and map memory for each
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")}
 
 
@@ -33,7 +33,7 @@ class TimedOut(Exception):
 
 
 class WorkerEnded(Exception):
-    """The worker's process ended: by itself, or somebody or the kernel killed it, or it could not be started."""
+    """The worker's process exited, was killed by somebody or the kernel, or could not be started."""
 
     def __init__(self, returncode: int, started: bool) -> None:
         self.returncode, self.started = returncode, started
@@ -41,33 +41,33 @@ class WorkerEnded(Exception):
 
     @property
     def from_outside(self) -> bool:
-        """No job did it: somebody, or the kernel, killed the process, or it could not be started, or ended in order."""
+        """Whether no job caused it: the process was killed from outside, never started, or exited normally."""
         return not self.started or self.returncode in (-signal.SIGKILL, -signal.SIGTERM, 0)
 
 
 class WorkerProcess(Generic[F]):
-    """Frames are of type F. `run` and `read` are for one thread at a time, everything else is for any thread."""
+    """A process whose frames are of type F. Only one thread at a time may use `run` and `read`."""
 
     def __init__(
         self, module: str, options: Sequence[str], frame: Any, environment: Mapping[str, str] = ONE_THREAD
     ) -> None:
-        """`frame`: F as msgspec decodes it. `environment`: what the process has beyond its parent's."""
+        """`frame`: the type F for msgspec. `environment`: variables that the process has beyond its parent's."""
         self._command = [sys.executable, "-m", module, *options]
         self._environment = environment
         self._decoder: msgspec.msgpack.Decoder[F] = msgspec.msgpack.Decoder(frame)
         self._starting = threading.Lock()
-        self._lock = threading.Lock()  # of what follows
+        self._lock = threading.Lock()  # guards the fields below
         self._process: subprocess.Popen[bytes] | None = None
         self._busy = self._closed = False
 
     @property
     def pid(self) -> int | None:
-        """None while there is no process."""
+        """The process id, or None while no process exists."""
         process = self._process
         return None if process is None else process.pid
 
     def start(self) -> F | None:
-        """The first frame of a new process; None where one runs. A second caller waits for the first one's process.
+        """Start a process and return its first frame, or None if one is running. A second caller waits for the first.
 
         Raises WorkerEnded and TimedOut.
         """
@@ -88,14 +88,15 @@ class WorkerProcess(Generic[F]):
             return self._next(process, START_TIMEOUT_S, started=False)
 
     def tell(self, job: msgspec.Struct, timeout_s: float) -> None:
-        """Something that no frame answers, after `start`. Raises TimedOut."""
+        """Send a job that has no answer, after `start`. Raises TimedOut."""
         process = self._process
         if process is not None:
             self._write(process, msgspec.msgpack.encode(job), time.monotonic() + timeout_s)
 
     def run(self, job: msgspec.Struct, timeout_s: float) -> F:
-        """The first frame that answers `job`, after `start`. Raises TimedOut and WorkerEnded; the next `start` starts a
-        new process then.
+        """Run a job, after `start`, and return the first frame of its answer.
+
+        Raises TimedOut and WorkerEnded; then the next `start` starts a new process.
         """
         with self._lock:
             process, self._busy = self._process, True
@@ -116,13 +117,13 @@ class WorkerProcess(Generic[F]):
         return self._next(process, timeout_s)
 
     def interrupt(self) -> None:
-        """End the process if a job runs in it: that ends with WorkerEnded."""
+        """End the process if a job runs in it. The job ends with WorkerEnded."""
         with self._lock:
             if self._process is not None and self._busy:
                 self._process.kill()
 
     def end(self) -> None:
-        """End the process; the next `start` starts another. For the thread that runs jobs."""
+        """End the process; the next `start` starts another. Only the thread that runs jobs may call it."""
         with self._lock:
             process, self._process = self._process, None
             if process is None:
@@ -131,11 +132,11 @@ class WorkerProcess(Generic[F]):
             process.wait()
         for stream in (process.stdin, process.stdout):
             assert stream is not None
-            with suppress(BrokenPipeError):  # what it never read
+            with suppress(BrokenPipeError):  # data that it never read
                 stream.close()
 
     def close(self) -> None:
-        """For good: the process has ended when this returns, and a job that runs ends with WorkerEnded."""
+        """End the process for good before returning. A running job ends with WorkerEnded."""
         with self._lock:
             self._closed = True
             if self._process is not None:
@@ -143,7 +144,7 @@ class WorkerProcess(Generic[F]):
                 self._process.wait()
 
     def _write(self, process: subprocess.Popen[bytes], data: bytes, deadline_s: float) -> None:
-        """Never beyond the deadline: a process that does not read has stopped."""
+        """Write until the deadline at most: a process that does not read is stuck."""
         assert process.stdin is not None
         descriptor = process.stdin.fileno()
         os.set_blocking(descriptor, False)
@@ -158,7 +159,7 @@ class WorkerProcess(Generic[F]):
                         part = part[os.write(descriptor, part) :]
                     except BlockingIOError:
                         continue
-                    except BrokenPipeError:  # reading tells more about how it ended
+                    except BrokenPipeError:  # reading will show how the process ended
                         return
 
     def _next(self, process: subprocess.Popen[bytes], timeout_s: float, started: bool = True) -> F:
@@ -167,7 +168,7 @@ class WorkerProcess(Generic[F]):
         return self._decoder.decode(self._receive(process, size, deadline_s, started))
 
     def _receive(self, process: subprocess.Popen[bytes], size: int, deadline_s: float, started: bool) -> bytearray:
-        """Read into its place: copying it would hold up the scheduler."""
+        """Read `size` bytes into one buffer: a copy would hold up the scheduler."""
         assert process.stdout is not None
         data, descriptor, received = bytearray(size), process.stdout.fileno(), 0
         with selectors.DefaultSelector() as selector, memoryview(data) as view:
@@ -178,7 +179,7 @@ class WorkerProcess(Generic[F]):
                     raise TimedOut
                 read = os.readv(descriptor, [view[received:]])
                 if not read:
-                    with suppress(subprocess.TimeoutExpired):  # killed now, it would not say how it ended
+                    with suppress(subprocess.TimeoutExpired):  # killing it now would hide how it ended
                         process.wait(EXIT_TIMEOUT_S)
                     self.end()
                     raise WorkerEnded(process.returncode, started)

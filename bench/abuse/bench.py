@@ -2,16 +2,16 @@
 
 One server of the bundled model. For each shape of a body (shapes.py) and each kind of work (work.py):
 
-- *cost*: the server alone reads some bodies one after the other. Counted are the CPU seconds of server and tokenizer
-  for a MiB of the body, over those of a plain text of the same size.
+- *cost*: the server, without other load, reads some bodies one after the other. The figure is the CPU seconds of
+  server and tokenizer for a MiB of the body, over those of a plain text of the same size.
 - *beside*: 16 streams run. The client sends bodies at a steady rate over 64 connections, and before and after it the
-  control sends as many bodies of as many bytes of plain text at the same rate. Counted are the 99th percentile of the
-  time between two tokens and the slowest of the probes of /health, over the mean of the two controls.
-- *flood* (some shapes): 64 bodies of 32 MiB at once, three times. Counted is the memory of server and tokenizer after
-  each.
+  control sends as many plain-text bodies of the same size at the same rate. The figures are the 99th percentile of the
+  time between two tokens and the slowest probe of /health, over the mean of the two controls.
+- *flood* (some shapes): 64 bodies of 32 MiB at once, three times. The figure is the memory of server and tokenizer
+  after each flood.
 
-A bound that is missed is printed, and the exit code is 1. The last column tells the machine's noise: the 99th
-percentile beside one control over that beside the control before it.
+If a bound is missed, it is printed and the exit code is 1. The last column is the machine's noise: the 99th
+percentile beside one control over that beside the previous control.
 """
 
 import argparse
@@ -40,17 +40,17 @@ from ramet.bench.values import positive, rate
 
 MIB = 1 << 20
 SMALL, LARGE = MIB, 32 * MIB - 256  # bytes of bodies; the second is within --max-body-mb with its headers
-READERS = "server", "tokenizer"  # who pays for a body
-MAX_GAP = 1.3  # the 99th percentile between tokens, over the control's
-MAX_HEALTH_S = 1.0  # beside bodies of SMALL
-MAX_HEALTH = 3.0  # beside larger ones, over the control's
-HEALTH_FLOOR_S = 0.1  # a control's answer that is faster counts as this: a few milliseconds are chance
-MAX_COST = 4.0  # CPU of a MiB, over plain text's
-MAX_LEFT_MIB = 150.0  # above the idle server
-MAX_LEFT_GROWTH = 1.02  # the third flood over the first
+READERS = "server", "tokenizer"  # the processes that read a body
+MAX_GAP = 1.3  # the 99th percentile of the time between tokens, over the control's
+MAX_HEALTH_S = 1.0  # /health beside bodies of SMALL bytes
+MAX_HEALTH = 3.0  # /health beside larger bodies, over the control's
+HEALTH_FLOOR_S = 0.1  # a faster answer beside a control counts as this: differences of a few milliseconds are noise
+MAX_COST = 4.0  # CPU time per MiB, over that of plain text
+MAX_LEFT_MIB = 150.0  # memory after the floods, above that of the idle server
+MAX_LEFT_GROWTH = 1.02  # memory after the third flood over that after the first
 PACKED_PER_S = 64.0
 WORK_PER_S = 2.0
-COST_MIB = 128  # of bodies, for a figure of their cost
+COST_MIB = 128  # MiB of bodies that are sent for one cost figure
 PROBE_S = 0.05
 SETTLE_S = 1.5
 FLOOD_CONNECTIONS = 64
@@ -91,10 +91,10 @@ def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="ramet bench abuse", description=__doc__, formatter_class=formatter)
     p.add_argument("--shape", choices=[*SHAPES, *WORK], action="append", help="default: all")
     p.add_argument("--part", choices=list(PARTS), action="append", help="default: all")
-    p.add_argument("--streams", type=positive, default=16, help="that run beside, default 16")
-    p.add_argument("--rounds", type=positive, default=2, help="of control, client, control; default 2")
+    p.add_argument("--streams", type=positive, default=16, help="streams that run meanwhile, default 16")
+    p.add_argument("--rounds", type=positive, default=2, help="rounds of control, client, control; default 2")
     p.add_argument("--window-s", type=positive, default=4, help="seconds that a client sends, default 4")
-    p.add_argument("--rate-mib-s", type=rate, default=32.0, help="of a client's bodies, default 32")
+    p.add_argument("--rate-mib-s", type=rate, default=32.0, help="MiB a second of a client's bodies, default 32")
     p.add_argument("--output-file", type=Path, default=report.results_file("abuse"), help=report.RESULTS_HELP)
     p.add_argument("serve", nargs="*", help="after --: options for the server")
     return p
@@ -134,16 +134,16 @@ async def cost(url: str, pid: int, shapes: Sequence[str], options: argparse.Name
 
 
 async def cpu_per_mib(url: str, pid: int, shape: str, size: int, control: bool) -> float:
-    """CPU seconds of server and tokenizer for a MiB of bodies that come one after the other.
+    """CPU seconds of server and tokenizer for a MiB of bodies that are sent one after the other.
 
-    A packed body counts with the bytes that come out of it.
+    A packed body counts as the bytes that it inflates to.
     """
     num = max(2, COST_MIB * MIB // size)
-    sent = CONTROL if control and shape in PACKED else shape  # what comes out is compared with as much plain text
+    sent = CONTROL if control and shape in PACKED else shape  # the inflated bytes are compared with as much plain text
     on_wire = size // BOMB if sent in PACKED else size
     before = readers_cpu(pid)
     await ended(client.run(Attack(url, sent, on_wire, 1e6, num, connections=1, control=control)))
-    await asyncio.sleep(0.2)  # what the tokenizer still does
+    await asyncio.sleep(0.2)  # the tokenizer may still be working
     return (readers_cpu(pid) - before) * MIB / (num * size)
 
 
@@ -199,14 +199,14 @@ async def attacked_window(url: str, pid: int, asked: Attack, options: argparse.N
     probing = asyncio.create_task(probe(url, health))
     attacked = asyncio.create_task(ended(process))
     spanned = await window(pid, options.window_s)
-    found = await attacked  # a client whose replies are late goes on beyond the window, and so do the probes
+    found = await attacked  # a client whose replies are late continues past the window, and so do the probes
     probing.cancel()
     await asyncio.gather(probing, return_exceptions=True)
     return Beside(spanned._replace(end=max(spanned.end, time.perf_counter())), found, health)
 
 
 async def probe(url: str, health: list[float]) -> None:
-    """Seconds of each answer of /health."""
+    """Append the seconds that each answer of /health took to `health`."""
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=120)) as session:
         while True:
             start = time.perf_counter()
@@ -246,7 +246,7 @@ def compared(streams: Streams, windows: Sequence[Beside]) -> dict[str, Any]:
 
 
 async def flood(url: str, pid: int, shapes: Sequence[str], options: argparse.Namespace) -> list[dict[str, Any]]:
-    await ended(client.run(Attack(url, CONTROL, SMALL, 1e6, 8)))  # what a first request of any kind leaves
+    await ended(client.run(Attack(url, CONTROL, SMALL, 1e6, 8)))  # its memory stays in use
     await asyncio.sleep(SETTLE_S)
     idle = readers_mib(pid)
     lines = []
@@ -283,7 +283,7 @@ PARTS = {"cost": cost, "beside": beside, "flood": flood}
 
 
 def misses(record: dict[str, Any]) -> list[str]:
-    """Each bound that a figure is beyond, in words."""
+    """One sentence for each bound that a figure exceeds."""
     found = []
     for each in record.get("cost", ()):
         if each["ratio"] > MAX_COST:

@@ -1,7 +1,7 @@
 """One abusive client: bodies of one shape over many connections, at a steady rate, in a process of its own.
 
 Run as a module, it reads a JSON object (the fields of `Attack`) from stdin and prints one (the fields of `Attacked`).
-A process of its own keeps what it does away from the streams that the bench times.
+Because it has a process of its own, its work does not delay the streams that the bench times.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ class Attack(Struct, frozen=True):
     per_s: float  # bodies
     num: int  # bodies in all
     connections: int = 64
-    control: bool = False  # as many requests of as many bytes, of plain text
+    control: bool = False  # send plain text instead: as many requests with as many bytes
 
 
 class Attacked(Struct, frozen=True):
-    """What came of it."""
+    """What an attack did and how it was answered."""
 
     num_sent: int
     mib_sent: float  # on the wire
     seconds: float
-    slowest_s: float  # from the begin of a body to the end of its reply
+    slowest_s: float  # from the first byte of a body to the end of its reply
     statuses: dict[str, int]  # "gone": the server closed the connection without a status
 
 
@@ -70,7 +70,7 @@ async def attack(asked: Attack) -> Attacked:
 
 
 def requests_of(asked: Attack, host: str) -> list[bytes]:
-    """The bytes of each request. Work of the engine is another one each time, so that no cache answers it."""
+    """The bytes of each request. Requests of WORK differ from each other, so that no cache answers them."""
     if asked.shape in WORK:
         make = WORK[asked.shape].control if asked.control else WORK[asked.shape].body
         return [as_bytes(make(i), host) for i in range(asked.num)]
@@ -85,7 +85,7 @@ def as_bytes(body: Body, host: str) -> bytes:
 
 
 async def _send(host: str, port: int, request: bytes) -> str:
-    """The status of its reply, of which all is read. A server may answer and close before it has read everything."""
+    """Read the whole reply and return its status. A server may answer and close before it has read everything."""
     head = b""
     writer = None
     try:
@@ -94,7 +94,7 @@ async def _send(host: str, port: int, request: bytes) -> str:
         while piece := await reader.read(1 << 16):
             head = head or piece
     except OSError:
-        pass  # what had come before counts
+        pass  # what arrived before the error counts
     finally:
         if writer is not None:
             writer.transport.abort()
@@ -102,7 +102,7 @@ async def _send(host: str, port: int, request: bytes) -> str:
 
 
 def run(asked: Attack) -> "subprocess.Popen[bytes]":
-    """Start it in another process; its figures are read by `figures`."""
+    """Start the attack in another process. `figures` reads its result."""
     command = [sys.executable, "-P", "-m", "ramet.bench.abuse.client"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
@@ -112,7 +112,7 @@ def run(asked: Attack) -> "subprocess.Popen[bytes]":
 
 
 def figures(process: "subprocess.Popen[bytes]") -> Attacked:
-    """What it printed; only when it has ended, or this waits for that."""
+    """The result that the process prints. Waits for its end."""
     assert process.stdout is not None
     with process.stdout:
         return msgspec.json.decode(process.stdout.read(), type=Attacked)

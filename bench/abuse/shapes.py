@@ -1,7 +1,7 @@
 """Bodies that cost a server more than their bytes, each made to a size. Knows no server and measures nothing.
 
-A shape repeats one short piece until the body has the size that was asked for. Every one is a request that somebody
-could send: most are refused, and what counts is what the server spends before it says so.
+A shape repeats one short piece until the body has the requested size. Every body is a request that somebody could
+send. Most are refused; what counts is what the server spends before it refuses them.
 """
 
 import gzip
@@ -46,7 +46,7 @@ def _repeated(path: str, head: str, piece: str, tail: str, size: int, between: s
 
 
 def _numbered(path: str, head: str, piece: str, tail: str, size: int) -> Body:
-    """As `_repeated`, where {} in the piece is another number each time."""
+    """A body like that of `_repeated`, but {} in each piece is replaced by the piece's number."""
 
     def pieces() -> Iterator[str]:
         left, i = size - len(head) - len(tail), 0
@@ -148,4 +148,4 @@ SHAPES: dict[str, Callable[[int], Body]] = {
     "gzip": partial(_packed, "gzip"),
     "deflate": partial(_packed, "deflate"),
 }  # fmt: skip
-PACKED = ("gzip", "deflate")  # these have a size on the wire of their own: BOMB times more comes out
+PACKED = ("gzip", "deflate")  # shapes whose bodies inflate to BOMB times their size on the wire

@@ -1,4 +1,4 @@
-"""Requests that are small and cost the engine much: grammars, schemas and patterns. Each has a control beside it.
+"""Small requests that cost the engine much: grammars, schemas and patterns. Each has a control.
 
 Every request differs from the one before in a number, so that no cache of compiled constraints answers it. The control
 generates as many tokens of plain text and has as many bytes.
@@ -12,7 +12,7 @@ import orjson
 from ramet.bench.abuse.shapes import Body
 
 TOKENS = 60
-LEVELS = 40  # of the union: it doubles with each
+LEVELS = 40  # levels of the union, whose size doubles with each
 
 
 class Work(NamedTuple):

@@ -147,7 +147,7 @@ class EngineClient:
         return self._sequences.num_waiting + len(self._unsent)
 
     def _num_waiting_of(self, name: str) -> int:
-        """The same of the owner of this name."""
+        """The number of waiting sequences that belong to the owner of this name."""
         return self._sequences.waiting_of[name] + sum(each.owner.name == name for each in self._unsent)
 
     def adapters_in_use(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -540,7 +540,7 @@ class EngineClient:
 
 
 def _owned(prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:
-    """As those of this owner, where owners are told apart."""
+    """The prompts, marked as this owner's where clients have keys of their own."""
     if not owner.name:
         return prompts
     return [prompt._replace(spec=prompt.spec.owned_by(owner.name, owner.scope)) for prompt in prompts]

@@ -7,13 +7,13 @@ from ramet.runtime.engine_client.submission import Prompt, num_sequences
 from ramet.runtime.errors import ClientError
 from ramet.runtime.shares import over, part
 
-PER_ROW = 64  # places of a queue without a bound of its own, for each sequence that may run
+PER_ROW = 64  # places in the queue for each sequence that may run, where the queue has no bound of its own
 WHAT = "sequences in the queue"
 
 
 class QueueShare:
-    """A request enters whole or not at all, as with --max-queued-requests for all keys together. Where its key has
-    nothing else in the queue it may bring more: as many as the key's share of those that run.
+    """A request enters the queue as a whole or not at all, as with --max-queued-requests for all keys together. If its
+    key has nothing else in the queue, it may exceed the bound by the key's share of the running sequences.
     """
 
     def __init__(self, args: Args, max_running: int) -> None:
@@ -22,12 +22,12 @@ class QueueShare:
         self._at_once = part(max_running, args.share_per_key)
 
     def check(self, held: int) -> None:
-        """Of a request that has just come. Raises ClientError."""
+        """Check a request that has just arrived; its key has `held` sequences queued. Raises ClientError."""
         if held >= self.most:
             raise over(WHAT, self.most, held)
 
     def check_sent(self, prompts: Many[Prompt], held: int) -> None:
-        """Of one that is about to be sent; `held`: beside it. Raises ClientError."""
+        """Check a request that is about to be sent; its key has `held` other sequences queued. Raises ClientError."""
         asked = num_sequences(prompts)
         if asked > self.most + self._at_once:
             fact = f"asks for {asked} sequences (prompts times n), must be at most {self.most + self._at_once}"

@@ -49,8 +49,9 @@ class KeptMedia:
     async def prepare(
         self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: Owner = NOBODY
     ) -> Prepared:
-        """As the pool's; each is released as often as it was prepared. It is found within the owner's scope. Its key is
-        another one in each scope, so that what a tower makes of it is found there alone as well.
+        """Prepare a piece, or find it kept. Arguments and errors are those of the pool's `prepare`. Release it as often
+        as it was prepared. A piece is found only within the owner's scope. Its key differs between scopes, so that
+        a tower's output for it is found only there as well.
         """
         scope, bounded = owner.scope, owner.bounded
         if source.arrays is not None:  # it is made already

@@ -1,7 +1,7 @@
-"""What the first bytes of an MP3 tell: that it is one, and how many frames it has, if it tells that.
+"""Reads the first bytes of an MP3: whether it is one, and how many frames it has, if it says so.
 
-ISO/IEC 11172-3 and 13818-3 for the frame's header. Encoders put a tag named Xing or Info into the first frame, with the
-number of frames behind it; an encoder that writes to a pipe leaves the number at zero.
+The frame's header follows ISO/IEC 11172-3 and 13818-3. Encoders write a tag named Xing or Info into the first frame,
+with the number of frames that follow it; an encoder that writes to a pipe leaves the number at zero.
 """
 
 ID3_HEADER = 10  # bytes
@@ -17,7 +17,7 @@ def is_mp3(data: bytes | memoryview) -> bool:
 
 
 def num_frames(data: bytes | memoryview) -> int | None:
-    """The number of frames that the tag of the first frame tells, without that frame. None: it tells none."""
+    """The number of frames that follow the first one, as its tag says. None: no tag says so."""
     at = 0
     while bytes(data[at : at + 3]) == b"ID3":
         at += ID3_HEADER + _of_seven_bits(data[at + 6 : at + ID3_HEADER])
@@ -32,7 +32,7 @@ def num_frames(data: bytes | memoryview) -> int | None:
 
 
 def _of_seven_bits(digits: bytes | memoryview) -> int:
-    """A number of which each byte holds seven bits (ID3v2, 6.2)."""
+    """A number with seven bits in each byte (ID3v2, 6.2)."""
     value = 0
     for each in digits:
         value = value << 7 | each & 0x7F

@@ -1,4 +1,4 @@
-"""Workers for pieces of media that wait: the requests get one in turn, and no owner has more than its share of them."""
+"""Workers for waiting pieces of media: requests get one in turn, and no owner has more than its share of workers."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -21,14 +21,14 @@ class _Waiting(NamedTuple):
 
 
 class Turns:
-    """`most` pieces may wait. `share`: of the workers and of what waits, that an owner with a name may have."""
+    """`most` pieces may wait. `share`: the part of the workers and places that one key may have."""
 
     def __init__(self, workers: Sequence[MediaWorker], most: int, share: float = 1.0) -> None:
-        self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is there
+        self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is running
         self._most, self._most_of_one, self._most_busy = most, part(most, share), part(len(workers), share)
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
-        self._owners: dict[MediaWorker, str] = {}  # of workers that are busy
-        self._busy = Counter[str]()  # how many each owner has
+        self._owners: dict[MediaWorker, str] = {}  # of the busy workers
+        self._busy = Counter[str]()  # how many workers each owner has
         self._closed = False
 
     @property
@@ -36,7 +36,7 @@ class Turns:
         return sum(len(each.turns) for each in self._waiting.values())
 
     async def take(self, request: Hashable, place: str, owner: str = "") -> MediaWorker:
-        """Cancelled, it takes none. Raises ClientError and ServerError."""
+        """Wait for a free worker. If cancelled, no worker is taken. Raises ClientError and ServerError."""
         if self._closed:
             raise ServerError(CLOSED, 503)
         if self._free and self._may_have(owner):
@@ -58,7 +58,7 @@ class Turns:
             raise
 
     def give(self, worker: MediaWorker) -> None:
-        """Back."""
+        """Return a worker that `take` gave."""
         self._busy[self._owners.pop(worker)] -= 1
         for request, (owner, turns) in list(self._waiting.items()):
             while turns and self._may_have(owner):
@@ -67,7 +67,7 @@ class Turns:
                     self._waiting.move_to_end(request)
                 else:
                     del self._waiting[request]
-                if not turn.done():  # else it was cancelled, and is not told yet
+                if not turn.done():  # otherwise it was cancelled, and `take` has not run since
                     turn.set_result(self._given(worker, owner))
                     return
         self._free.append(worker)
@@ -81,7 +81,7 @@ class Turns:
         self._waiting.clear()
 
     def _may_have(self, owner: str) -> bool:
-        """One more."""
+        """Whether the owner may have one more worker."""
         return not owner or self._busy[owner] < self._most_busy
 
     def _given(self, worker: MediaWorker, owner: str) -> MediaWorker:

@@ -1,4 +1,4 @@
-"""What each step may draw: the masks of rows under a constraint, made here or on a thread of their own.
+"""The masks of rows under a constraint, which say what each step may draw. Made here or on a thread of their own.
 
 K rows that draw under a constraint, W words of a mask.
 """
@@ -18,7 +18,7 @@ from ramet.runtime.scheduler.slow_rows import FREE_S
 
 
 def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
-    """[K, W] int32, one for each of the step's masked rows. One whose request has ended meanwhile allows everything."""
+    """[K, W] int32, one mask for each of the step's masked rows. If its request has ended, a mask allows everything."""
     batch, table = step.batch, running.table
     assert batch.sampling.masked is not None
     at = batch.draws[batch.sampling.masked]
@@ -46,7 +46,7 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
 
 
 def _fill_healing(running: RunningRequest, bits: Ints) -> None:
-    """WRITES bits [W] int32, the mask of what may come first."""
+    """WRITES bits [W] int32, the mask of the first token."""
     healing, constrained = running.request.healing, running.request.constrained
     assert healing is not None, running.uid
     if constrained is None:
@@ -62,7 +62,7 @@ def _fill_healing(running: RunningRequest, bits: Ints) -> None:
 
 
 def _fill(backend: Masks, group: list[tuple[int, Request]], bits: Ints) -> None:
-    """One call for all of them; one by one where it failed, so that one output's failure is no other's."""
+    """Fill all masks in one call. If it fails, fill them one by one, so that only the output at fault fails."""
     grammars: list[Grammar] = [request.constrained.output.grammar for _, request in group if request.constrained]
     begun_s = time.thread_time()
     try:
@@ -74,7 +74,7 @@ def _fill(backend: Masks, group: list[tuple[int, Request]], bits: Ints) -> None:
                     request.constrained.is_slow = True
             return
         _fill_each(group, bits)
-    except Exception:  # noqa: BLE001 - whose it is shows below
+    except Exception:  # noqa: BLE001 - filling one by one shows which output is at fault
         for k, request in group:
             constrained = request.constrained
             assert constrained is not None, request.uid
@@ -89,7 +89,7 @@ def _fill(backend: Masks, group: list[tuple[int, Request]], bits: Ints) -> None:
 
 
 def _fill_each(group: list[tuple[int, Request]], bits: Ints) -> None:
-    """Measured, each by itself: the masks of one of them took long."""
+    """Fill and time each mask by itself, because the group has a slow one."""
     for k, request in group:
         constrained = request.constrained
         assert constrained is not None, request.uid
@@ -100,7 +100,7 @@ def _fill_each(group: list[tuple[int, Request]], bits: Ints) -> None:
 
 
 def _move_aside(request: Request, constrained: Constrained, error: TooComplex) -> None:
-    """What is drawn without its mask is taken back."""
+    """Parse the output aside. The token that is drawn without a mask is taken back."""
     try:
         constrained.output.move_aside(error)
         constrained.undo = True
@@ -108,7 +108,7 @@ def _move_aside(request: Request, constrained: Constrained, error: TooComplex) -
         constrained.failure = failed(request, error)
 
 
-SLOW_S = 0.005  # of the masks of a step that are filled in one call
+SLOW_S = 0.005  # processor time of one call for many masks, beyond which each is timed by itself
 
 
 class MaskThread:
@@ -122,7 +122,7 @@ class MaskThread:
         return make_masks(self._running, step, self._vocab_size)
 
     def fill(self, step: Step) -> "Future[Ints]":
-        """Nothing of the running set may change until it is done."""
+        """The running set must not change until the future is done."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="masks")
         return self._thread.submit(self.make, step)

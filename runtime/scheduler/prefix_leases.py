@@ -104,7 +104,7 @@ class PrefixLeases:
 
     @property
     def tokens_of_owners(self) -> int:
-        """The same where what several owners hold counts for each of them, as it does among their claims."""
+        """Tokens that the leases hold; what several owners share counts once for each of them, as in their claims."""
         leases: dict[Namespace, list[Lease]] = defaultdict(list)
         for each in self.claimed.values():
             if each.lease is not None:

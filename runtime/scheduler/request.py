@@ -48,8 +48,8 @@ class Constrained:
     unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
     failure: Finish | None = None  # why no mask could be made for its next token
     is_slow: bool = False  # its masks are measured one by one
-    mask_s: float = 0.0  # of processor time that its next mask took, where that was measured
-    undo: bool = False  # there was no mask in time: what is drawn next is taken back
+    mask_s: float = 0.0  # processor time of its next mask, if that was measured
+    undo: bool = False  # its mask was not ready in time: the next drawn token is taken back
 
 
 MAX_CHUNKS = 64  # of one sequence that are told
@@ -187,7 +187,7 @@ class Request:
 
     @property
     def claimed_in(self) -> Namespace:
-        """The same of whatever weights, for its owner alone: no other one may end its leases."""
+        """Where its leases are kept, for any weights. It includes the owner, so that no other may end its leases."""
         owner = self.spec.key_name
         return (*self._prompt_in, f"owner {owner}") if owner else self._prompt_in
 

@@ -119,7 +119,7 @@ class RunningSet:
         return len(self._running.keys() - waits)
 
     def hold(self, running: RunningRequest, why: Hold) -> None:
-        """It takes part in no step until `release`, and from then on in none before its last token is known."""
+        """Keep a request out of all steps until `release`; after that, it joins a step once its last token is known."""
         self.held[running.uid] = self.held.get(running.uid, Hold(0)) | why
         self._num_serial -= self._is_serial(running)
         self.table.flags[running.row] |= RowFlag.JUMPS

@@ -1,7 +1,7 @@
-"""Rows whose stop patterns or constraints take long on the thread of the steps: together they get a share of its time.
+"""Rows whose stop patterns or constraints are slow on the thread of the steps: together they get a share of its time.
 
-A row that has taken more than a moment is held, and released when as much time has passed as leaves others most of it.
-One request may take so much altogether, and ends then. Knows no pattern and no grammar.
+A row that has taken more than its free time is held. It is released when enough time has passed to leave most of it to
+the others. A request that takes longer than its budget ends. Knows no pattern and no grammar.
 """
 
 from collections import deque
@@ -12,26 +12,26 @@ from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.scheduler.request import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
 
-FREE_S = 0.0005  # of a token: nobody is held for less
-DEBT_S = 0.01  # beyond that, before a row is held
-SHARE = 0.1  # of the time that all of them may take where others run
+FREE_S = 0.0005  # processor time for a token for which no row is held
+DEBT_S = 0.01  # processor time beyond FREE_S that a row may take before it is held
+SHARE = 0.1  # the part of the time that all slow rows together may take while others run
 
 
 class SlowRows:
-    """`budget_s`: what one request may take. `clock` tells how much time has passed."""
+    """`budget_s`: processor time that one request may take. `clock`: seconds, monotonic."""
 
     def __init__(self, running: RunningSet, budget_s: float, clock: Callable[[], float]) -> None:
         self._running, self._budget_s, self._clock = running, budget_s, clock
         self._debts: dict[Uid, float] = {}
         self._spent: dict[Uid, float] = {}
         self._held: deque[RunningRequest] = deque()
-        self._next_s = 0.0  # when the first of them may be released
+        self._next_s = 0.0  # when the first held row may be released
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def charge(self, running: RunningRequest, seconds: float, what: str, num_tokens: int = 1) -> Finish | None:
-        """`what` took its last tokens so long, in processor time. Why its request ends, if that is too much."""
+        """Charge a request the processor time that `what` took for its last tokens. Returns why it ends, if so."""
         uid = running.uid
         debt = self._debts.get(uid, 0.0) + seconds - FREE_S * num_tokens
         if debt <= 0:
@@ -48,7 +48,7 @@ class SlowRows:
         return None
 
     def settle(self, alone: bool) -> None:
-        """Release whose turn it is. `alone`: nothing else can run."""
+        """Release the rows whose turn has come. `alone`: no other row can run."""
         while self._held and (alone or self._clock() >= self._next_s):
             running = self._held.popleft()
             if self._running.get(running.uid) is not running:

@@ -1,8 +1,8 @@
-"""When the server looks for garbage: rarely while it makes replies, and once in a while whatever it does.
+"""When the server collects garbage: rarely while it makes replies, and at a fixed interval in any case.
 
-A large reply is many objects for a short time, and looking among them for cycles takes longer than making them. But a
-client that goes away leaves some (a transport and its callbacks, an error and its frames), and a server with little to
-do would keep them for hours.
+A large reply makes many short-lived objects, and a search for cycles among them takes longer than making them. But a
+client that disconnects leaves cycles (a transport and its callbacks, an error and its frames), which an idle server
+would keep for hours.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ def collect_rarely() -> None:
 
 
 async def collect(every_s: float = EVERY_S) -> NoReturn:
-    """What was there when the process was ready is frozen, so a collection takes a millisecond or a few."""
+    """Collect at an interval. Objects from before the process was ready are frozen, so it takes milliseconds."""
     while True:
         await asyncio.sleep(every_s)
         gc.collect()

@@ -37,7 +37,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         _check_utf8(flag, text)
     conversation = Conversation(space.system, dict(map(_field, space.set)))
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))  # a server of our own ends with the chat
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # where a character cannot be shown
     sys.stdin.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]  # bytes that are no UTF-8

@@ -1,8 +1,8 @@
-"""Tokens that only the files beside a tokenizer.json name, added to its tokenizer as transformers adds them.
+"""Tokens that appear only in the files beside tokenizer.json, added to its tokenizer as transformers adds them.
 
-Decides which file counts: added_tokens_decoder of tokenizer_config.json, or where that is missing added_tokens.json and
-special_tokens_map.json; then the special tokens that have a name, and the further ones. A token's id is the next free
-one of the tokenizer, so a file that gives it another id is an error: the model would read another token.
+Decides which file counts: added_tokens_decoder of tokenizer_config.json or, if that is missing, added_tokens.json and
+special_tokens_map.json; then the special tokens that have a name, and further special tokens. A new token gets the
+tokenizer's next free id, so a file that gives it another id is an error: the model would read another token.
 """
 
 import json
@@ -16,15 +16,15 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.text.files import read_json
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-FURTHER = ("extra_special_tokens", "additional_special_tokens")  # the first that is not empty
+FURTHER = ("extra_special_tokens", "additional_special_tokens")  # the first one that is not empty counts
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 CONFIG, MAP, LIST = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 DECODER = "added_tokens_decoder"
-Declared = dict[int, tuple[AddedToken, str]]  # id -> token, where it is declared
+Declared = dict[int, tuple[AddedToken, str]]  # id -> token, and the file that declares it
 
 
 class FolderTokens:
-    """What a folder says of its tokens. Raises ConfigError for what is no token."""
+    """What the files of a folder say about its tokens. Raises ConfigError for values that are not tokens."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,11 +34,11 @@ class FolderTokens:
             self.config = {**self._own, **read_json(folder / MAP)}
         self.without_ids: frozenset[int] = (
             frozenset()
-        )  # ids of added tokens that no file gives one, once they are added
+        )  # ids of added tokens for which no file has an id; set by add_tokens
         self.named = {name: self._text(name, self.config.get(name)) for name in self._names()}
 
     def _names(self) -> Iterator[str]:
-        """Of its special tokens: those that all tokenizers may have, and then its own."""
+        """The names of its special tokens: first those that all tokenizers may have, then its own."""
         yield from NAMES
         yield from (name for name, value in self.config.items() if name.endswith("_token") and isinstance(value, str))
 
@@ -49,7 +49,7 @@ class FolderTokens:
         return text or None
 
     def further(self) -> list[tuple[str, Any]]:
-        """Special tokens without a name of their own: text, and what the file has of it."""
+        """Special tokens without a name of their own: text, and the file's value for it."""
         return self._further(self.config)
 
     def _further(self, config: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -67,7 +67,7 @@ class FolderTokens:
             if not isinstance(given, dict):
                 raise ConfigError(f"{self._folder / CONFIG}: {DECODER} must be an object of ids and tokens")
             return {self._id(key, CONFIG): (self._token(key, value), CONFIG) for key, value in given.items()}
-        # special_tokens_map.json may name further ones as well: transformers does not make them special here
+        # special_tokens_map.json may list further special tokens: transformers does not make them special here
         special = {text for text in self.named.values() if text} | {text for text, _ in self._further(self._own)}
         return {
             self._id(value, LIST): (AddedToken(text, normalized=text not in special, special=text in special), LIST)
@@ -93,7 +93,7 @@ def _flags(value: Any) -> dict[str, bool]:
 
 
 def add_tokens(source: Tokenizer, tokens: FolderTokens, folder: Path) -> list[str]:
-    """WRITES source. What a person should know is returned. Raises ConfigError for a new token that gets another id."""
+    """WRITES source. Returns notes for the user. Raises ConfigError if a new token gets another id than declared."""
     known, declared = source.get_added_tokens_decoder(), tokens.declared()
     same = {repr(token) for token in known.values()}
     texts = {token.content for token in known.values()} | {token.content for token, _ in declared.values()}

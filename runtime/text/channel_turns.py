@@ -1,8 +1,8 @@
-"""Turns for templates that write channels, as GPT-OSS' do: what is said beside a call stands with the thought before.
+"""Turns for templates that write channels, such as GPT-OSS': the text of a turn with calls joins the turn's thought.
 
-Such a template shows the thought or the text of a turn with calls, not both, and only until an answer follows. A text
-that became a turn of its own would be that answer, and the thoughts before it would be lost. Behind an answer no
-thought is shown, so the texts of calls before it stay for those who make turns of them.
+Such a template shows either the thought or the text of a turn with calls, and only until an answer follows. If the
+text became a turn of its own, it would be such an answer, and the thoughts before it would be lost. Thoughts before an
+answer are not shown, so texts beside calls before it are left alone: fit_turns.py makes turns of them.
 """
 
 from typing import Any

@@ -66,7 +66,7 @@ class Chats:
         )
 
     def _rules_of(self, with_tools: bool) -> TemplateRules:
-        """Of the template that a conversation with tools gets, or of the one without."""
+        """The rules of the template for conversations with tools, or of the template for those without."""
         tools = [TOOL] if with_tools else None
         return TemplateRules(lambda turns: self._template.render(self._all_as_shown(turns, with_tools), tools))
 
@@ -109,7 +109,7 @@ class Chats:
         before = [] if role in ("user", "system") else [{"role": "user", "content": earlier}]
         try:
             shown = self._template.render([*before, {"role": role, "content": content}], [TOOL] if with_tools else None)
-        except RenderingEnded:  # that says nothing about this form
+        except RenderingEnded:  # not a sign that the template lacks this form
             raise
         except ClientError:
             return False

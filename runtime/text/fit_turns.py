@@ -1,14 +1,14 @@
-"""A conversation in a form that its template shows whole, for templates that drop or refuse some of its turns.
+"""Rewrites a conversation so that its template shows all of it, for templates that drop or refuse some of its turns.
 
-Decides where the text of such a turn goes, by what template_rules.py found out. A turn that the template shows stays as
-it is. Otherwise:
+Decides where the text of such a turn goes, by what template_rules.py finds out. A turn that the template shows is not
+changed. Otherwise:
 
     several turns of system and developer at the start    one of them, or a part of the first user turn
     a later one of system or developer                    a part of the user turn beside it, or a user turn of its own
     two user turns, or two of the assistant               one
     a user turn right after results of calls              a part of the last result
     two calls in one turn                                 a turn for each call, with its result behind it
-    a text beside a call                                  a turn of its own, before the call's, where it takes that
+    a text beside a call                                  a turn of its own before the call's, if that is shown
     calls and results                                     texts of the assistant and of the user
 
 Knows messages after chat_messages.py, and no template.
@@ -21,13 +21,13 @@ from typing import Any
 from ramet.runtime.text.template_rules import PLAIN, CallForm, Message, TemplateRules, to_json
 
 SYSTEM_ROLES = ("system", "developer")
-BETWEEN = "\n\n"  # the texts of two turns that become one
+BETWEEN = "\n\n"  # stands between the texts of two turns that become one
 CHAT = ("user", "assistant", "user")
 CALLED = ("user", "call", "tool", "assistant", "user")
 
 
 def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
-    """The same conversation, no text of which the template leaves out, as far as it shows texts at all."""
+    """The same conversation in turns whose texts the template shows, as far as it shows texts at all."""
     if any("tool_calls" in turn or turn["role"] == "tool" for turn in turns):
         turns = _with_calls(turns, rules)
     first = next((i for i, turn in enumerate(turns) if turn["role"] not in SYSTEM_ROLES), len(turns))
@@ -41,7 +41,7 @@ def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
 
 
 def _led(lead: list[Message], rest: list[Message], rules: TemplateRules) -> tuple[list[Message], list[Message]]:
-    """What the conversation begins with, and the others."""
+    """The first turns of system or developer, and the remaining turns."""
     roles = [turn["role"] for turn in lead]
     then = _end_of(rest)
     if not rules.loses(roles[0], *sorted(set(roles[1:])), *then, instead=then or ("user",)):
@@ -56,7 +56,7 @@ def _led(lead: list[Message], rest: list[Message], rules: TemplateRules) -> tupl
 
 
 def _end_of(rest: list[Message]) -> tuple[str, ...]:
-    """A short conversation that ends as this one: some templates write the system text where a last user turn is."""
+    """Roles of a short conversation with the same end: some templates put the system text into the last user turn."""
     if not rest:
         return ()
     return ("user",) if rest[-1]["role"] == "user" else ("user", "assistant")
@@ -90,7 +90,7 @@ def _groups(turns: list[Message], rules: TemplateRules) -> list[list[Message]]:
 
 
 def _must_join(before: Message, turn: Message, rules: TemplateRules) -> bool:
-    """Whether the template takes no two such turns one after the other."""
+    """Whether the template does not show two such turns one after the other."""
     match before["role"], turn["role"]:
         case "user", "user":
             return rules.loses("user", "user", "assistant", "user", "user", instead=CHAT)
@@ -107,7 +107,7 @@ def _must_join(before: Message, turn: Message, rules: TemplateRules) -> bool:
 
 
 def joined(turns: list[Message]) -> Message:
-    """One turn of the first one's role, with the texts, thoughts and calls of all."""
+    """One turn with the role of the first and the texts, thoughts and calls of all."""
     if len(turns) == 1:
         return turns[0]
     made = {**turns[0], "content": _content([turn["content"] for turn in turns])}
@@ -121,7 +121,7 @@ def joined(turns: list[Message]) -> Message:
 
 
 def _content(contents: list[str | list[Any]]) -> str | list[Any]:
-    """A text, or with media among them parts in order."""
+    """A text, or a list of parts in order if there are media."""
     given = [content for content in contents if content]
     if all(isinstance(content, str) for content in given):
         return BETWEEN.join(map(str, given))
@@ -160,12 +160,12 @@ def _has_text_beside_calls(turns: list[Message]) -> bool:
 
 
 def _loses_text(form: CallForm, rules: TemplateRules) -> bool:
-    """Whether a text beside a call is dropped that would be shown as a turn of its own."""
+    """Whether a text beside a call is dropped but would be shown as a turn of its own."""
     return rules.loses("user", "said call", *CALLED[2:], instead=("user", "assistant", *CALLED[1:]), form=form)
 
 
 def _one_by_one(turns: list[Message]) -> Iterator[Message]:
-    """Each call as a turn of its own, with its results behind it; those of no call known stay last."""
+    """Each call as a turn of its own, followed by its results. Results of unknown calls come last."""
     i = 0
     while i < len(turns):
         turn, i = turns[i], i + 1
@@ -195,7 +195,7 @@ def _text_and_calls(turn: Message) -> list[Message]:
 
 
 def _as_text(turn: Message) -> Message:
-    """For a template that knows neither calls nor results."""
+    """The turn as text, for a template that shows neither calls nor results."""
     if turn["role"] == "tool":
         of = f" of {turn['name']}" if turn.get("name") else ""
         return {"role": "user", "content": _content([f"Result{of}:", turn["content"]])}

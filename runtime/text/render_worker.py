@@ -1,8 +1,8 @@
 """A rendering worker: `python -m ramet.runtime.text.render_worker TIMEOUT_S MEMORY_MB NICENESS`, ended by its parent.
 
-A process of its own, because chat templates come from anybody's folder, and no filter of Jinja can be told to stop.
-The parent kills it at its deadline, and its memory is bounded beside its libraries. Its first job is the templates.
-It ends by itself after a rendering that left much memory in use, so that the next one can have all that it may take.
+It is a separate process because anybody may write a chat template, and a filter of Jinja cannot be interrupted. The
+parent kills it at its deadline, and its memory beyond its libraries is bounded. Its first job holds the templates. It
+ends by itself after a rendering that left much memory in use, so that the next one can use all that is allowed.
 """
 
 import sys
@@ -24,11 +24,11 @@ from ramet.runtime.subordinate import (
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
 from ramet.runtime.text.template_files import TemplateSources
 
-LEFT = 0.25  # of its memory, still in use after a rendering: the process makes room for another
+LEFT = 0.25  # the part of its memory which, if still in use after a rendering, makes the process end
 
 
 class Templates(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The first job of a process. Nothing answers it."""
+    """The first job of a process. It has no answer."""
 
     sources: TemplateSources
 
@@ -52,7 +52,7 @@ class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A bound was passed."""
+    """The rendering exceeded a bound."""
 
     why: str
 
@@ -93,11 +93,11 @@ def _answer(template: ChatTemplate, read: Callable[[bytes | str], Chat], job: Jo
         return msgspec.msgpack.encode(Rendered(text))
     except RenderingEnded as error:
         return msgspec.msgpack.encode(Ended(error.why))
-    except MemoryError:  # of what is around the rendering
+    except MemoryError:  # from the code around the rendering
         return msgspec.msgpack.encode(Ended(template.limits.too_large))
     except ClientError as error:
         return msgspec.msgpack.encode(Refused(error.record))
-    except Exception as error:  # noqa: BLE001 - a text that is no Unicode, a chat that is nested too deeply
+    except Exception as error:  # noqa: BLE001 - a text with lone surrogates, a chat that is nested too deeply
         refused = cannot_render(f"{type(error).__name__}: {describe(error)}")
         return msgspec.msgpack.encode(Refused(refused.record))
 

@@ -1,8 +1,8 @@
-"""Renders chats in worker processes, which are killed where a template takes too long: the parent's side.
+"""Renders chats in worker processes, which are killed if a template takes too long: the parent's side.
 
-Decides how many workers there are, and what becomes of failures: a rendering whose worker was killed from outside is
-tried again in another one, for some other chat may have taken the machine's memory. A worker starts with the first
-rendering that finds none free, or ahead of it (`warm`). What runs in the process is in render_worker.py.
+Decides how many workers exist and how failures are handled: a rendering whose worker was killed from outside is tried
+again in a new process, because another chat may have taken the machine's memory. A worker's process starts with its
+first rendering or ahead of it (`warm`). What runs in the process is in render_worker.py.
 """
 
 import queue
@@ -23,13 +23,13 @@ from ramet.runtime.text.render_worker import Ended, Frame, Job, Outcome, Ready, 
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
 
-WORKERS = 2  # so that a chat whose rendering takes its whole time leaves one to the others
-GRACE_S = 0.5  # beyond the time of a rendering: most that pass it say so themselves, and their process goes on
-NICENESS = 0  # somebody waits, as for the tokenizer
+WORKERS = 2  # so that one slow chat leaves a worker to the others
+GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues
+NICENESS = 0  # a client waits for it, as for the tokenizer
 
 
 class Renderer(Protocol):
-    """What ChatTemplate does, here or elsewhere."""
+    """Renders chats as ChatTemplate does, in this process or in another."""
 
     @property
     def limits(self) -> RenderLimits: ...
@@ -46,14 +46,14 @@ class Renderer(Protocol):
 
 
 class RenderWorkers:
-    """Fits Renderer, for any thread. Whoever calls waits for a free worker and then for the text."""
+    """A Renderer for any thread. A caller waits for a free worker and then for the text."""
 
     def __init__(self, sources: TemplateSources, limits: RenderLimits) -> None:
         self.limits, self.sources = limits, sources
         options = [str(limits.timeout_s), str(limits.memory_mb), str(NICENESS)]
         module = "ramet.runtime.text.render_worker"
         self._workers: list[WorkerProcess[Frame]] = [WorkerProcess(module, options, Frame) for _ in range(WORKERS)]
-        self._free: queue.LifoQueue[WorkerProcess[Frame]] = queue.LifoQueue()  # the last one has a process
+        self._free: queue.LifoQueue[WorkerProcess[Frame]] = queue.LifoQueue()  # the last has a process
         for worker in self._workers:
             self._free.put(worker)
         self._closed = False
@@ -88,8 +88,8 @@ class RenderWorkers:
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] = {},
     ) -> str:
-        """As ChatTemplate.render. Raises ClientError."""
-        source_for(self.sources, tools is not None)  # where there is none, no process is needed to say so
+        """The chat's text, as ChatTemplate.render returns it. Raises ClientError."""
+        source_for(self.sources, tools is not None)  # raises if there is no template: no process is needed for that
         chat = Chat(messages, tools, dict(kwargs), add_generation_prompt, continue_final_message)
         try:
             job = Job(encode(chat))
@@ -114,7 +114,7 @@ class RenderWorkers:
                 raise ClientError.of(record)
 
     def close(self) -> None:
-        """The processes have ended when this returns, and what is being rendered fails."""
+        """When this returns, the processes have ended. Renderings in progress fail."""
         self._closed = True
         for worker in self._workers:
             worker.close()
@@ -149,7 +149,7 @@ class RenderWorkers:
 
 
 def renders_chat(message: ToTokenizer) -> bool:
-    """Whether a call needs a chat template."""
+    """Whether a message needs a chat template."""
     match message:
         case Render():
             return True
@@ -160,9 +160,9 @@ def renders_chat(message: ToTokenizer) -> bool:
 
 
 class ChatThreads:
-    """Serves the calls that render chats, on threads of their own: however long a template takes, nobody else waits.
+    """Serves messages that render chats on threads of their own: others do not wait, however long a template takes.
 
-    `outbox` makes one for each thread.
+    `outbox` is called once in each thread.
     """
 
     def __init__(self, serve: Callable[[Any, Outbox], None], outbox: Callable[[], Outbox]) -> None:
@@ -170,15 +170,15 @@ class ChatThreads:
         self._threads = ThreadPoolExecutor(WORKERS, "ramet-chats")
 
     def put(self, message: Any) -> None:
-        with suppress(RuntimeError):  # it is closed: nobody waits for an answer
+        with suppress(RuntimeError):  # the pool is closed: nobody waits for an answer
             self._threads.submit(self._answer, message)
 
     def run(self, work: Callable[[], None]) -> None:
-        """On one of these threads; a process that it starts must not outlive its thread."""
+        """Run `work` on one of these threads: a process ends with the thread that started it."""
         self._threads.submit(work)
 
     def close(self) -> None:
-        """What waits is dropped, and what runs is waited for: after RenderWorkers.close that is soon."""
+        """Drop what waits, and wait for what runs: after RenderWorkers.close that does not take long."""
         self._threads.shutdown(cancel_futures=True)
 
     def _answer(self, message: Any) -> None:

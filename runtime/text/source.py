@@ -1,7 +1,7 @@
 """The tokenizer of a folder: tokenizer.json, completed by the files beside it as transformers completes it.
 
-Decides what tokenizer_config.json changes: added tokens (added_tokens.py), and a space before a text where the class
-that it names makes one. What it says and transformers does not follow becomes a note for a person.
+Decides what tokenizer_config.json changes: added tokens (added_tokens.py), and a space before the text if the class
+that it names adds one. If transformers does not follow one of its settings, a note tells the user.
 """
 
 import json
@@ -18,12 +18,12 @@ from ramet.runtime.text.files import read_json
 
 BYTE_CLASSES = ("GPT2Tokenizer", "Qwen2Tokenizer", "GPTNeoXTokenizer", "CodeGenTokenizer", "CohereTokenizer")
 PIECE_CLASSES = ("LlamaTokenizer", "CodeLlamaTokenizer")
-OF_TYPES = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer"}  # where no class is named: model_type -> class
-SEQUENCES = "pretokenizers", "normalizers", "decoders"  # as files name what a sequence is of
+OF_TYPES = {"gpt2": "GPT2Tokenizer", "qwen2": "Qwen2Tokenizer"}  # model_type -> class, where no class is named
+SEQUENCES = "pretokenizers", "normalizers", "decoders"  # names in the file for the steps of a sequence
 
 
 def read_source(folder: Path) -> tuple[tokenizers.Tokenizer, FolderTokens, list[str]]:
-    """The tokenizer, what the folder says of its tokens, and notes for a person. Raises ConfigError."""
+    """The tokenizer, what the folder says about its tokens, and notes for the user. Raises ConfigError."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ConfigError(f"{folder} has no tokenizer.json")
@@ -38,7 +38,7 @@ def read_source(folder: Path) -> tuple[tokenizers.Tokenizer, FolderTokens, list[
 
 
 def _prefix_space(source: tokenizers.Tokenizer, tokens: FolderTokens, folder: Path) -> Iterator[str]:
-    """WRITES source, whether a space comes before a text, where the class of transformers decides it."""
+    """WRITES whether `source` puts a space before a text, if the class in transformers decides it. Yields notes."""
     asked, found = tokens.config.get("add_prefix_space"), _has_prefix_space(source)
     if not isinstance(asked, bool) or found is None or asked == found:
         return
@@ -65,7 +65,7 @@ def _prefix_space(source: tokenizers.Tokenizer, tokens: FolderTokens, folder: Pa
 
 
 def _has_prefix_space(source: tokenizers.Tokenizer) -> bool | None:
-    """None: spaces are no part of its tokens."""
+    """Whether a space is put before a text. None: tokens do not contain spaces."""
     before = _state(source.pre_tokenizer)
     if levels := _steps(before, "ByteLevel"):
         return bool(levels[0]["add_prefix_space"])
@@ -78,7 +78,7 @@ def _has_prefix_space(source: tokenizers.Tokenizer) -> bool | None:
 
 
 def _ends(source: tokenizers.Tokenizer, tokens: FolderTokens) -> Iterator[str]:
-    """Tokens around a text that the config asks for or forbids, and that the post-processor decides."""
+    """Notes about tokens around a text, where the config and the post-processor disagree; the post-processor counts."""
     ids = source.encode("a").ids
     for name, at in (("bos", 0), ("eos", -1)):
         asked, text = tokens.config.get(f"add_{name}_token"), tokens.named[f"{name}_token"]
@@ -90,7 +90,7 @@ def _ends(source: tokenizers.Tokenizer, tokens: FolderTokens) -> Iterator[str]:
 
 
 def _trimmed(state: Any, is_prefixed: bool) -> Any:
-    """A decoder that takes the space away which came before a text."""
+    """The state of a decoder that removes the space before a text if `is_prefixed`."""
     inner = _inner(_without(state, "Strip"))
     if is_prefixed and inner is not None:
         inner.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
@@ -102,14 +102,14 @@ def _state(step: Any) -> Any:
 
 
 def _made(step: Any, state: Any) -> Any:
-    """A step of a tokenizer by what its file has of it. WRITES `step`, of its kind."""
+    """The step with this state, or None without one. WRITES `step`."""
     if state is not None:
         step.__setstate__(json.dumps(state).encode())
     return None if state is None else step
 
 
 def _inner(state: Any) -> list[Any] | None:
-    """The steps of a sequence."""
+    """The steps of a sequence, or None for a single step."""
     return next((state[name] for name in SEQUENCES if name in state), None)
 
 

@@ -1,8 +1,8 @@
-"""Which conversations a chat template shows: found by rendering small ones whose texts are marks, each of them once.
+"""Finds which conversations a chat template shows, by rendering small ones whose texts are marks, each once.
 
-Decides no form. A template drops what it does not expect, or refuses it: a second system turn, two user turns in a row,
-two calls in one turn. Its source does not say so in a way that a program can read, but a rendering does. Knows messages
-after chat_messages.py, and no other request's text: what is found holds for every conversation.
+A template drops or refuses what it does not expect: a second system turn, two user turns in a row, two calls in one
+turn. A program cannot read that from its source, but a rendering shows it. Knows messages after chat_messages.py, and
+no request's text: the rules hold for every conversation. fit_turns.py decides what to do about them.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from ramet.runtime.text.chat_template import RenderingEnded
 
 Message = dict[str, Any]
 Render = Callable[[list[Message]], str]  # raises ClientError
-MARK = f"MARK_{os.urandom(8).hex().upper()}_"  # no client knows it
+MARK = f"MARK_{os.urandom(8).hex().upper()}_"  # no client can guess it
 SHORT_ID = 9  # letters and digits of a call's id, as Mistral's templates demand it
 
 
@@ -46,7 +46,7 @@ class CallForm(NamedTuple):
 
 
 def short_id(call_id: str) -> str:
-    """An id of SHORT_ID letters and digits: itself, or one that is made of it."""
+    """The id if it has SHORT_ID letters and digits, otherwise one that is derived from it."""
     if len(call_id) == SHORT_ID and call_id.isascii() and call_id.isalnum():
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:SHORT_ID]
@@ -61,7 +61,7 @@ PLAIN = FORMS[0]
 
 
 class TemplateRules:
-    """What one template shows. Each conversation that is asked about is rendered once: there are few of them."""
+    """What one template shows. Each of the few conversations in question is rendered once."""
 
     def __init__(self, render: Render) -> None:
         self._render = render
@@ -80,12 +80,12 @@ class TemplateRules:
         return self._shown[key]
 
     def loses(self, *kinds: str, instead: tuple[str, ...], form: CallForm = PLAIN) -> bool:
-        """Whether some text of such turns is dropped, or all of them refused, while `instead` is shown."""
+        """Whether such turns are refused or one of their texts is dropped, while `instead` is shown."""
         return not self.shows(*kinds, form=form) and self.shows(*instead, form=form)
 
     @property
     def call_form(self) -> CallForm | None:
-        """The first form in which the template shows a call and its result; None: it shows them in none."""
+        """The first form in which the template shows a call and its result. None: it shows them in no form."""
         if not self._has_call_form:
             asked = "user", "call", "tool", "assistant", "user"
             self._call_form = next((form for form in FORMS if self.shows(*asked, form=form)), None)
@@ -97,7 +97,7 @@ class TemplateRules:
         turns = [maker.turn(kind) for kind in kinds]
         try:
             text = self._render(form.written(turns))
-        except RenderingEnded:  # that says nothing about these turns
+        except RenderingEnded:  # not a sign that the template drops these turns
             raise
         except ClientError:
             return False
@@ -105,7 +105,7 @@ class TemplateRules:
 
 
 class _Maker:
-    """Makes turns of marks, and remembers the marks."""
+    """Makes turns whose texts are marks, and keeps the marks."""
 
     def __init__(self) -> None:
         self.marks: list[str] = []

@@ -109,7 +109,7 @@ class Tokenizer:
         self.special_ids: frozenset[int] = frozenset(i for i, token in added.items() if token.special)
         self.added_tokens: dict[str, int] = {token.content: i for i, token in added.items()}
         self.eos_ids: frozenset[int] = frozenset(eos_ids)
-        self.notes: tuple[str, ...] = tuple(notes)  # of its files, for a person
+        self.notes: tuple[str, ...] = tuple(notes)  # about its files, for the user
         self.pieces: Pieces | None = Pieces(source, spelling) if spelling is not None else None
         self._tables: dict[int, TokenBytes] = {}
 

@@ -1,7 +1,7 @@
-"""Whether the weights of a model folder would be loaded: names and shapes by the headers, numbers one weight at a time.
+"""Checks that a model folder's weights would load: names and shapes by the headers, numbers one weight at a time.
 
-Asks the code of a start, of models on the meta device, so the model is never in memory whole. Knows no machine: whether
-a model fits into one is not asked here.
+Uses the code that loads a model, but with models on the meta device, so the whole model is never in memory. Does not
+check whether the model fits into a machine.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from ramet.runtime.weights.sound import copy_weights
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ConfigError that says what a start would say of config.json and the weights."""
+    """Raises the ConfigError that starting a server would raise for config.json and the weights."""
     shape = read_model(folder, "", "auto")
     dtype = getattr(torch, shape.dtype)
     check_headers(folder, shape, dtype)
@@ -42,7 +42,7 @@ def check_folder(folder: Path) -> None:
 
 
 def check_headers(folder: Path, shape: ModelShape, dtype: torch.dtype) -> None:
-    """Whether every tensor is there in its shape. Raises ConfigError."""
+    """Raises ConfigError if a tensor is missing or has the wrong shape."""
     if shape.of_transformers:
         from ramet.runtime.models.transformers.build import check_tensors  # loads transformers
 
@@ -53,14 +53,14 @@ def check_headers(folder: Path, shape: ModelShape, dtype: torch.dtype) -> None:
 
 
 def _outlines(folder: Path, prefixes: str | tuple[str, ...]) -> Iterator[tuple[str, Tensor]]:
-    """Tensors without numbers."""
+    """The tensors with these prefixes, on the meta device."""
     for name, fact in opened(folder).facts():
         if name.startswith(prefixes):
             yield name, torch.empty(fact.shape, dtype=fact.dtype, device="meta")
 
 
 def _check_numbers(folder: Path, dtype: torch.dtype, prefixes: str | tuple[str, ...]) -> None:
-    """Whether each is finite in `dtype`. Raises ConfigError."""
+    """Raises ConfigError if a number is not finite in `dtype`."""
     checkpoint = opened(folder, mapped=True)
     for name, tensor in checkpoint.tensors(dtype):
         if name.startswith(prefixes) and tensor.is_floating_point() and tensor.numel():

@@ -22,7 +22,7 @@ class ThinkingContent(Block, frozen=True, tag="thinking"):
 
 
 class RedactedThinking(Block, frozen=True, tag="redacted_thinking"):
-    """Its words were never known."""
+    """A thought whose text was never sent in the clear."""
 
 
 class ToolUse(Block, frozen=True, tag="tool_use"):
@@ -31,11 +31,11 @@ class ToolUse(Block, frozen=True, tag="tool_use"):
     input: dict[str, Any]
 
 
-# -- pictures and texts ------------------------------------------------------------------------------------------------
+# -- images and texts --------------------------------------------------------------------------------------------------
 
 
 class Source(Struct, frozen=True, tag_field="type"):
-    """Where a picture is."""
+    """Where an image is."""
 
 
 class Base64Source(Source, frozen=True, kw_only=True, tag="base64"):
@@ -90,7 +90,7 @@ class ToolResult(Block, frozen=True, tag="tool_result"):
     is_error: bool | None = None
 
 
-# -- what Anthropic's servers ran: they are called as other tools are where the block says what came of it -------------
+# -- tools that Anthropic's servers ran: calls like any other, where a block has their result --------------------------
 
 
 class ServerToolUse(ToolUse, frozen=True, tag="server_tool_use"):
@@ -121,13 +121,13 @@ class EditorResult(CodeResult, frozen=True, tag="text_editor_code_execution_tool
 
 
 class Compaction(Block, frozen=True, tag="compaction"):
-    """What a chat was about, in the place of its turns."""
+    """A summary that replaces the turns of a chat."""
 
     content: str | None = None
 
 
 class PassedOver(Block, frozen=True):
-    """It says nothing that a model could read: what a search found is encrypted."""
+    """A block without anything that a model could read: the results of a search are encrypted."""
 
 
 PASSED_OVER = ("web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result", "container_upload")

@@ -192,7 +192,7 @@ def _tool(tool: AnthropicTool) -> dict[str, Any]:
 
 
 def _of_turns(turns: list[AnyTurn]) -> list[Message]:
-    """As OpenAI's messages. Turns of one role that follow each other are one turn."""
+    """The turns as OpenAI's messages. Consecutive turns of one role become one."""
     groups: list[list[Message]] = []
     for i, turn in enumerate(turns):
         for message in messages_of(turn, f"messages[{i}].content"):

@@ -32,7 +32,7 @@ RAN = (McpToolResult, CodeResult, BashResult, EditorResult)
 
 
 def messages_of(turn: AnyTurn, place: str) -> Iterator[Message]:
-    """One turn: results of tools are messages of their own, before the rest. `place`: of its content."""
+    """The messages of one turn. Tool results are messages of their own, before the rest. `place`: its content."""
     match turn:
         case AssistantTurn(content):
             yield from _assistant([TextContent(content)] if isinstance(content, str) else content)
@@ -48,7 +48,7 @@ def messages_of(turn: AnyTurn, place: str) -> Iterator[Message]:
 
 
 def _assistant(blocks: list[Any]) -> Iterator[Message]:
-    """A turn ends where the result of a tool that a server ran comes, and another one begins behind it."""
+    """The result of a tool that a server ran ends a turn, and another turn begins after it."""
     ran = {block.tool_use_id for block in blocks if isinstance(block, RAN)}
     said: list[Any] = []
     has_begun = False
@@ -94,13 +94,13 @@ def _came_back(block: ServerResult) -> str:
 
 def _result(block: ToolResult, place: str) -> Message:
     content = _content(block.content or "", place)
-    if block.is_error and not joined_text(block.content or "").startswith("Error"):  # templates know no other way
+    if block.is_error and not joined_text(block.content or "").startswith("Error"):  # templates show no errors
         content = f"Error: {content}" if isinstance(content, str) else [_part("Error: "), *content]
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
 
 
 def _content(content: str | list[Any], place: str) -> str | list[Any]:
-    """Texts joined, or with pictures among them parts in order."""
+    """The joined texts, or a list of parts in order if there are images."""
     if isinstance(content, str) or not any(isinstance(block, ImageContent) for block in content):
         return joined_text(content)
     return [
@@ -117,7 +117,7 @@ def _part(text: str) -> dict[str, str]:
 
 
 def joined_text(content: str | list[Any], between: str = "") -> str:
-    """The text of blocks."""
+    """The joined text of all blocks."""
     return content if isinstance(content, str) else between.join(filter(None, map(_text, content)))
 
 

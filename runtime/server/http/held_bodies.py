@@ -1,11 +1,11 @@
-"""How many bytes the bodies of all connections hold together while they come and until they are parsed.
+"""Bounds the memory that the bodies of all connections hold together, from their first byte until they are parsed.
 
     a body's first FREE_BYTES            always have room, so no large body keeps a small one waiting
-    beyond                               it waits while all of them hold --max-bodies-mb, and is not read meanwhile
-    the oldest of them                   never waits, so one of them always comes to its end
-    one slower than MIN_BYTES_PER_S      is ended with a 408 where another waits: it may stand still for minutes else
+    more bytes                           wait, unread, while all bodies together hold --max-bodies-mb
+    the oldest body                      never waits, so one body can always be completed
+    a body below MIN_BYTES_PER_S         is ended with status 408 if another waits: it might stall for minutes
 
-Knows no bytes, and no connection: a body that waits is not read, so its connection stops by itself.
+Sees neither bytes nor connections: a waiting body is not read, so its connection stops by itself.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.machine import return_free_memory
 
 FREE_BYTES = 1 << 16
-MIN_BYTES_PER_S = 1 << 20  # of a body that others wait for
-MIN_AGE_S = 5.0  # before its speed counts
-LOOK_EVERY_S = 1.0  # for slow ones
+MIN_BYTES_PER_S = 1 << 20  # minimum speed of a body that others wait for
+MIN_AGE_S = 5.0  # age of a body from which on its speed counts
+LOOK_EVERY_S = 1.0  # time between two searches for slow bodies
 LARGE = 1 << 20  # bytes of bodies after which freed memory goes back to the system
 TRIM_AFTER_S = 1.0
 
@@ -26,9 +26,9 @@ TRIM_AFTER_S = 1.0
 class HeldBody:
     def __init__(self, all_: "HeldBodies") -> None:
         self._all = all_
-        self.began_s = asyncio.get_running_loop().time()  # later by as long as it has waited for others
+        self.began_s = asyncio.get_running_loop().time()  # moved forward by the time that it has waited for others
         self.num_bytes = 0
-        self.deadline: asyncio.Timeout | None = None  # of its transfer
+        self.deadline: asyncio.Timeout | None = None  # the timeout of its transfer
         self.is_waiting = False  # for room
         self.is_ended = False  # to make room
 
@@ -37,7 +37,7 @@ class HeldBody:
         return max(0, self.num_bytes - FREE_BYTES)
 
     async def grow(self, num_bytes: int) -> None:
-        """Returns when there is room for so many more bytes. Raises ClientError where it ends for others."""
+        """Wait for room for so many more bytes. Raises ClientError if the body is ended to make room for others."""
         self.check()
         before = self.charged
         self.num_bytes += num_bytes
@@ -48,26 +48,26 @@ class HeldBody:
         self._all.total += more
 
     def check(self) -> None:
-        """Raises ClientError where it was ended for others."""
+        """Raises ClientError if the body was ended to make room for others."""
         if self.is_ended:
             fact = f"comes at less than {MIN_BYTES_PER_S} bytes a second, while others wait for the memory that it has"
             raise ClientError("body", fact, "--max-bodies-mb", 408)
 
     def is_slow(self, now_s: float) -> bool:
-        """It still comes, and keeps others from coming."""
+        """Whether the body is being received too slowly and holds memory that others could use."""
         age_s = now_s - self.began_s
         comes = self.deadline is not None and not self.is_waiting and not self.is_ended
         return comes and self.charged > 0 and age_s > MIN_AGE_S and self.num_bytes < age_s * MIN_BYTES_PER_S
 
     def end(self) -> None:
-        """Its reader finds a timeout, and that it was for others."""
+        """End the body: its reader gets a timeout, and `check` says why."""
         self.is_ended = True
         if self.deadline is not None:
             self.deadline.reschedule(0.0)
 
 
 class HeldBodies:
-    """`most`: bytes."""
+    """`most`: bytes that all bodies together may hold."""
 
     def __init__(self, most: int) -> None:
         self.most, self.total = most, 0
@@ -77,7 +77,7 @@ class HeldBodies:
 
     @contextmanager
     def opened(self) -> Iterator[HeldBody]:
-        """A body that comes, until it is parsed."""
+        """A body within the block, which lasts until it is parsed."""
         body = HeldBody(self)
         self._open[body] = None
         try:
@@ -93,7 +93,7 @@ class HeldBodies:
         return self.total + more <= self.most or body is next(iter(self._open))
 
     async def wait(self, body: HeldBody, more: int) -> None:
-        """Those that wait are looked at in the order in which they came."""
+        """Wait until the body has room. Waiting bodies are checked in the order of their arrival."""
         loop = asyncio.get_running_loop()
         from_s, body.is_waiting = loop.time(), True
         if body.deadline is not None:
@@ -109,13 +109,13 @@ class HeldBodies:
             body.began_s += loop.time() - from_s
 
     def _end_slow(self, now_s: float) -> None:
-        """The largest of them."""
+        """End the largest of the slow bodies."""
         slow = [body for body in self._open if body.is_slow(now_s)]
         if slow:
             max(slow, key=lambda body: body.num_bytes).end()
 
     def _trim_later(self) -> None:
-        """When no more large ones follow."""
+        """Return freed memory to the system when no large body has ended for TRIM_AFTER_S."""
         if self._trim is not None:
             self._trim.cancel()
         self._trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, return_free_memory)

@@ -1,7 +1,7 @@
 """Compressed bodies, inflated piece by piece.
 
-Decides which content codings a body may have, and which one is a bomb: a few kilobytes that would become gigabytes.
-Knows no connection and no bound of a body's size.
+Decides which content codings a body may have, and which body is a bomb: a few kilobytes that would become gigabytes.
+Knows no connection and no limit on a body's size.
 """
 
 from collections.abc import Iterator
@@ -13,16 +13,16 @@ from ramet.runtime.errors import ClientError
 
 KNOWN = frozenset({"gzip", "deflate", *(["br"] if HAS_BROTLI else []), *(["zstd"] if HAS_ZSTD else [])})
 CODINGS = KNOWN | {"br", "zstd"}
-FREE_BYTES = 1 << 20  # inflated bytes for which no ratio counts
-MAX_RATIO = 200  # inflated bytes to one byte beyond; JSON of real requests comes to 20
-AT_ONCE = 1 << 16  # bytes that are inflated before others are served
-FED_AT_ONCE = 1 << 12  # compressed bytes, which count as soon as they are fed
-ZLIB_METHOD = 8  # of the first byte's lower half, where a deflated body has zlib's header, as it should
+FREE_BYTES = 1 << 20  # inflated bytes up to which any ratio is allowed
+MAX_RATIO = 200  # inflated bytes for each compressed byte; JSON of real requests reaches 20
+AT_ONCE = 1 << 16  # bytes that are inflated before other requests are served
+FED_AT_ONCE = 1 << 12  # compressed bytes for one call; the ratio counts them as soon as they are fed
+ZLIB_METHOD = 8  # lower half of a deflated body's first byte, if it has zlib's header, as it should
 FIELD = "Content-Encoding"
 
 
 def coding_of(request: web.Request) -> str | None:
-    """None: the body is read as it is; a name that is no coding is ignored. Raises ClientError for others."""
+    """The body's coding; None: not compressed. Unknown names are ignored. Raises ClientError for other codings."""
     given = ",".join(request.headers.getall(FIELD, []))
     names = [name for each in given.lower().split(",") if (name := each.strip()) in CODINGS]
     if not names:
@@ -44,7 +44,7 @@ class Inflater:
         self._num_fed = self._num_made = 0
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
-        """The next compressed bytes, inflated. Others may be served at each step. Raises ClientError."""
+        """The next compressed bytes, inflated. Other requests may be served between pieces. Raises ClientError."""
         for start in range(0, len(data), FED_AT_ONCE):
             fed = data[start : start + FED_AT_ONCE]
             self._num_fed += len(fed)
@@ -59,7 +59,7 @@ class Inflater:
                 fed = b""
 
     def end(self) -> None:
-        """The body has come. Raises ClientError where a part of it is missing."""
+        """Called at the end of the body. Raises ClientError if a part of it is missing."""
         if self._coding == "deflate" and isinstance(self._inner, ZLibDecompressor) and not self._inner.eof:
             raise self._unreadable()
 

@@ -1,8 +1,8 @@
-"""The keys that open a server: whose a request is, by what it sent, and which requests need a key at all.
+"""The keys of a server: which requests need one, and who owns a request, by the key that it sent.
 
-What was sent is looked up by a hash with a secret of this process, so that the time it takes says nothing of any key.
-Keys of a file are read again when it changes: a new one opens the server within a second, one that is gone no longer
-does. What its holder has begun goes on. A file that cannot be read changes nothing, and the log says why.
+A sent key is looked up by a hash with a secret of this process, so that the time of the look-up reveals nothing about
+any key. A key file is read again when it changes: within a second, new keys are accepted and removed ones refused.
+Requests that a removed key has sent continue. A file that cannot be read changes nothing, and the log says why.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.owner import Owner
 from ramet.runtime.server.http.service import Access
 
-LOOK_EVERY_S = 1.0  # at the file
+LOOK_EVERY_S = 1.0  # time between two checks of the key file
 OF_CLIENTS, OF_ADMINS = (Access.READ, Access.USE), (Access.WATCH, Access.ADMIN)
 API, ADMINS = "API key", "admin key (--admin-api-key)"
 
@@ -32,7 +32,7 @@ class Keys:
         """Raises ConfigError."""
         self._file, self._admin_key, self._is_apart = serve.api_key_file, serve.admin_api_key, is_apart
         self._secret = secrets.token_bytes(32)
-        self.of_clients = bool(serve.api_key or self._file)  # whether they need one
+        self.of_clients = bool(serve.api_key or self._file)  # whether clients need a key
         self.of_admins = bool(serve.admin_api_key or serve.api_key)
         self._stranger = Owner(is_admin=not self.of_admins)
         self._own: dict[bytes, Owner] = {}
@@ -45,24 +45,24 @@ class Keys:
         self._named = self._read()
 
     def guard(self, access: Access) -> bool:
-        """Whether such a request needs a key."""
+        """Whether a request with this access needs a key."""
         if access is Access.SCRAPE:
             return bool(self._file)
         return (access in OF_CLIENTS and self.of_clients) or (access in OF_ADMINS and self.of_admins)
 
     def owner(self, sent: Iterable[bytes]) -> Owner | None:
-        """Whose request it is. `sent`: all keys that it has. None: this server has none of them."""
+        """The owner of a request that has sent these keys. None: the server knows none of them."""
         found = [self._own.get(each) or self._named.get(each) for each in map(self._hashed, sent)]
         known = [owner for owner in found if owner is not None]
         return max(known, key=lambda owner: owner.is_admin, default=None)
 
     @property
     def stranger(self) -> Owner:
-        """Who sends none, where none is needed."""
+        """The owner of requests without a key, where none is needed."""
         return self._stranger
 
     def check(self, access: Access, owner: Owner | None) -> None:
-        """Raises ClientError: 401 without a right key, 403 with a client's where the admin key is needed."""
+        """Raises ClientError: 401 without a valid key, 403 with a client's key where the admin key is needed."""
         if not self.guard(access):
             return
         for_clients = access in OF_CLIENTS
@@ -74,7 +74,7 @@ class Keys:
             raise ClientError("", fact, status=403)
 
     async def following(self, _: web.Application) -> AsyncIterator[None]:
-        """While the app serves, a file that changes is read."""
+        """Read the key file whenever it changes, while the app serves."""
         task = asyncio.create_task(self._follow()) if self._file else None
         yield
         if task is not None:
@@ -105,7 +105,7 @@ class Keys:
         return {self._hashed(key.encode()): Owner(name, False, self._is_apart) for name, key in found}
 
     def _version(self) -> tuple[int, int, int] | None:
-        """What tells one version of the file from the next; links are followed."""
+        """Values that differ between two versions of the file. Links are followed."""
         try:
             found = os.stat(self._file)
         except OSError:

@@ -1,7 +1,7 @@
-"""A request's body as it comes: how long it may take, how large it may become, and when it is parsed.
+"""Receives a request's body: how long it may take, how large it may become, and when it is parsed.
 
 Decides how much memory the bodies of all connections may hold together, and who waits for it (held_bodies.py). Large
-bodies are counted and inflated piece by piece and parsed one at a time, and others are served in between.
+bodies are counted and inflated piece by piece and parsed one at a time; other requests are served in between.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from ramet.runtime.server.http.held_bodies import HeldBodies, HeldBody
 from ramet.runtime.server.http.inflating import Inflater, coding_of
 
 T = TypeVar("T")
-MIN_BYTES_PER_S = 16 << 10  # a transfer that is never slower never times out
-LARGE = 1 << 20  # bytes of a body beyond which others are served between the steps of reading it
+MIN_BYTES_PER_S = 16 << 10  # a transfer that is always at least this fast never times out
+LARGE = 1 << 20  # bytes of a body beyond which other requests are served between the steps of reading it
 
 
 class Bodies:
-    """What the bodies of a server have in common. `max_bytes`: of one of them."""
+    """What the bodies of a server have in common. `max_bytes`: the limit on one body."""
 
     def __init__(self, max_bytes: int, max_held: int, max_items: int, timeout_s: float) -> None:
         self.max_bytes, self.max_items, self.timeout_s = max_bytes, max_items, timeout_s
         self.held = HeldBodies(max(max_held, max_bytes))
-        self.parsing = asyncio.Lock()  # of large ones
+        self.parsing = asyncio.Lock()  # held while a large body is parsed
 
 
 BODIES = web.AppKey("bodies", Bodies)
@@ -37,8 +37,8 @@ BODIES = web.AppKey("bodies", Bodies)
 def transfer_time(timeout_s: float, num_bytes: int) -> float:
     """How long a transfer of so many bytes may take, in seconds.
 
-    In proportion to its bytes, so that a slow but steady upload of any size ends well. Progress alone is no reason to
-    wait on: a client that sends a byte now and then would never be ended.
+    The time grows with the bytes, so that a slow but steady upload of any size succeeds. Progress alone does not extend
+    it: otherwise a client that sends a byte now and then would never time out.
     """
     return timeout_s + num_bytes / MIN_BYTES_PER_S
 
@@ -53,7 +53,7 @@ async def received(request: web.Request, empty: bytes = b"") -> dict[str, Any]:
         raise _too_large()
     content = request.content
     if coding is None and content.is_eof() and content.total_bytes <= min(LARGE, bodies.max_bytes):
-        data = content.read_nowait() or empty  # it has come already, as most have: nothing to wait for
+        data = content.read_nowait() or empty  # it has arrived already, as most bodies have
         return parse_object(data, counted(data, bodies.max_items))
     count = ItemCount(bodies.max_items)
     with bodies.held.opened() as held:
@@ -78,7 +78,7 @@ def _errors_of(request: web.Request, held: HeldBody) -> Iterator[None]:
 async def _read(
     request: web.Request, bodies: Bodies, coding: str | None, held: HeldBody, count: ItemCount
 ) -> bytearray:
-    """The whole body. `request.read()` has no deadline that could move with the bytes."""
+    """Read the whole body. `request.read()` would have no deadline that moves with the bytes."""
     body, inflater, content = bytearray(), None if coding is None else Inflater(coding), request.content
     async with asyncio.timeout(bodies.timeout_s) as deadline:
         held.deadline = deadline
@@ -108,13 +108,13 @@ async def _parsed(bodies: Bodies, body: Bytes, count: ItemCount) -> dict[str, An
 
 
 async def in_turn(steps: Iterator[None]) -> None:
-    """All of them; others are served after each."""
+    """Run all steps; other requests are served after each."""
     for _ in steps:
         await asyncio.sleep(0)
 
 
 async def alone(act: Callable[[], T]) -> T:
-    """What it returns; others are served before it and after it."""
+    """Call `act` and return its result; other requests are served before and after it."""
     await asyncio.sleep(0)
     done = act()
     await asyncio.sleep(0)

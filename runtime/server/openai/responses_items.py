@@ -1,8 +1,8 @@
 """The items of a response's input, and the messages of a chat that they are.
 
 Decides what an item becomes. Calls of tools that the client ran, and their outputs, are calls and results whatever the
-tool is, and so are those of a provider's servers where the item says what came of it. Other items that only say what
-such a server did are passed over. Knows no store.
+tool is. So are tools that a provider's servers ran, if the item has their result. Other items about what such a server
+did are ignored. Knows no store.
 """
 
 from typing import TYPE_CHECKING, Any, Literal, Union
@@ -17,11 +17,11 @@ from ramet.runtime.intake.messages import InputImagePart, ItemPart, MediaPart, R
 Message = dict[str, Any]
 Output = str | list[ItemPart]
 Arguments = str | dict[str, Any]
-BETWEEN_NAMES = "__"  # of a namespace and of a function in it
+BETWEEN_NAMES = "__"  # stands between a namespace and the name of its function
 
 
 class Item(Struct, frozen=True, tag_field="type"):
-    """One without a type is a message."""
+    """An item of the input. An item without a type is a message."""
 
 
 class InputMessage(Item, frozen=True, tag="message"):
@@ -35,7 +35,7 @@ class SummaryText(Struct, frozen=True, tag_field="type", tag="summary_text"):
 
 class Reasoning(Item, frozen=True, tag="reasoning"):
     content: list[ItemPart] | None = None
-    summary: list[SummaryText] | None = None  # counts where there is no content
+    summary: list[SummaryText] | None = None  # used if there is no content
 
 
 # -- calls that the client ran, and their outputs ----------------------------------------------------------------------
@@ -72,7 +72,7 @@ class LocalShellCall(Item, frozen=True, tag="local_shell_call"):
 class LocalShellOutput(Item, frozen=True, tag="local_shell_call_output"):
     output: str
     call_id: str | None = None
-    id: str | None = None  # of the call, in OpenAI's own form
+    id: str | None = None  # the call's id, in OpenAI's own form
 
 
 class ShellCall(Item, frozen=True, tag="shell_call"):
@@ -129,7 +129,7 @@ class CodeCall(Item, frozen=True, tag="code_interpreter_call"):
 
 
 class PassedOver(Item, frozen=True):
-    """It says nothing that a model could read."""
+    """An item without anything that a model could read."""
 
 
 PASSED_OVER = (
@@ -154,7 +154,7 @@ InputItem = InputMessage | Reasoning | ClientCall | ClientOutput | McpCall | Cod
 
 
 def messages_of(items: list[InputItem], place: str) -> list[Message]:
-    """What the assistant thought, said and called in one turn is one message. `place`: the field of the items."""
+    """The thought, text and calls of one turn of the assistant become one message. `place`: the field of the items."""
     messages: list[Message] = []
     for i, item in enumerate(items):
         last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
@@ -180,7 +180,7 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
 
 
 def _think(messages: list[Message], last: Message | None, thought: str) -> None:
-    """A thought begins a turn, but for one that follows nothing but a thought."""
+    """A thought begins a new turn, unless the last turn consists of a thought alone."""
     if last is None or last["content"] or "tool_calls" in last:
         messages.append(last := {"role": "assistant", "content": ""})
     before = last.get("reasoning_content")
@@ -235,7 +235,7 @@ def _came_back(item: ClientOutput) -> tuple[str, Output]:
 
 
 def _ran(item: McpCall | CodeCall) -> str:
-    """What came of it."""
+    """The result of a call that a server ran."""
     match item:
         case McpCall(output=output, error=error):
             return output or (_json({"error": error}) if error else "")
@@ -244,7 +244,7 @@ def _ran(item: McpCall | CodeCall) -> str:
 
 
 def full_name(group: str | None, name: str) -> str:
-    """How the model calls a function. `group`: its namespace, if it stands in one."""
+    """The name by which the model calls a function. `group`: its namespace, if any."""
     return f"{group}{BETWEEN_NAMES}{name}" if group else name
 
 
@@ -260,7 +260,7 @@ def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(content: Output, place: str) -> str | list[Any]:
-    """A text, or with media parts in order."""
+    """A text, or a list of parts in order if there are media."""
     if isinstance(content, str) or not any(isinstance(part, MediaPart) for part in content):
         return text_of(content)
     return [

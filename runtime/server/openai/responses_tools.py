@@ -1,6 +1,6 @@
-"""The tools of /v1/responses: functions, and groups of them; what a reply says of them.
+"""The tools of /v1/responses: functions and groups of functions, and how a reply lists them.
 
-Decides by which name the model calls a function of a group. Tools of other types were left out.
+Decides the name by which the model calls a function of a group. Tools of other types have been removed.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class ResponseTool(Function, frozen=True, kw_only=True, tag_field="type", tag="f
 
 
 class ToolNamespace(Struct, frozen=True, kw_only=True, tag_field="type", tag=GROUP):
-    """Functions that belong together, as those of one MCP server; a call names the namespace beside its function."""
+    """Functions that belong together, such as those of one MCP server. A call names the namespace and the function."""
 
     name: ToolName
     description: str | None = None
@@ -36,8 +36,8 @@ ResponseTools = list[ResponseTool | ToolNamespace | None]
 class Offered(NamedTuple):
     """A function that the model may call."""
 
-    place: str  # in the body
-    name: str  # by which the model calls it
+    place: str  # its field in the body
+    name: str  # the name by which the model calls it
     tool: ResponseTool
 
     @property
@@ -47,7 +47,7 @@ class Offered(NamedTuple):
 
 
 def with_functions(written: Mapping[str, Any]) -> dict[str, Any]:
-    """A body without tools that are no functions, in namespaces as well."""
+    """The body without tools that are not functions, in namespaces as well."""
     body = without_others(written, (*FUNCTION, GROUP))
     if isinstance(body.get("tools"), list):
         body["tools"] = [_inside(i, tool) for i, tool in enumerate(body["tools"])]
@@ -76,7 +76,7 @@ def functions_of(tools: ResponseTools | None) -> list[Offered]:
 
 
 def as_replied(tools: ResponseTools | None) -> list[dict[str, Any]]:
-    """What a reply says of them: without those that were left out."""
+    """The tools as a reply lists them, without those that were removed."""
     given: list[dict[str, Any]] = [
         to_builtins(tool, builtin_types=(Decimal,)) for tool in tools or () if tool is not None
     ]
@@ -87,6 +87,6 @@ def as_replied(tools: ResponseTools | None) -> list[dict[str, Any]]:
 
 
 def groups_in(tools: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
-    """The name that the model calls a function by -> its namespace and its own. `tools`: as a reply has them."""
+    """The name by which the model calls a function -> (namespace, own name). `tools`: as a reply lists them."""
     groups = [tool for tool in tools if tool["type"] == GROUP]
     return {full_name(g["name"], one["name"]): (g["name"], one["name"]) for g in groups for one in g["tools"]}
