@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 T = TypeVar("T")
-MAX_EXPONENT = 9999  # of a Decimal: an int of it, or its digits without an exponent, takes that many bytes
+MAX_EXPONENT = 9999  # bound for a Decimal: an int of it, or its text without an exponent, takes that many bytes
 SURE = 15  # a float keeps all digits of a number that has at most so many
 MARK = f"NUMBER_{os.urandom(8).hex()}_"  # no client can guess it
 _MARKED = re.compile(f'"{MARK}([^"]*)"')

@@ -1,9 +1,9 @@
-"""Outputs that are parsed aside, each in a process of its own: what the scheduler sees of them, which never waits.
+"""Outputs that are parsed aside, each in a process of its own: the scheduler's side, which never blocks.
 
 A library may take seconds for one token of an ambiguous grammar, and cannot be interrupted. So an output that needs
-more than a step may take goes on in a process that can be killed (aside_process.py): a token is sent there when it is
-drawn, and what may follow it comes back some time later. Until then the output is `pending`, and its row takes part in
-no step. Decides how many such processes there are, and what an output may take of their time.
+more time than a step allows continues in a process that can be killed (aside_process.py): each drawn token is sent
+there, and the mask of the next one is received some time later. Until then the output is `pending`, and its row is held
+out of steps. Decides how many such processes run, and how much processor time an output may take.
 """
 
 import signal
@@ -36,9 +36,9 @@ from ramet.runtime.grammar.aside_process import (
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, GrammarError, TooComplex, Vocabulary
 from ramet.runtime.subordinate import LENGTH, NICENESS, ending
 
-MAX_PROCESSES = 32  # of outputs; others wait until one of them has ended
-QUICK_S = 1e-3  # of processor time for a token: such an output is waited for, a moment
-SLOW_S = 0.1  # that a token may take before everything else goes first
+MAX_PROCESSES = 32  # outputs that have a process; others wait until one of these has ended
+QUICK_S = 1e-3  # processor time for a token, up to which the scheduler waits briefly for the output
+SLOW_S = 0.1  # time for a token beyond which the process gets the lowest priority
 READ_BYTES = 1 << 16
 EMPTY = np.empty(0, np.int32)
 Texts = list[list[tuple[bytes, int]]]
@@ -49,23 +49,23 @@ class AsideFailed(Exception):
 
 
 class AsideGrammar:
-    """What `Grammar` asks is answered from the last reply; `accept` returns before it is there."""
+    """A Grammar that answers from the process's last reply. `accept` returns before the next reply arrives."""
 
     def __init__(self, parsers: "Parsers", apart: "Apart", tokens: Sequence[int]) -> None:
         self.parsers, self._apart, self._tokens = parsers, apart, list(tokens)
         self.spent_s = 0.0  # processor time, as far as it is known
-        self._before_s = 0.0  # of `spent_s`, that earlier processes took
+        self._before_s = 0.0  # the part of `spent_s` that earlier processes took
         self.is_quick = False  # its last token took less than QUICK_S
         self._state: State | None = None
         self._mask: Ints = EMPTY
         self._failure: Exception | None = None
         self._link: Link | None = None
-        self._flags: tuple[bytes, bytes | None] | None = None  # of what was asked last
-        self._asked = 0  # replies that are to come
+        self._flags: tuple[bytes, bytes | None] | None = None  # the last key of `reads`, and its answer
+        self._asked = 0  # replies that have not arrived yet
 
     @property
     def pending(self) -> bool:
-        """What may follow is not known yet, and `begin` was called."""
+        """Whether a reply is awaited, so that the next token's mask is not known yet."""
         return self._failure is None and (self._state is None or self._asked > 0)
 
     @property
@@ -73,19 +73,19 @@ class AsideGrammar:
         return self._link is not None
 
     def begin(self) -> None:
-        """Parse all tokens that it has, as soon as there is a process for it."""
+        """Parse all tokens of the output, as soon as a process is free for it."""
         if self._link is None and self._failure is None:
             self._state, self._asked, self._before_s = None, 1, self.spent_s
             self._link = self.parsers.open(self, self._apart.backend, Begin(self._apart.prepared, self._tokens))
 
     def rest(self) -> None:
-        """Give its process back. `begin` goes on with it in another one."""
+        """End its process. `begin` continues the output in another one."""
         if self._link is not None:
             self.parsers.end(self._link)
             self._link, self._state, self._flags = None, None, None
 
     def check(self) -> None:
-        """Raises what made it fail."""
+        """Raise the error that made the output fail, if any."""
         if self._failure is not None:
             raise self._failure
 
@@ -108,7 +108,7 @@ class AsideGrammar:
         bits[:] = self._mask
 
     def reads(self, key: bytes, texts: Callable[[], Texts]) -> bytes | None:
-        """A byte for each of the texts, which are those of `key`: it may follow. None: `pending`, ask again later."""
+        """A byte for each of the texts that belong to `key`: whether it may follow. None: pending, ask again later."""
         self.check()
         if self._flags is not None and self._flags[0] == key:
             return self._flags[1]
@@ -138,7 +138,7 @@ class AsideGrammar:
     def must_end(self) -> bool:
         return self._state is not None and not self.pending and self._state.must_end
 
-    # -- what Parsers tells it --------------------------------------------------------------------------------------
+    # -- called by Parsers -----------------------------------------------------------------------------------------
 
     def got(self, reply: Reply) -> None:
         self._asked -= 1
@@ -156,7 +156,7 @@ class AsideGrammar:
         self._failure = self._failure or error
 
     def ended(self, news: Ended) -> None:
-        """Its process did, and was not asked to."""
+        """Note that its process ended without being asked to."""
         self._link = None
         if news.fact:
             self.fail(AsideFailed(f"cannot be parsed aside: {news.fact}"))
@@ -171,7 +171,7 @@ class AsideGrammar:
 
 
 class Apart:
-    """A constraint whose outputs may be parsed aside: it starts them."""
+    """A constraint whose outputs may be parsed aside. Starts these outputs."""
 
     def __init__(self, parsers: "Parsers", backend: BackendName, prepared: bytes) -> None:
         self._parsers, self.backend, self.prepared = parsers, backend, prepared
@@ -181,7 +181,7 @@ class Apart:
 
 
 class Bounded:
-    """A Compiled whose outputs begin in this process where `inside` says so, and may be moved to one of their own."""
+    """A Compiled whose outputs start in this process if `inside` is given, and may move to a process of their own."""
 
     def __init__(self, inside: Compiled | None, apart: Apart) -> None:
         self._inside, self.apart = inside, apart
@@ -195,7 +195,7 @@ class Bounded:
 
 
 def bounded(backend: Backend, kind: ConstraintKind, prepared: bytes | memoryview, parsers: "Parsers") -> Compiled:
-    """What `prepared` is, with no output that takes long in this process."""
+    """Load `prepared` so that no output takes long in this process."""
     if kind in backend.unbounded:
         return Bounded(None, Apart(parsers, backend.name, bytes(prepared)))
     if not backend.counts_items:
@@ -220,9 +220,9 @@ class Link:
 
     def __init__(self, key: int, grammar: AsideGrammar, backend: BackendName) -> None:
         self.key, self.grammar, self.backend = key, grammar, backend
-        self.socket: socket.socket | None = None  # None: it waits for its turn
+        self.socket: socket.socket | None = None  # None: it waits for a process
         self._out, self._in = bytearray(), bytearray()
-        self._sent_s = 0.0  # when it was asked last
+        self._sent_s = 0.0  # when the last message was sent
         self.is_slow = False
 
     def fileno(self) -> int:
@@ -242,7 +242,7 @@ class Link:
 
     def flush(self) -> None:
         assert self.socket is not None
-        with suppress(BlockingIOError, ConnectionError):  # Ended says more
+        with suppress(BlockingIOError, ConnectionError):  # a message Ended will say why
             del self._out[: self.socket.send(self._out)]
 
     @property
@@ -250,7 +250,7 @@ class Link:
         return not self.is_slow and self.grammar.pending and time.monotonic() - self._sent_s > SLOW_S
 
     def receive(self) -> bool:
-        """Take what has come. False: nothing more will come now."""
+        """Receive replies. False: nothing more can be received now."""
         assert self.socket is not None
         try:
             data = self.socket.recv(READ_BYTES)
@@ -271,19 +271,19 @@ class Link:
 
 
 class Parsers:
-    """The processes of all outputs that are parsed aside. The first of them starts the one that forks."""
+    """The processes of all outputs that are parsed aside. The first output starts the process that forks the others."""
 
     def __init__(self, vocabulary: Vocabulary, budget_s: float, step_items: int, niceness: int = NICENESS) -> None:
-        """`budget_s`: processor time of an output. `step_items`: what it may take of a step before it is moved here."""
+        """`budget_s`: processor time of an output. `step_items`: Earley items for a step before it is moved aside."""
         self.budget_s, self.step_items = budget_s, step_items
         eos = ",".join(map(str, sorted(vocabulary.eos_ids)))
         module = "ramet.runtime.grammar.aside_process"
         self._command = [sys.executable, "-m", module, str(vocabulary.folder), str(vocabulary.size), eos, str(niceness)]
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._links: dict[int, Link] = {}  # that have a process
+        self._links: dict[int, Link] = {}  # links that have a process
         self._waiting: deque[Link] = deque()
-        self._silent: set[int] = set()  # keys whose sockets have ended: how is still to be told
+        self._silent: set[int] = set()  # keys whose sockets are closed, but whose message Ended has not arrived
         self.num_opened = 0
 
     def open(self, grammar: AsideGrammar, backend: BackendName, begin: Begin) -> Link:
@@ -295,7 +295,7 @@ class Parsers:
         return link
 
     def end(self, link: Link) -> None:
-        """Its output has ended, or rests."""
+        """End the process of an output that has ended or rests."""
         if link in self._waiting:
             self._waiting.remove(link)
             return
@@ -306,11 +306,11 @@ class Parsers:
 
     @property
     def num_open(self) -> int:
-        """Outputs that have a process, or wait for one."""
+        """How many outputs have a process or wait for one."""
         return len(self._links) + len(self._waiting)
 
     def poll(self, timeout_s: float) -> None:
-        """Take what has come; wait for something, at most so long."""
+        """Receive messages, waiting for the first one for at most `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while self._links:
             assert self._control is not None
@@ -334,7 +334,7 @@ class Parsers:
                 return
 
     def close(self) -> None:
-        """For good: no process is left."""
+        """End all processes, for good."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -369,7 +369,7 @@ class Parsers:
 
     def _command_parent(self, command: Fork | Kill | Renice, *descriptors: int) -> None:
         assert self._control is not None
-        with suppress(ConnectionError):  # it has ended: `_hear` says so
+        with suppress(ConnectionError):  # it has ended: `_hear` notices
             socket.send_fds(self._control, [msgspec.msgpack.encode(command)], list(descriptors))
 
     def _hear(self) -> None:

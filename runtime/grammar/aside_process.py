@@ -1,8 +1,8 @@
-"""The process beside the scheduler in which outputs are parsed that may take long: a parent of one process for each.
+"""The process that parses slow outputs beside the scheduler, by forking a child process for each output.
 
-It loads a library once and forks: a child begins within milliseconds, shares the vocabulary's memory, and may be killed
-at any time without another output losing its state. A child's processor time is bounded by a timer of the kernel's,
-which ends it inside of whatever a library does. Decides nothing.
+It loads each library once and forks: a child starts within milliseconds, shares the vocabulary's memory, and can be
+killed at any time without affecting another output. A kernel timer bounds a child's processor time, and ends the child
+even in the middle of a library call. Decides nothing.
 """
 
 import gc
@@ -26,17 +26,17 @@ from ramet.runtime.grammar.base import Backend, BackendName, Grammar, GrammarErr
 from ramet.runtime.subordinate import be_subordinate, end_with_parent, limit, read_frame, write_frame
 from ramet.runtime.text.tokenizer import Tokenizer
 
-MEMORY_BYTES = 1 << 30  # of addresses that an output's process may take beyond those it begins with
-COMMAND_BYTES = 1 << 12  # of the longest command
+MEMORY_BYTES = 1 << 30  # address space that an output's process may map beyond what it starts with
+COMMAND_BYTES = 1 << 12  # size of the longest command
 SLOW_NICENESS = 19
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """A child for the socket that comes with it. Its library is loaded first."""
+    """Fork a child for the socket that is passed with this message, after loading its library."""
 
     key: int
     backend: BackendName
-    budget_s: float  # of the child's processor time
+    budget_s: float  # processor time that the child may take
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -44,13 +44,13 @@ class Kill(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Renice(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """It takes long: everything else goes first."""
+    """The output is slow: give its child the lowest priority."""
 
     key: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """How a child ended, as subprocess tells it; `fact`: why there never was one."""
+    """A child has ended. `returncode` is that of subprocess; `fact`: why the child could not be started."""
 
     key: int
     returncode: int
@@ -59,7 +59,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Begin(msgspec.Struct, frozen=True, tag=True, array_like=True):
     prepared: bytes  # what `Backend.load` reads
-    tokens: list[int]  # that the output has
+    tokens: list[int]  # the output's tokens so far
 
 
 class Accept(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -67,7 +67,7 @@ class Accept(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Reads(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Whether each of these may follow: a text, as parts that have a token each."""
+    """The question which of these texts may follow. A text is a list of parts with their tokens."""
 
     texts: list[list[tuple[bytes, int]]]
 
@@ -76,11 +76,11 @@ class State(msgspec.Struct, frozen=True, tag=True, array_like=True):
     mask: bytes  # int32 [W]
     may_end: bool
     must_end: bool
-    cpu_s: float  # that its process has taken so far
+    cpu_s: float  # processor time that the child has taken so far
 
 
 class Flags(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The answer to Reads: a byte for each."""
+    """The answer to Reads: a byte for each text, 1 if it may follow."""
 
     allowed: bytes
 
@@ -109,7 +109,7 @@ class Parent:
         self._children: dict[int, int] = {}  # process -> key
 
     def serve(self) -> None:
-        """Until the scheduler's end of the socket is closed."""
+        """Serve until the scheduler's end of the socket is closed."""
         ended, wakeup = os.pipe()
         os.set_blocking(wakeup, False)
         signal.set_wakeup_fd(wakeup)
@@ -137,7 +137,7 @@ class Parent:
         (descriptor,) = descriptors
         try:
             self._fork(command, descriptor)
-        except Exception as error:  # noqa: BLE001 - of a library; the request that asked for it ends
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; the request ends
             self._tell(Ended(command.key, 1, describe(error)))
         finally:
             os.close(descriptor)
@@ -145,7 +145,7 @@ class Parent:
     def _fork(self, command: Fork, descriptor: int) -> None:
         if command.backend not in self._backends:
             self._backends[command.backend] = build(command.backend, self._vocabulary)
-            gc.freeze()  # a collection in a child would write to all that it shares
+            gc.freeze()  # a collection in a child would write to all memory that it shares
         process = os.fork()
         if process:
             self._children[process] = command.key
@@ -169,7 +169,7 @@ class Parent:
             self._tell(Ended(self._children.pop(process), os.waitstatus_to_exitcode(status)))
 
     def _tell(self, news: Ended) -> None:
-        with suppress(ConnectionError):  # the scheduler has gone: the next read says so
+        with suppress(ConnectionError):  # the scheduler has exited: the next read notices
             self._control.send(msgspec.msgpack.encode(news))
 
 
@@ -177,7 +177,7 @@ def become_child(budget_s: float) -> None:
     end_with_parent()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends it, also inside of a library
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, even inside a library call
     signal.setitimer(signal.ITIMER_PROF, budget_s)
     with suppress(OSError, ValueError):  # no such file outside of Linux
         pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -185,7 +185,7 @@ def become_child(budget_s: float) -> None:
 
 
 class Child:
-    """One output."""
+    """Parses one output."""
 
     def __init__(self, backend: Backend, vocabulary_size: int) -> None:
         self._backend, self._num_words = backend, -(-vocabulary_size // 32)
@@ -202,7 +202,7 @@ class Child:
             return Failure(error.fact, error.hint)
         except MemoryError:
             return Failure("needs more memory to parse its output than a constraint may take")
-        except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+        except Exception as error:  # noqa: BLE001 - a library may raise anything
             return Failure(f"failed: internal error: {describe(error)}", is_ours=True)
 
     def _do(self, message: Begin | Accept | Reads) -> Reply:
@@ -221,7 +221,7 @@ class Child:
 
     @staticmethod
     def _reads(grammar: Grammar, text: list[tuple[bytes, int]]) -> bool:
-        """Nothing spells an empty one."""
+        """Whether the text may follow. An empty text may not."""
         taken = 0
         for _, token in text:
             if not grammar.accept(token):

@@ -97,7 +97,7 @@ class Backend(Masks, Protocol):
     name: BackendName
     canonical: bool  # `forced` gives tokens: --jump-forward ff works
     counts_items: bool  # its outputs raise TooComplex rather than take long
-    unbounded: frozenset[ConstraintKind]  # of which one token may take the library for ever
+    unbounded: frozenset[ConstraintKind]  # kinds whose masks the library may compute for any length of time
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         """Everything that may take long. Raises GrammarError. What it returns `load` reads."""

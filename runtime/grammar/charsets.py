@@ -23,7 +23,7 @@ ASCII_CLASSES: dict[str, Ranges] = {
     "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
     "s": ((9, 13), (32, 32)),
 }
-CATEGORIES = {  # of Unicode, by their long names
+CATEGORIES = {  # long name of a Unicode category -> short name
     "Letter": "L", "Cased_Letter": "LC", "Uppercase_Letter": "Lu", "Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt",
     "Modifier_Letter": "Lm", "Other_Letter": "Lo", "Mark": "M", "Combining_Mark": "M", "Nonspacing_Mark": "Mn",
     "Spacing_Mark": "Mc", "Enclosing_Mark": "Me", "Number": "N", "Decimal_Number": "Nd", "digit": "Nd",

@@ -1,8 +1,8 @@
 """ECMA-262's regular expressions, the dialect of a schema's `pattern`, as the tree of what they match.
 
-Decides what is read: the syntax with the flag u, and braces and closing brackets that stand for themselves as without
-it. A pattern in no such syntax is read as Python's, whose `(?i)`, `(?P<name>...)` and `\\A` it does not have. What no
-automaton can express is refused with its offset.
+Decides what is accepted: the syntax with the flag u, and literal braces and closing brackets as without that flag. A
+pattern that does not parse is read as Python's, which also has `(?i)`, `(?P<name>...)` and `\\A`. Whatever an automaton
+cannot express is refused with its offset.
 """
 
 import re
@@ -33,7 +33,7 @@ REFUSED_GROUPS = {"?=": "lookahead", "?!": "lookahead", "?<=": "lookbehind", "?<
 
 
 class NotEcma(Exception):
-    """The pattern is in no syntax of ECMA-262."""
+    """The pattern does not follow the syntax of ECMA-262."""
 
 
 def parse_ecma(pattern: str) -> Node:
@@ -129,7 +129,7 @@ class EcmaParser:
         return inner
 
     def escape(self, offset: int, in_class: bool) -> Ranges:
-        """What the characters behind a backslash stand for."""
+        """The characters that an escape matches; the backslash has been read."""
         char = self.pattern[self.at : self.at + 1]
         if char and char in "dDsSwW":
             self.at += 1
@@ -201,7 +201,7 @@ class EcmaParser:
         return Chars(ranges)
 
     def class_item(self) -> Ranges:
-        """A character, a class, or a range. A hyphen beside a class stands for itself."""
+        """A character, a class, or a range. A hyphen beside a class is literal."""
         at = self.at
         low = self.class_part()
         is_range = self.pattern.startswith("-", self.at) and self.pattern[self.at + 1 : self.at + 2] not in ("]", "")
@@ -229,7 +229,7 @@ class EcmaParser:
         if isinstance(part, Anchor):
             self.wrong("nothing to repeat", offset)
         self.at = offset + 1 if braces is None else braces.end()
-        self.take("?")  # a lazy one matches the same whole texts
+        self.take("?")  # a lazy quantifier matches the same whole texts
         if braces is None:
             return Repeat(part, int(sign == "+"), 1 if sign == "?" else None)
         least, comma, high = int(braces[1]), braces[2], braces[3]

@@ -56,7 +56,7 @@ FORMATS = {
 NUMBER_FORMATS: dict[str, tuple[int, ...]] = {  # OpenAPI's, of numbers: least and most; none: any number that JSON has
     **{f"int{bits}": (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32)},
     **{f"uint{bits}": (0, (1 << bits) - 1) for bits in (8, 16, 32)},
-    "int64": (-(1 << 53), 1 << 53),  # as far as a double has each whole number
+    "int64": (-(1 << 53), 1 << 53),  # the range in which a double can hold every integer
     "uint64": (0, 1 << 53),
     "float": (),
     "double": (),

@@ -36,7 +36,7 @@ def limits(step_items: int) -> LLParserLimits:
     )
 
 
-LIMITS = limits(50_000)  # of a constraint: an ambiguous one may take seconds for a token
+LIMITS = limits(50_000)  # the default; an ambiguous constraint may still take seconds for a token
 SPACES = r"[\x20\x0A\x0D\x09]{1,40}"  # bounded: a model may otherwise write spaces until its tokens are spent
 # without \u: it could spell the name of a property once more, with a value that its schema refuses
 ESCAPES = {"json_allowed_escapes": 'nrbtf\\"'}
@@ -136,7 +136,7 @@ class LLGuidanceBackend:
 
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1, step_items: int | None = None) -> None:
         self._tokens = Tokens(vocabulary)
-        self._limits = LIMITS if step_items is None else limits(step_items)  # of what `load` returns
+        self._limits = LIMITS if step_items is None else limits(step_items)  # for what `load` returns
         self._eos = frozenset(self._tokens.eos_ids)
         self._end_mask = self._tokens.end_mask
         plain = self._tokens.plain_tokenizer()

@@ -101,8 +101,8 @@ class ConstrainedOutput:
         self.active = bool(thought.opens) or not thought.after
         self._tail = b""  # of what came before the constraint: it may hold the start of `after`
         self._expected: tuple[int, ...] = ()  # tokens that come next, whatever the model says
-        self._accepted: list[int] = []  # by the grammar
-        self._spelled: list[int] = []  # that it accepted before them, and that no output has
+        self._accepted: list[int] = []  # tokens that the grammar accepted
+        self._spelled: list[int] = []  # tokens that it accepted before those and that are not in the output
         self._retokenizer = retokenizer
         self._path = FsmPath(fsm) if fsm is not None and mode is JumpMode.RETOKENIZE else None
         self.ended = False  # an end-of-sequence token was accepted, or must_end without there being one
@@ -208,11 +208,11 @@ class ConstrainedOutput:
 
     @property
     def pending(self) -> bool:
-        """It is parsed aside, and what may come next is not known yet."""
+        """Whether it is parsed aside and the next token's mask is not known yet."""
         return self.aside is not None and self.active and self.aside.pending
 
     def settle(self) -> None:
-        """What came from aside is known: whether it ends, and how it may begin."""
+        """Apply a reply of the process that parses it aside: whether the output ends, and how it may begin."""
         if self._opens:
             self.opening = self._opening()
         self.ended |= self.end_token is None and self.grammar.must_end

@@ -1,8 +1,8 @@
-"""A schema without the keywords that say nothing where they stand, and with plainer ones for what these can say.
+"""Simplifies a schema: removes keywords that have no effect where they are, and replaces others by plainer ones.
 
-Decides which keywords no value can break: those of a type that the schema excludes, those that its other keywords
-imply, those that are empty. It looks at one object of a schema, follows no reference, and leaves alone what it cannot
-be sure of: that is enforced or refused as ever. What is no proper value of a keyword is left alone as well.
+Decides which keywords no value can violate: those for a type that the schema excludes, those that its other keywords
+imply, and empty ones. It looks at one object of a schema and follows no reference. It leaves unchanged whatever is
+uncertain, which is then enforced or refused as usual, and keywords whose own value is invalid.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from ramet.runtime.grammar.keywords import ANNOTATIONS, TYPES, words
 from ramet.runtime.grammar.one_of import type_of
 
 Schema = bool | dict[str, Any]
-ALL = frozenset(TYPES) - {"integer"}  # numbers, whole or not, are one type here
+ALL = frozenset(TYPES) - {"integer"}  # integers are numbers here
 MAX_DEPTH = 3
-OF_TYPE = {  # keyword -> the only type of which it says something
+OF_TYPE = {  # keyword -> the only type that it constrains
     **dict.fromkeys(words("minLength maxLength pattern"), "string"),
     **dict.fromkeys(words("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf"), "number"),
     **dict.fromkeys(
@@ -34,16 +34,17 @@ OF_TYPE = {  # keyword -> the only type of which it says something
         "object",
     ),
 }
-PROPER = {  # keyword -> what its value must be; where nothing is said, a number
+PROPER = {  # keyword -> the types that its value may have; a number for all others
     **dict.fromkeys(words("contains propertyNames unevaluatedItems unevaluatedProperties"), (bool, dict)),
     **dict.fromkeys(words("dependentRequired dependentSchemas dependencies"), (dict,)),
     **dict.fromkeys(words("pattern"), (str,)),
     **dict.fromkeys(words("uniqueItems"), (bool,)),
 }
-TARGETS = words("items prefixItems additionalItems properties patternProperties additionalProperties")  # of references
+# these are kept, because references may point into them
+TARGETS = words("items prefixItems additionalItems properties patternProperties additionalProperties")
 EMPTY = words("patternProperties dependentRequired dependentSchemas dependencies allOf prefixItems")
-BESIDE = words("$ref $dynamicRef $recursiveRef")  # which may look at any part of a value
-PLACES = words("allOf anyOf oneOf if then else dependentSchemas dependencies")  # of schemas for the same value
+BESIDE = words("$ref $dynamicRef $recursiveRef")  # may constrain any part of a value
+PLACES = words("allOf anyOf oneOf if then else dependentSchemas dependencies")  # hold schemas for the same value
 LOOKS_AT = {
     "Properties": words("properties patternProperties additionalProperties unevaluatedProperties"),
     "Items": words("items prefixItems additionalItems contains unevaluatedItems"),
@@ -51,7 +52,7 @@ LOOKS_AT = {
 
 
 def plain(schema: dict[str, Any], depth: int = 0) -> Schema:
-    """The same schema in other words; False: nothing is valid. `depth`: of schemas that were asked what they admit."""
+    """An equivalent, simpler schema. False: no value is valid. `depth`: nesting of calls of `admitted`."""
     found = dict(schema)
     for rule in RULES:
         if rule(found, depth) is False:
@@ -60,7 +61,7 @@ def plain(schema: dict[str, Any], depth: int = 0) -> Schema:
 
 
 def admitted(schema: Any, depth: int = 0) -> frozenset[str]:
-    """Types of which every value is certainly valid."""
+    """Types all of whose values are certainly valid."""
     if not isinstance(schema, dict) or depth >= MAX_DEPTH:
         return ALL if schema is True else frozenset()
     plainer = plain(schema, depth + 1)
@@ -82,7 +83,7 @@ def admitted(schema: Any, depth: int = 0) -> frozenset[str]:
 
 
 def _says_nothing(keyword: str, value: Any, depth: int) -> bool:
-    """Also of values of its own type."""
+    """Whether the keyword has no effect even on values of its own type."""
     if keyword == "pattern":
         return value in ("", ".*", "^", "$")
     if keyword in ("items", "additionalItems", "additionalProperties"):
@@ -93,7 +94,7 @@ def _says_nothing(keyword: str, value: Any, depth: int) -> bool:
 
 
 def types_of(schema: dict[str, Any]) -> frozenset[str]:
-    """Of the values that may be valid."""
+    """The types of the values that may be valid."""
     names = as_list(schema.get("type", list(TYPES)))
     found = ALL & {"number" if name == "integer" else name for name in names if isinstance(name, str)}
     values = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -113,7 +114,7 @@ def _names(value: Any) -> list[str]:
 
 
 def _count(schema: dict[str, Any], keyword: str) -> float | None:
-    """None: it is not there, or is no count."""
+    """The keyword's value. None: it is missing or not a count."""
     value = schema.get(keyword)
     return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
 
@@ -140,7 +141,7 @@ def _is_schema(value: Any) -> bool:
 
 
 def _negation(schema: dict[str, Any], depth: int) -> bool | None:
-    """`not`: of all values, of types alone, or of values that the schema excludes anyway."""
+    """`not` that excludes all values, whole types, or values that the schema excludes anyway."""
     excluded, types = schema.get("not"), types_of(schema)
     if not _is_schema(excluded) or not types:
         return None
@@ -162,7 +163,7 @@ def _negation(schema: dict[str, Any], depth: int) -> bool | None:
 
 
 def _types(schema: dict[str, Any], depth: int) -> None:
-    """Keywords of other types than the schema's."""
+    """Remove keywords for types that the schema excludes."""
     types = types_of(schema)
     for keyword in [keyword for keyword in schema if OF_TYPE.get(keyword, "string") not in types]:
         proper, value = PROPER.get(keyword, (int, float)), schema[keyword]
@@ -174,7 +175,7 @@ def _types(schema: dict[str, Any], depth: int) -> None:
 
 
 def _formats(schema: dict[str, Any], depth: int) -> None:
-    """Those of numbers, as OpenAPI has them, are bounds; some say how a value is shown."""
+    """OpenAPI's formats of numbers become bounds. Formats that only say how a value is shown are removed."""
     name = schema.get("format")
     if not isinstance(name, str) or (name not in NUMBER_FORMATS and name not in SILENT_FORMATS):
         return
@@ -190,7 +191,7 @@ def _empty(schema: dict[str, Any], depth: int) -> None:
         _drop(schema, keyword, schema.get(keyword) in ([], {}))
     for keyword in ("minLength", "minItems", "minProperties"):
         _drop(schema, keyword, _count(schema, keyword) == 0)
-    for keyword in ("exclusiveMinimum", "exclusiveMaximum", "nullable"):  # of draft 4 and OpenAPI, beside others
+    for keyword in ("exclusiveMinimum", "exclusiveMaximum", "nullable"):  # draft 4, OpenAPI
         _drop(schema, keyword, schema.get(keyword) is False)
 
 
@@ -205,7 +206,7 @@ def _is_step(value: Any) -> bool:
 
 
 def _identity(schema: dict[str, Any], depth: int) -> None:
-    """A name of its own, for a schema in which no reference could mean another place."""
+    """Remove the schema's own identifier if it contains no reference whose meaning could depend on it."""
     for keyword in ("$id", "id"):
         inside = [value for name, value in schema.items() if name != keyword]
         _drop(schema, keyword, isinstance(schema.get(keyword), str) and not any(map(_refers, inside)))
@@ -218,7 +219,7 @@ def _refers(value: Any) -> bool:
 
 
 def _conditions(schema: dict[str, Any], depth: int) -> None:
-    """`if` without consequences, and consequences without `if`."""
+    """Remove `if` without `then` and `else`, and these without `if`."""
     for keyword in ("then", "else"):
         if keyword in schema and _is_schema(schema[keyword]):
             _drop(schema, keyword, "if" not in schema or types_of(schema) <= admitted(schema[keyword], depth))
@@ -257,7 +258,7 @@ def _contains(schema: dict[str, Any], depth: int) -> None:
 
 
 def _unevaluated(schema: dict[str, Any], depth: int) -> None:
-    """Where no other schema looks at properties or items, what is unevaluated is what is additional."""
+    """If no other schema evaluates properties or items, `unevaluated...` means the same as `additional...`."""
     is_old = isinstance(schema.get("items"), list)
     for what, plainer in (("Properties", "additionalProperties"), ("Items", "additionalItems" if is_old else "items")):
         keyword = f"unevaluated{what}"
@@ -270,7 +271,7 @@ def _unevaluated(schema: dict[str, Any], depth: int) -> None:
 
 
 def _is_looked_at(schema: Any, what: str, inside: bool = False) -> bool:
-    """Some schema for the same value, other than this one itself, may evaluate parts of it."""
+    """Whether another schema for the same value may evaluate parts of it."""
     if not isinstance(schema, dict):
         return False
     if not BESIDE.isdisjoint(schema) or (inside and not LOOKS_AT[what].isdisjoint(schema)):
@@ -280,12 +281,12 @@ def _is_looked_at(schema: Any, what: str, inside: bool = False) -> bool:
 
 
 def _parts(value: Any) -> list[Any]:
-    """The schemas that a keyword of PLACES has."""
+    """The schemas in the value of a keyword of PLACES."""
     return value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
 
 
 def _is_possible(schema: dict[str, Any], name: str) -> bool:
-    """An object may have a property of that name."""
+    """Whether an object may have a property of that name."""
     named = _map(schema, "properties")
     if name in named:
         return named[name] is not False
@@ -293,7 +294,7 @@ def _is_possible(schema: dict[str, Any], name: str) -> bool:
 
 
 def _dependent(schema: dict[str, Any], depth: int) -> None:
-    """What depends on a property that is required, or that cannot be there, depends on nothing."""
+    """Resolve dependencies on a property that is required, or that no object can have."""
     required = _names(schema.get("required"))
     left: dict[str, dict[str, Any]] = {}
     for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
@@ -325,7 +326,7 @@ def _dependent(schema: dict[str, Any], depth: int) -> None:
 
 
 def _property_names(schema: dict[str, Any], depth: int) -> None:
-    """Names that are listed become properties."""
+    """`propertyNames` with a list of names becomes `properties`."""
     allowed = schema.get("propertyNames")
     if "string" in admitted(allowed, depth):
         del schema["propertyNames"]
@@ -348,14 +349,15 @@ def _property_names(schema: dict[str, Any], depth: int) -> None:
 
 
 def _sizes(schema: dict[str, Any], depth: int) -> None:
-    """Numbers of properties that others imply."""
+    """Remove numbers of properties that other keywords imply."""
     least, most = _count(schema, "minProperties"), _count(schema, "maxProperties")
     _drop(schema, "minProperties", least is not None and least <= len({*_names(schema.get("required"))}))
     is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
     _drop(schema, "maxProperties", most is not None and is_closed and len(_map(schema, "properties")) <= most)
 
 
-RULES: tuple[Callable[[dict[str, Any], int], bool | None], ...] = (  # what `if` and `contains` look at counts first
+# the rules on which `if` and `contains` depend come first
+RULES: tuple[Callable[[dict[str, Any], int], bool | None], ...] = (
     _negation, _types, _formats, _empty, _numbers, _identity, _unevaluated, _conditions, _items, _contains, _dependent,
     _property_names, _sizes,
 )  # fmt: skip

@@ -30,7 +30,7 @@ from ramet.runtime.subordinate import (
 )
 from ramet.runtime.text.tokenizer import Tokenizer
 
-LEFT = 0.25  # of its memory, still in use after a job: the process makes room for another, for later jobs need it all
+LEFT = 0.25  # the part of its memory which, if still in use after a job, makes the process end: later jobs need it all
 STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
 
 

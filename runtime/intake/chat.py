@@ -189,7 +189,7 @@ async def prepare(
         frozenset(spec.params.stop_token_ids),
         leading=leading,
     )
-    if not (leading and style.tools == GPT_OSS):  # whose form has the thought in it
+    if not (leading and style.tools == GPT_OSS):  # in GPT-OSS' form, the constraint contains the thought
         thinks = chat.kwargs.get("enable_thinking") is not False
         spec, reading = _beginning_after(spec, reading, style.reasoning, thinks)
     spec = replace(spec, params=_showing(spec.params, reading))

@@ -1,6 +1,6 @@
-"""Fields of a body whose numbers keep their digits: they are JSON for a template or a grammar, not for the server.
+"""Fields of a body whose numbers keep their digits, because their JSON is meant for a template or a grammar.
 
-The fast parser makes a float of an integer beyond 64 bits. Where a body may have such numbers, these fields are read
+The fast parser turns an integer beyond 64 bits into a float. If a body may have such numbers, these fields are parsed
 again.
 """
 
@@ -15,14 +15,14 @@ FIELDS = frozenset({
     "response_format", "json_schema", "structural_tag", "guided_json", "structured_outputs", "text", "output_format",
     "output_config",
 })  # fmt: skip
-NESTED = "sampling_params"  # an object, or a list of them, that may have such fields among others
+NESTED = "sampling_params"  # an object, or a list of objects, that may contain such fields
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def with_exact_numbers(value: dict[str, Any], data: bytes | bytearray) -> dict[str, Any]:
-    """`value`: the body `data` as it was parsed, which was valid. WRITES to it, and returns it."""
+    """Restores exact numbers in `value`, which was parsed from the valid body `data`. WRITES `value` and returns it."""
     if (NESTED in value or not FIELDS.isdisjoint(value)) and may_round(data):
         _read_again(value, data)
     return value

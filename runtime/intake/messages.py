@@ -158,7 +158,7 @@ class NamedInput(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """Of a function, or of a custom tool."""
+    """A call of a function or of a custom tool."""
 
     function: NamedCall | UnsetType = UNSET
     custom: NamedInput | UnsetType = UNSET
@@ -167,7 +167,7 @@ class Call(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.function is UNSET and self.custom is UNSET:
-            raise ValueError("Object missing required field `function`")  # as msgspec says it
+            raise ValueError("Object missing required field `function`")  # worded as msgspec's own error
 
 
 _CALLS = {"anyOf": [{"required": [name]} for name in ("function", "custom")]}

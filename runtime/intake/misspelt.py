@@ -60,8 +60,8 @@ def refuse_misspelt(unknown: Sequence[Unknown]) -> None:
 
 @cache
 def _constraints(type_: type[Struct]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those of its names that are constraints: without the ones that are refused, and all. None where nothing is
-    generated.
+    """The names of a body's fields that are constraints: first those that are not refused, then all. Both are empty for
+    bodies that generate nothing.
     """
     metas = {field.encode_name: getattr(field.type, "__metadata__", ()) for field in fields(type_)}
     if "regex" not in metas:

@@ -1,8 +1,8 @@
-"""Tools that are no functions: those that run on a provider's servers, and those that no schema describes.
+"""Removes tools that are not functions: those that run on a provider's servers, and those without a schema.
 
-Clients send them beside functions, as Codex does a web search. This server runs no tools, so they are left out, as if
-the client had not named them. A choice that forces one is refused. Knows what a client wrote, before its types are
-checked, and leaves null in the place of each, so that errors name the places of all others as the client counts them.
+Clients send them together with functions; Codex, for example, sends a web search. This server runs no tools, so they
+are left out as if the client had not sent them. A tool_choice that forces one is refused. Works on the body before its
+types are checked, and replaces each such tool by null, so that errors number the others as the client does.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,9 +17,9 @@ HINT = "this server runs no tools: it offers functions to the model, which the c
 
 
 def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION, schema: str = "") -> dict[str, Any]:
-    """A body with the functions of its `tools`, and a `tool_choice` of them. Raises ClientError where that forces one.
+    """The body with only functions in `tools` and `tool_choice`. Raises ClientError if a removed tool is forced.
 
-    `kinds`: types of functions for this endpoint; a tool without a type is one. `schema`: a key of functions alone.
+    `kinds`: this endpoint's types of functions; a tool without a type is one. `schema`: a key that only functions have.
     """
     body, tools = dict(written), written.get("tools")
     if not isinstance(tools, list):
@@ -33,7 +33,7 @@ def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION
 
 
 def _is_other(place: int, tool: Any, kinds: Collection[str], schema: str) -> bool:
-    """What is misspelt is none: it is refused where types are checked."""
+    """Whether the tool is not a function. A misspelt type counts as one: it is refused when types are checked."""
     if tool is None:
         raise ClientError(f"tools[{place}]", "is None, must be an object")
     kind = tool.get("type") if isinstance(tool, dict) else None
@@ -57,7 +57,7 @@ def _chosen(choice: Any, left_out: list[dict[str, Any]], num_left: int) -> Any:
 
 
 def _allowed(choice: dict[str, Any], names: set[Any]) -> Any:
-    """Without the tools that are left out."""
+    """The choice without the tools that are left out."""
     held = choice if "tools" in choice else choice.get("allowed_tools")
     tools = held.get("tools") if isinstance(held, dict) else None
     if not isinstance(held, dict) or not isinstance(tools, list):
@@ -72,7 +72,7 @@ def _allowed(choice: dict[str, Any], names: set[Any]) -> Any:
 
 
 def _name(tool: dict[str, Any]) -> Any:
-    """Of a tool or a choice. Chats have it in an object under the tool's type."""
+    """The name in a tool or a choice. In chats it is in an object under the tool's type."""
     kind = tool.get("type")
     inner = tool.get(kind) if isinstance(kind, str) else None
     name = inner.get("name") if isinstance(inner, dict) else tool.get("name")

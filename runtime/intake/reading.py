@@ -82,7 +82,7 @@ class Reader:
 
     @property
     def reasoning_tokens(self) -> int:
-        """Those of the thought and its tags; none where there was no thought, and where thoughts are content."""
+        """The number of tokens in the thought and its tags; 0 without a thought, or if thoughts are content."""
         return self._within if self._division.begun and self._passes is not Thoughts.IN_TEXT else 0
 
     @property

@@ -27,7 +27,7 @@ class Turns:
         self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is running
         self._most, self._most_of_one, self._most_busy = most, part(most, share), part(len(workers), share)
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
-        self._owners: dict[MediaWorker, str] = {}  # of the busy workers
+        self._owners: dict[MediaWorker, str] = {}  # owners of the busy workers
         self._busy = Counter[str]()  # how many workers each owner has
         self._closed = False
 

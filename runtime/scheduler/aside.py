@@ -1,7 +1,7 @@
-"""Rows whose outputs are parsed aside: each takes part in no step until it is known what it may draw.
+"""Rows whose outputs are parsed aside: each is held out of steps until the mask of its next token is known.
 
-Decides how long a turn waits for what is parsed: a moment for those that have been quick so far, and for all of them
-where nothing else can run. Knows no library and no process.
+Decides how long a turn waits for the parsers: briefly if a waiting output has been quick so far, or if nothing else can
+run. Knows no library and no process.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,17 +18,17 @@ ALONE_WAIT_S = 0.005  # a new request waits no longer than this
 
 
 class AsideRows:
-    """`failed` says why a request ends whose grammar failed."""
+    """`failed` gives the finish reason of a request whose grammar failed."""
 
     def __init__(self, running: RunningSet, failed: Callable[[Request, Exception], Finish]) -> None:
         self._running, self._failed = running, failed
-        self._open: dict[Uid, tuple[RunningRequest, AsideGrammar]] = {}  # that may have a process
+        self._open: dict[Uid, tuple[RunningRequest, AsideGrammar]] = {}  # rows whose output may have a process
 
     def __bool__(self) -> bool:
         return bool(self._open)
 
     def hold(self, running: RunningRequest) -> None:
-        """Its output is pending."""
+        """Hold a row whose output is pending out of steps."""
         grammar = _output(running).aside
         assert grammar is not None, running.uid
         grammar.begin()
@@ -36,9 +36,9 @@ class AsideRows:
         self._running.hold(running, Hold.ASIDE)
 
     def settle(self, alone: bool) -> Iterator[tuple[RunningRequest, Finish]]:
-        """Rows that need not be held any more take part in steps again. Those that end, and why.
+        """Release the rows whose outputs are no longer pending. Yields those that end, and why.
 
-        `alone`: nothing else can run.
+        `alone`: no other row can run.
         """
         self.sweep()
         held = [pair for uid, pair in self._open.items() if Hold.ASIDE in self._running.held.get(uid, Hold(0))]
@@ -53,14 +53,14 @@ class AsideRows:
             try:
                 grammar.check()
                 _output(running).settle()
-            except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+            except Exception as error:  # noqa: BLE001 - a library may raise anything
                 yield running, self._failed(running.request, error)
                 continue
             if _output(running).ended:
                 yield running, Finish(FinishKind.STOP)
 
     def sweep(self) -> None:
-        """Requests that do not run any more give their processes back."""
+        """End the processes of requests that are no longer running."""
         for uid, (running, grammar) in list(self._open.items()):
             if self._running.get(uid) is not running or _output(running).aside is not grammar:
                 grammar.rest()

@@ -27,7 +27,7 @@ CALLED = ("user", "call", "tool", "assistant", "user")
 
 
 def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
-    """The same conversation in turns whose texts the template shows, as far as it shows texts at all."""
+    """The conversation in turns whose texts the template shows, as far as it shows texts at all."""
     if any("tool_calls" in turn or turn["role"] == "tool" for turn in turns):
         turns = _with_calls(turns, rules)
     first = next((i for i, turn in enumerate(turns) if turn["role"] not in SYSTEM_ROLES), len(turns))

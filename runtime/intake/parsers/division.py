@@ -1,6 +1,6 @@
-"""An output's text divided into thoughts, content and calls, as it comes.
+"""Divides an output's text into thoughts, content and calls while it is generated.
 
-Decides in which order parsers see the text: what is a thought is never read as a call. Knows no client and no format.
+Decides in which order parsers see the text: a thought is never read as a call. Knows no client and no format.
 """
 
 from typing import Protocol
@@ -10,21 +10,21 @@ from ramet.runtime.intake.parsers.tools import Part, Thought, ToolParser
 
 
 class Division(Protocol):
-    """One output. Any pieces of a text give the same parts, joined."""
+    """Divides one output. The joined parts do not depend on how the text is cut into pieces."""
 
     @property
     def thinking(self) -> bool:
-        """Inside a thought, or it is not yet decided whether there is one."""
+        """Whether the text is inside a thought, or may still begin one."""
 
     @property
     def begun(self) -> bool:
-        """Whether there is a thought."""
+        """Whether a thought has begun."""
 
     def push(self, text: str) -> list[Part]:
-        """What became certain with this text, which is not empty."""
+        """The parts that became certain with this text, which is not empty."""
 
     def close(self) -> list[Part]:
-        """What only the end makes certain."""
+        """The parts that only the end makes certain."""
 
 
 class Untouched:
@@ -60,13 +60,13 @@ class ThoughtFirst:
     def __init__(
         self, thoughts: ReasoningParser, rest: Division, token_opens: bool = False, in_text: bool = False
     ) -> None:
-        """`token_opens`: the first text has the whole tag, or nothing opens a thought that the prompt has not opened.
+        """`token_opens`: unless the prompt opens a thought, only a whole tag in the first text does.
 
-        `in_text`: the thought is content, as `thoughts` gives it.
+        `in_text`: the thought becomes content, as `thoughts` returns it.
         """
         self._thoughts, self._rest = thoughts, rest
         self._token_opens, self._in_text = token_opens, in_text
-        self._has_none = False  # it is known that there is no thought
+        self._has_none = False  # it is certain that the output has no thought
 
     @property
     def thinking(self) -> bool:

@@ -1,13 +1,13 @@
 """Messages on channels, <|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>: GPT-OSS.
 
-Decides what a message is by its header: a call where functions.NAME, or a tool that the request offers, is its
-recipient; a thought on the channel analysis; content otherwise. An output begins within a header, whose first word is
-the prompt's; one without a header is content. Any name is taken. Headers are nobody's text, but that of what turns out
-to be no call is content: where calls are text, and where the arguments are no object. Two messages of one kind in a row
-are paragraphs.
+Decides by its header what a message is: a call if the recipient is functions.NAME or a tool that the request offers; a
+thought on the channel analysis; content otherwise. An output begins within a header, whose first word is in the prompt;
+an output without a header is content. Any name is accepted. Headers are not shown, except for messages that look like
+calls but are content: if calls are text, or if the arguments are not an object. Two consecutive messages of one kind
+are joined as paragraphs.
 
-A marker ends a message wherever it stands, except inside arguments. In an output that is held to its tools a thought
-ends with <|end|> alone, and the final answer not at all, because the constraint says so: what they quote is no header.
+A marker ends a message anywhere except inside arguments. In an output that is constrained to its tools, a thought ends
+only with <|end|>, and the final answer with the output, as the constraint requires. Markers that they quote are text.
 """
 
 import re
@@ -23,9 +23,9 @@ from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, 
 START, CHANNEL, MESSAGE, END = "<|start|>", "<|channel|>", "<|message|>", "<|end|>"
 ANALYSIS, FINAL = f"{CHANNEL}analysis{MESSAGE}", f"{CHANNEL}final{MESSAGE}"
 MAX_HEADER = 512  # characters
-BETWEEN = "\n\n"  # paragraphs
+BETWEEN = "\n\n"  # stands between paragraphs
 
-_BEGINS = (START, CHANNEL)  # of a message; of an output's first one "to=" as well
+_BEGINS = (START, CHANNEL)  # first markers of a message; an output's first message may also begin with "to="
 _ENDS = (END, "<|call|>", "<|return|>", *_BEGINS)
 _END = re.compile("|".join(map(re.escape, _ENDS)))
 _CHANNEL_NAME = re.compile(r"<\|channel\|>\s*(\w+)")
@@ -34,22 +34,22 @@ _FUNCTIONS = "functions."
 
 
 class State(Enum):
-    """What is read."""
+    """What is being read."""
 
     HEADER = "header"
     THOUGHT = "thought"
     CONTENT = "content"
     LAST = "last"  # content to the output's end
-    CALL = "call"  # whose arguments have not begun
+    CALL = "call"  # a call whose arguments have not begun
     ARGUMENTS = "arguments"
-    CALLED = "called"  # what comes behind a call's arguments
+    CALLED = "called"  # the text after a call's arguments
 
 
 class Channels:
-    """One output, divided. `tools`: names that are offered, None: calls are content.
+    """Divides one output. `tools`: the offered names; None: calls are content.
 
-    `state`: where the prompt leaves off. `in_text`: thoughts are content, with their headers. `held`: the output is
-    held to its tools. `exact`: its final answer is held to a form, in which no marker means anything.
+    `state`: the state at the end of the prompt. `in_text`: thoughts are content, with their headers. `held`: the output
+    is constrained to its tools. `exact`: its final answer is constrained to a form, in which markers are plain text.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Channels:
     ) -> None:
         self._tools, self._state = tools, state
         self._in_text, self._held, self._exact = in_text, held, held or exact
-        self._first = state is State.HEADER  # nothing was read
-        self._waits = ""  # what is not known yet
-        self._header = self._name = ""  # of the open message, of the call in it
+        self._first = state is State.HEADER  # nothing has been read
+        self._waits = ""  # text whose meaning is not certain yet
+        self._header = self._name = ""  # the open message's header, and the name of its call
         self._json = Pieces()
-        self._fresh = True  # the open message has said nothing
+        self._fresh = True  # the open message has had no text so far
         self._parts: list[Part] = []
         self._newest: type[Part] | None = None
         self.begun = state is State.THOUGHT
@@ -85,14 +85,14 @@ class Channels:
         text, self._waits = self._waits, ""
         match self._state:
             case State.HEADER if not self._first or text.lstrip(BLANKS).startswith(_BEGINS):
-                pass  # half a header is nobody's text
+                pass  # an incomplete header is not shown
             case State.CALL:
                 self._start("{}")
             case State.CALLED:
-                pass  # white space, or half a marker
+                pass  # white space, or an incomplete marker
             case State.ARGUMENTS:
                 self._say(self._json.rest())
-                self._steps.close()  # it and this know each other: nothing else frees them before a collection
+                self._steps.close()  # breaks a reference cycle, which only a collection would free
             case _:
                 self._body(text)
         return self._taken()
@@ -101,7 +101,7 @@ class Channels:
         parts, self._parts = self._parts, []
         return parts
 
-    # -- what is read; False: it needs more ----------------------------------------------------------------------------
+    # -- reading; False: more text is needed ---------------------------------------------------------------------------
 
     def _step(self) -> bool:
         match self._state:
@@ -127,7 +127,8 @@ class Channels:
         if may_be_one and len(self._waits) < MAX_HEADER:
             return False
         self._open(State.CONTENT, "")
-        begin = len(self._waits) - len(known) + 1  # of what is looked at again, lest it be a header again
+        # what follows is read again; the part before it is emitted, so that it is not read as a header again
+        begin = len(self._waits) - len(known) + 1
         self._say(self._waits[:begin])
         self._waits = self._waits[begin:]
         return True
@@ -157,7 +158,7 @@ class Channels:
 
     def _read_body(self) -> bool:
         ends = _END.finditer(self._waits)
-        by_end = self._held and self._state is State.THOUGHT  # by nothing else
+        by_end = self._held and self._state is State.THOUGHT  # only END ends it
         end = None if self._state is State.LAST else next((each for each in ends if not by_end or each[0] == END), None)
         if end is None:
             known = len(self._waits) if self._state is State.LAST else self._num_known()
@@ -170,7 +171,7 @@ class Channels:
         return True
 
     def _num_known(self) -> int:
-        """How many of the characters that wait are not the beginning of a marker."""
+        """How many of the waiting characters cannot be part of a marker."""
         begin = self._waits.rfind("<")
         return begin if begin >= 0 and self._may_end(self._waits[begin:]) else len(self._waits)
 
@@ -181,7 +182,7 @@ class Channels:
             self._say(text)
 
     def _end(self, marker: str) -> None:
-        """Of the open message, by the marker that comes next."""
+        """End the open message at this marker, which is the next text."""
         if marker not in _BEGINS:
             self._waits = self._waits.removeprefix(marker)
             if self._state is State.THOUGHT and self._in_text:
@@ -190,7 +191,7 @@ class Channels:
         self._state = State.HEADER
 
     def _read_around(self) -> bool:
-        """What stands before a call's arguments, or behind them: white space, or the marker that ends the message."""
+        """Read the text before or after a call's arguments: white space, or the marker that ends the message."""
         known = self._waits.lstrip(BLANKS)
         self._header += self._waits[: len(self._waits) - len(known)]
         self._waits = known
@@ -228,7 +229,7 @@ class Channels:
         """Whether it is the beginning of a marker that ends a message."""
         return any(end.startswith(text) for end in _ENDS)
 
-    # -- what is said --------------------------------------------------------------------------------------------------
+    # -- making parts -------------------------------------------------------------------------------------------------
 
     def _start(self, arguments: str) -> None:
         self._parts.append(CallStart(self._name))
@@ -255,7 +256,7 @@ class Channels:
         return BETWEEN + text if follows else text
 
     def _give(self, text: str) -> None:
-        """Content as it was written."""
+        """Add the text to the content unchanged."""
         self._fresh = False
         self._say(text)
 
@@ -263,7 +264,7 @@ class Channels:
 class HarmonyParser(ToolParser):
     """Messages on channels, <|channel|>commentary to=functions.f<|message|>{...}<|call|>: GPT-OSS.
 
-    Read by itself, thoughts are content. The model ends an output with a call, so there is one at most.
+    If it is used alone, thoughts are content. A call ends the output, so an output has at most one.
     """
 
     shows_special = True
@@ -299,7 +300,7 @@ class HarmonyParser(ToolParser):
 
 
 def _thought_first(messages: list[Form]) -> Form:
-    """One of these messages, perhaps after a thought."""
+    """One of these messages, optionally after a thought."""
     return either([*messages, row(tag(ANALYSIS, ANY_TEXT, END), literal(f"{START}assistant"), either(messages))])
 
 
@@ -310,7 +311,7 @@ def _events(parts: list[Part]) -> list[Event]:
 def channels_of(
     tools: frozenset[str] | None, tail: str, continued: str | None, *, in_text: bool, held: bool, exact: bool
 ) -> Channels:
-    """`tail`: of the prompt. `continued`: the text of the turn that the output goes on with, None: it begins one."""
+    """`tail`: the prompt's end. `continued`: the text of the turn that the output continues; None: it begins a turn."""
     end = (tail if continued is None else continued).rstrip()
     if continued is not None or end.endswith(FINAL):
         thinks = continued is not None and continued.rfind(ANALYSIS) > max(continued.rfind(END), continued.rfind(FINAL))

@@ -1,7 +1,7 @@
-"""A literal of Python as JSON, with the digits of its numbers. Nothing runs.
+"""Converts a Python literal to JSON, keeping the digits of its numbers. No code is run.
 
-Decides what counts as a literal: what ast.literal_eval reads, and true, false and null, which models write as well. A
-line break inside a string of one line, which Python refuses, is one.
+Decides what counts as a literal: what ast.literal_eval accepts, and true, false and null, which models write as well. A
+line break inside a one-line string, which Python refuses, is kept as a line break.
 """
 
 import ast
@@ -19,14 +19,14 @@ _WORDS = {"true": "true", "false": "false", "null": "null"}
 
 
 class NoLiteral(Exception):
-    """It has something that has no value before it runs, or a value without JSON: a set, bytes, a complex number."""
+    """The source needs code to be run, or has a value that JSON cannot hold: a set, bytes, a complex number."""
 
 
 def written(source: str) -> str:
     """The JSON of a literal. Raises NoLiteral. Its time and memory grow with the depth of its brackets."""
     if "\n" in source or "\r" in source:
         source = _STRING.sub(_with_escaped_breaks, source)
-    source = f"({source}\n)"  # as between the parentheses of a call, a literal may have several lines
+    source = f"({source}\n)"  # parentheses let a literal have several lines, as in a call
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes such as \d, which stay what they are
@@ -42,7 +42,7 @@ def as_json(value: object) -> str:
 
 def _with_escaped_breaks(string: re.Match[str]) -> str:
     if string[1]:
-        return string[0]  # three quotes: it may have several lines
+        return string[0]  # a triple-quoted string may have several lines
     return _ESCAPED_OR_BREAK.sub(lambda found: {"\n": "\\n", "\r": "\\r"}.get(found[0], found[0]), string[0])
 
 
@@ -51,7 +51,7 @@ class _Writer:
         self._source = source
 
     def value(self, node: ast.expr) -> str:
-        """Raises ValueError for what is no literal, and what json.dumps raises."""
+        """The JSON of a node. Raises ValueError for a node that is not a literal, and the errors of json.dumps."""
         match node:
             case ast.Constant(str() | bool() | None as value):
                 return as_json(value)
@@ -77,12 +77,12 @@ class _Writer:
         return text if text.startswith('"') else as_json(text)
 
     def _number(self, node: ast.expr) -> str:
-        """As it is written where JSON may have it so, for a float keeps 17 digits at most."""
+        """The number as written, if that is valid JSON, because a float keeps at most 17 digits."""
         assert isinstance(node, ast.Constant) and node.end_col_offset is not None
         written = self._lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
         return written if _NUMBER.fullmatch(written) else as_json(node.value)
 
     @cached_property
     def _lines(self) -> list[bytes]:
-        """As the syntax tree counts them, whose columns are bytes."""
+        """The source's lines as bytes, because the columns of the syntax tree count bytes."""
         return [line.encode() for line in _LINE_END.split(self._source)]

@@ -134,7 +134,7 @@ class Literal:
         self._num_code = text.place - begin
 
     def json(self, source: str) -> str:
-        """Of what is no literal its source, and of what nests too deep or is too long to be read in a short time."""
+        """The JSON of a literal. Other source, or source too long or nested to parse quickly, becomes a JSON string."""
         if self._num_code > MAX_CODE or self._deepest > MAX_NESTED:
             return as_json(source)
         try:
