@@ -1,6 +1,7 @@
 """A chat of OpenAI's messages to a prompt's ids: what its template gets, which tools it has, what reads its outputs."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import orjson
@@ -10,7 +11,6 @@ from ramet.ipc.media import MediaTokens
 from ramet.ipc.messages import Chat, RenderReply
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
-from ramet.runtime import exact_json
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.submission import Prompt
@@ -30,6 +30,8 @@ from ramet.runtime.text.template_files import read_templates
 
 OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)  # which say each character
 SPELLED = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA)  # which allow no control token: a tag is its characters
+
+MOST_BITS = 64  # of an integer that orjson writes: a negative one has 63
 
 Render = Callable[[bytes], Awaitable[RenderReply]]  # of a Chat as JSON
 
@@ -247,11 +249,24 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
 
 
 def _as_json(value: Any) -> bytes:
-    """Raises ValueError, TypeError or RecursionError for what is none."""
+    """Raises ValueError, TypeError or RecursionError for what is none, such as an object whose key is a number."""
     try:
         return orjson.dumps(value)
     except (orjson.JSONEncodeError, TypeError):  # it has no numbers beyond 64 bits
-        return exact_json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return orjson.dumps(_with_long_numbers(value))
+
+
+def _with_long_numbers(value: Any) -> Any:
+    """A copy in which the text of each number that orjson does not write stands for that number."""
+    if isinstance(value, dict):
+        return {key: _with_long_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_long_numbers(item) for item in value]
+    if isinstance(value, Decimal) and value.is_finite():
+        return orjson.Fragment(str(value))
+    if isinstance(value, int) and value.bit_length() >= MOST_BITS:
+        return orjson.Fragment(str(int(value)))
+    return value
 
 
 def _no_json(chat: Chat, place: str) -> ClientError:

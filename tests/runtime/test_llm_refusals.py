@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -127,6 +128,8 @@ WHY = "which cannot be written as JSON"
     (HI, {"documents": [{"a": X}]}, f"documents[0].a is NoJson(), {WHY}"),
     (HI, {"chat_template_kwargs": {"a": {"b": X}}}, f"chat_template_kwargs.a.b is NoJson(), {WHY}"),
     (HI, {"chat_template_kwargs": {"a": {1: 2}}}, f"chat_template_kwargs.a is {{1: 2}}, {WHY}"),
+    (HI, {"chat_template_kwargs": {"b": 2**70, "a": {1: 2}}}, f"chat_template_kwargs.a is {{1: 2}}, {WHY}"),
+    (HI, {"documents": [{"a": Decimal("NaN")}]}, f"documents[0].a is Decimal('NaN'), {WHY}"),
     ([{**HI[0], "own": [X]}], {}, f"messages[0].own[0] is NoJson(), {WHY}"),
     ([HI, [{**HI[0], "own": X}]], {}, f"chat 1: messages[0].own is NoJson(), {WHY}"),
     (HI, {"chat_template_kwargs": {1: 2}}, "chat_template_kwargs has the key 1, must have strings as keys"),
