@@ -20,6 +20,7 @@ from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.keywords import ANNOTATIONS, KEYWORDS, SHAPES, TYPES, Support
 from ramet.runtime.grammar.one_of import Disjoint
 from ramet.runtime.grammar.plain_schema import plain
+from ramet.runtime.grammar.rounded import Rounded, number_of
 
 MAX_SCHEMA_BYTES = 1 << 20
 MAX_DEPTH = 64  # of schemas in schemas
@@ -71,7 +72,7 @@ def parse(text: str) -> Any:
     if num_bytes > MAX_SCHEMA_BYTES:
         raise GrammarError(f"is a schema of {num_bytes} bytes, at most {MAX_SCHEMA_BYTES} are allowed")
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=number_of)
     except RecursionError as error:
         raise GrammarError(f"is a schema nested more than {MAX_NESTING} deep") from error
     except ValueError as error:
@@ -197,6 +198,9 @@ class Reader:
                     raise GrammarError(f"{place} has half a surrogate pair")
             case int() | float() if not isinstance(value, bool) and not _is_number(value):
                 raise GrammarError(f"{place} has the number {value}, at most {MAX_INTEGER} is enforced exactly")
+            case Rounded():
+                shown = value.text if len(value.text) <= 60 else f"{value.text[:60]}..."
+                raise GrammarError(f"{place} has the number {shown}, which a double rounds", "write fewer digits")
         return value
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.rounded import number_of
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_GRAMMAR_BYTES = 262_144
@@ -77,7 +78,8 @@ def replacement(text: str, found: re.Match[str], tokens: Tokens, read_schema: Sc
         return f"<[{tokens.named(token, f' at line {line}')}]>", found.end()
     if found["directive"] == "json":
         try:
-            schema, end = json.JSONDecoder().raw_decode(text, re.compile(r"\s*").match(text, found.end()).end())  # type: ignore[union-attr]
+            start = re.compile(r"\s*").match(text, found.end()).end()  # type: ignore[union-attr]
+            schema, end = json.JSONDecoder(parse_float=number_of).raw_decode(text, start)
         except (ValueError, RecursionError) as error:
             raise GrammarError(f"has no valid JSON after %json at line {line}") from error
         return f"%json {json.dumps(read_schema(schema))}", end

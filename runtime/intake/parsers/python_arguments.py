@@ -7,6 +7,7 @@ nests two levels; a literal of more than 16,384 characters of code is read as it
 """
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from ramet.runtime.intake.parsers.structure import exactly
@@ -151,6 +152,11 @@ class _Writer:
 
     def _constants(self, values: Any, kinds: list[str], where: str) -> str:
         types = [kind for name in kinds for kind in OF_PYTHON[name]]
+        rounded = (
+            next((each for each in values if isinstance(each, Decimal)), None) if isinstance(values, list) else None
+        )
+        if rounded is not None:
+            raise self._cannot(where, f"has the number {rounded!s:.60}, which a double rounds")
         fitting = [value for value in values if type(value) in types] if isinstance(values, list) else []
         if not fitting:
             raise self._cannot(where, "has no value of the type")

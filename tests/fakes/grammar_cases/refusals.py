@@ -46,6 +46,8 @@ PARTS = (
          ({"type": "object", "properties": {f"p{i}": INT for i in range(401)}},)),
     Part(("minProperties",), "more than one above the number of `required` names", ALL,
          ({"type": "object", "additionalProperties": INT, "minProperties": 2},)),
+    Part(("const", "enum"), "numbers beyond 2^53, and decimals that a double rounds", ALL,
+         ({"const": 2**53 + 1}, {"enum": ["a", -(2**53) - 1]})),
     Part(("const", "enum"), "text with control characters that JSON has no short escape for", ("llguidance",),
          ({"const": "\x01"}, {"enum": ["a", "\x7f"]})),
     Part(("multipleOf",), "steps of ten and more digits", ("llguidance",),

@@ -113,6 +113,10 @@ def test_lark_is_read_by_llguidance_with_schemas_and_control_tokens():
         ("start: <[*]>", "names <[*]> at line 1"),
         ("start: <[^1,3-9]>", "names <[^1,3-9]> at line 1"),
         ('start: %json {"not": {"minimum": 2}}', "#/not: llguidance does not enforce 'not'"),
+        (
+            'start: %json {"const": 0.12345678901234567890}',
+            "#/const has the number 0.12345678901234567890, which a double",
+        ),
         ("start: %json {", "no valid JSON after %json at line 1"),
         ("begin: /a/", "neither a rule `root ::= ...`, as GBNF, nor a rule `start: ...`, as Lark"),
         ("start: b", "cannot be compiled"),

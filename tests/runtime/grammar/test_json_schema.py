@@ -46,6 +46,11 @@ def nested(depth: int) -> str:
         ('{"enum": []}', "#/enum is [], must be a list of values"),
         ('{"const": 1e400}', "at most 9007199254740992 is enforced exactly"),
         ('{"const": 12345678901234567890}', "at most 9007199254740992 is enforced exactly"),
+        ('{"const": 0.12345678901234567890}', "#/const has the number 0.12345678901234567890, which a double rounds"),
+        ('{"enum": [0.5, {"a": [3.14159265358979323846]}]}', "#/enum has the number 3.14159265358979323846"),
+        ('{"properties": {"a": {"const": -1e-400}}}', "#/properties/a/const has the number -1e-400, which a double"),
+        ('{"const": 9007199254740993.0}', "#/const has the number 9007199254740993.0, which a double rounds"),
+        ('{"const": 0.' + "3" * 100 + "}", "#/const has the number 0." + "3" * 58 + "..., which a double rounds"),
         ('{"const": "\\ud800"}', "#/const has half a surrogate pair"),
         ('{"anyOf": []}', "#/anyOf is [], must be a list of schemas"),
         ('{"anyOf": [3]}', "#/anyOf/0 is 3, must be a schema"),
@@ -82,6 +87,13 @@ def nested(depth: int) -> str:
 def test_what_is_wrong_is_named_with_its_place(text, words):
     with pytest.raises(GrammarError, match=re.escape(words)):
         read(text, SUPPORT)
+
+
+@pytest.mark.parametrize(
+    "number", ["0.1", "1.10", "1e2", "-0.0", "2.5E-7", "0.30000000000000004", "5e-324", "0.50000000000000000"]
+)
+def test_a_number_that_a_double_is_may_be_a_constant(number):
+    assert read(f'{{"const": {number}}}', SUPPORT).root == {"const": float(number)}
 
 
 @pytest.mark.parametrize(

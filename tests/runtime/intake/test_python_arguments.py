@@ -1,6 +1,7 @@
 """What the pattern of arguments in Python allows their schema allows; what it cannot say of a schema is named."""
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -74,6 +75,10 @@ for level in range(1, 30):
     ({"required": ["a"]}, "required names 'a', which is no property"), ({"required": "a"}, "required is no list"),
     ({"properties": {"a": {"enum": []}}}, "properties.a.enum has no value"),
     ({"properties": {"a": {"type": "string", "const": 5}}}, "properties.a.const has no value of the type"),
+    (
+        {"properties": {"a": {"enum": [0.5, Decimal("0.12345678901234567890")]}}},
+        "properties.a.enum has the number 0.12345678901234567890, which a double rounds",
+    ),
     ({"properties": {"a": {"$ref": "http://x"}}}, "properties.a.$ref is 'http://x', which leads nowhere"),
     ({"properties": {"a": {"$ref": 5}}}, "properties.a.$ref is 5, which leads nowhere"),
     (LOOP, "which leads to itself"), (TWICE, "comes to patterns of more than 262144 characters"),
