@@ -78,15 +78,17 @@ ONE_OF: dict[str, dict[str, Any]] = {
 }
 BEYOND_SCHEMAS = re.compile(
     "does not keep which experts|no adapter is loaded|names no prompts|"
-    "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|forces a call|"
+    r"session_params\.id is missing|opens no such sessions|/open_session opens one|\.(image|video|audio) is missing|"
+    "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|"
+    "forces a call|"
     "token id in|this server serves|no such response|"
     "at most|exactly one|must be n|is no classifier|as many as|both make a pair|go together|"
     r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|max_output_tokens\]|"
-    r"\[n, |it needs|but tools is empty|only one of them|as query|"
+    r"\[n, |it needs|but tools is empty|only one of|as query|"
     "one value for one prompt|one for each of the|number of documents|hidden size|has no tokens|"
     "by the chat template|must have a text to continue|asks nothing|list of 256 numbers|does not compile|empty|"
     "as the first one|by the results|content is missing|in an assistant message|can be set|"
-    "takes no (images|films|sound)|belongs to a turn|stand beside role|something follows|followed by a text|"
+    "takes no (images|films|sound)|belongs to a turn|stands? beside role|something follows|followed by a text|"
     "continue_final_message|of the vocabulary|must be valid Unicode|cannot have|must be in \\[1, 256\\]|looks? around"
 )
 # what stands in them has a language of its own: patterns, grammars, JSON schemas
