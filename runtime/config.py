@@ -85,7 +85,11 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = "auto"
     json_model_override_args: Annotated[
-        str, about("JSON object of keys that stand in config.json instead of its own; null where the model has none")
+        str,
+        about(
+            "JSON object of keys that stand in config.json instead of its own; null where the model has none, and for "
+            "a key of a GGUF file that is to be left out"
+        ),
     ] = ""
     chat_template: Annotated[
         str, about("file with a Jinja template, or the name of one of the model's or of ours; empty: the model's")
@@ -639,9 +643,12 @@ def located(args: Args) -> Args:
     if file.suffix != ".gguf":
         raise ConfigError(f"--model-path {file} is a file, must be a model folder or a .gguf file")
     from ramet.runtime.gguf.folder import folder_of
+    from ramet.runtime.gguf.left_out import split
 
-    folder = folder_of(file, tokenizer=not args.model.tokenizer_path)
-    return replace(args, model=replace(args.model, model_path=str(folder), served_model_name=args.model_name))
+    overrides, left_out = split(args.model.json_model_override_args)
+    folder = folder_of(file, tokenizer=not args.model.tokenizer_path, left_out=left_out)
+    changed = {"model_path": str(folder), "served_model_name": args.model_name, "json_model_override_args": overrides}
+    return replace(args, model=replace(args.model, **changed))
 
 
 def _check_keys(serve: ServeArgs) -> None:

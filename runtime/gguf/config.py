@@ -11,6 +11,7 @@ from typing import Any
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.gguf.file import GgufHeader
 from ramet.runtime.gguf.metadata import Metadata
+from ramet.runtime.gguf.neutral import is_usual_scale
 from ramet.runtime.gguf.tensors import read_floats
 
 Config = dict[str, Any]
@@ -18,6 +19,7 @@ DTYPES = {"F32": "float32", "F16": "float16"}  # others are widened to bfloat16
 EMBEDDING, HEAD, ROPE_FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 LLAMA3 = dict(low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)  # of all that there are
+NULL = object()  # a null of config.json, where an absent key would have another default
 GEMMA2_27B_LAYERS, GEMMA3_27B_LAYERS = 46, 62  # whose queries have another scale
 
 
@@ -31,9 +33,18 @@ def config_of(header: GgufHeader) -> Config:
         )
     if (num_files := metadata.header.metadata.get("split.count", 1)) not in (0, 1):
         raise ConfigError(f"{header.path} is one of {num_files} files: join them with `llama-gguf-split --merge`")
-    config = {**_common(metadata), **ARCHITECTURES[metadata.architecture](metadata)}
+    common = _common(metadata)
+    config = {**common, **ARCHITECTURES[metadata.architecture](metadata)}
+    _check_scale(metadata, config.get("query_pre_attn_scalar") or common["head_dim"])
     metadata.refuse_unread()
-    return {name: value for name, value in config.items() if value is not None}
+    return {name: None if value is NULL else value for name, value in config.items() if value is not None}
+
+
+def _check_scale(metadata: Metadata, head_dim: int) -> None:
+    """Raises ConfigError for a scale of scores that the class does not have."""
+    scale = metadata.get("attention.scale")
+    if scale is not None and not metadata.is_neutral("attention.scale") and not is_usual_scale(scale, head_dim):
+        raise metadata.unknown("attention.scale")
 
 
 def _common(metadata: Metadata) -> Config:
@@ -50,7 +61,7 @@ def _common(metadata: Metadata) -> Config:
         "vocab_size": places[EMBEDDING].shape[0],
         "hidden_size": size,
         "intermediate_size": metadata.count(
-            "feed_forward_length", metadata.optional_count("expert_feed_forward_length")
+            "feed_forward_length", metadata.count_above_zero("expert_feed_forward_length")
         ),
         "num_hidden_layers": metadata.count("block_count"),
         "num_attention_heads": heads,
@@ -69,11 +80,11 @@ def _common(metadata: Metadata) -> Config:
 
 def _rope_scaling(metadata: Metadata, head_dim: int) -> Config | None:
     kind, factor = metadata.get("rope.scaling.type"), metadata.optional_number("rope.scaling.factor")
-    original = metadata.optional_count("rope.scaling.original_context_length")
+    original = metadata.count_above_zero("rope.scaling.original_context_length")
     attention = metadata.optional_number("rope.scaling.attn_factor")
     if ROPE_FACTORS in metadata.header.places:
         return _llama3(metadata, head_dim)
-    if kind in (None, "none", "longrope") or factor is None:
+    if kind in (None, "none", "longrope") or factor is None or metadata.is_neutral("rope.scaling.factor"):
         return None
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor}
@@ -115,11 +126,14 @@ def _of(architecture: str, model_type: str, activation: str) -> Config:
     return {"architectures": [architecture], "model_type": model_type, "hidden_act": activation}
 
 
-def _experts(metadata: Metadata, num_name: str) -> Config:
+def _experts(metadata: Metadata, num_name: str, *, are_normed: bool = True) -> Config:
+    """`are_normed`: llama.cpp makes the weights of the chosen experts one in sum, whatever the file says."""
+    if metadata.get("expert_weights_norm") not in (None, are_normed):
+        raise metadata.error("expert_weights_norm", f"must be {are_normed}, which llama.cpp computes for this model")
     return {
         num_name: metadata.count("expert_count"),
         "num_experts_per_tok": metadata.count("expert_used_count"),
-        "moe_intermediate_size": metadata.optional_count("expert_feed_forward_length"),
+        "moe_intermediate_size": metadata.count_above_zero("expert_feed_forward_length"),
     }
 
 
@@ -130,7 +144,7 @@ def _qwen2(metadata: Metadata) -> Config:
 def _qwen2_moe(metadata: Metadata) -> Config:
     shared = {"shared_expert_intermediate_size": metadata.count("expert_shared_feed_forward_length")}
     name = _of("Qwen2MoeForCausalLM", "qwen2_moe", "silu")
-    return {**name, **_experts(metadata, "num_experts"), **shared, "norm_topk_prob": False}
+    return {**name, **_experts(metadata, "num_experts", are_normed=False), **shared, "norm_topk_prob": False}
 
 
 def _qwen3(metadata: Metadata) -> Config:
@@ -151,13 +165,18 @@ def _gemma(metadata: Metadata, architecture: str, model_type: str, large: int) -
         "hidden_activation": "gelu_pytorch_tanh",
         "query_pre_attn_scalar": size // heads if layers == large else metadata.count("attention.key_length", 256),
         "sliding_window": metadata.count("attention.sliding_window", 4096),
-        "final_logit_softcapping": metadata.optional_number("final_logit_softcapping"),
+        "final_logit_softcapping": _cap(metadata, "final_logit_softcapping"),
     }
 
 
 def _gemma2(metadata: Metadata) -> Config:
     config = _gemma(metadata, "Gemma2ForCausalLM", "gemma2", GEMMA2_27B_LAYERS)
-    return {**config, "attn_logit_softcapping": metadata.optional_number("attn_logit_softcapping")}
+    return {**config, "attn_logit_softcapping": _cap(metadata, "attn_logit_softcapping")}
+
+
+def _cap(metadata: Metadata, name: str) -> Any:
+    """None: the file does not say."""
+    return NULL if metadata.is_neutral(name) else metadata.optional_number(name)
 
 
 def _gemma3(metadata: Metadata) -> Config:
@@ -180,7 +199,7 @@ def _phi3(metadata: Metadata) -> Config:
     turned = metadata.count("rope.dimension_count", head_dim)
     config = {
         **_of("Phi3ForCausalLM", "phi3", "silu"),
-        "sliding_window": metadata.optional_count("attention.sliding_window"),
+        "sliding_window": metadata.count_above_zero("attention.sliding_window"),
         "partial_rotary_factor": turned / head_dim if turned != head_dim else None,
         "head_dim": None,
     }

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ramet.ipc.folders import OwnedFolder
@@ -20,20 +21,22 @@ from ramet.runtime.gguf.metadata import Metadata
 from ramet.runtime.gguf.tokenizer import tokenizer_files
 
 LINK = "model.gguf"
+NO_KEYS = frozenset[str]()
 
 
-def folder_of(file: Path, *, tokenizer: bool = True) -> Path:
-    """In the user's cache; as it was made, while file and code are the same. Raises ConfigError."""
+def folder_of(file: Path, *, tokenizer: bool = True, left_out: frozenset[str] = NO_KEYS) -> Path:
+    """In the user's cache; as it was made, while file, code and `left_out` are the same. Raises ConfigError."""
     found = file.resolve().stat()
     code = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    key = f"{file.resolve()} {found.st_size} {found.st_mtime_ns} {tokenizer} {hashlib.sha256(code).hexdigest()}"
+    made_by = f"{tokenizer} {sorted(left_out)} {hashlib.sha256(code).hexdigest()}"
+    key = f"{file.resolve()} {found.st_size} {found.st_mtime_ns} {made_by}"
     try:
         place = cache_folder("gguf")
         folder = place / hashlib.sha256(key.encode()).hexdigest()[:20]
         if not folder.is_dir():
             _remove_stale(place)
             with OwnedFolder.make(place, "write-") as work:
-                write_folder(file, work.path / "made", tokenizer=tokenizer)
+                write_folder(file, work.path / "made", tokenizer=tokenizer, left_out=left_out)
                 (work.path / "made" / LINK).symlink_to(file.resolve())
                 with suppress(OSError):  # another process has made it meanwhile
                     os.rename(work.path / "made", folder)
@@ -45,9 +48,11 @@ def folder_of(file: Path, *, tokenizer: bool = True) -> Path:
     return folder
 
 
-def write_folder(file: Path, folder: Path, *, tokenizer: bool = True) -> None:
-    """Config and tokenizer, in a new folder. Raises ConfigError."""
+def write_folder(file: Path, folder: Path, *, tokenizer: bool = True, left_out: frozenset[str] = NO_KEYS) -> None:
+    """Config and tokenizer, in a new folder. `left_out`: keys that are taken as absent. Raises ConfigError."""
     header = read_header(file)
+    metadata = {key: value for key, value in header.metadata.items() if key not in left_out}
+    header = replace(header, metadata=metadata)
     try:
         files = {"config.json": config_of(header), **(tokenizer_files(Metadata(header)) if tokenizer else {})}
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:

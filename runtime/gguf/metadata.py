@@ -1,17 +1,19 @@
 """Metadata of a GGUF file, read key by key; a key of its architecture that nobody reads is refused by name.
 
-llama.cpp leaves out what is usual and adds a key where a model differs: an unread key may change what is computed.
+llama.cpp leaves out what is usual and adds a key where a model differs: an unread key may change what is computed,
+unless its value is neutral.
 """
 
-from collections.abc import Collection
+import json
 from typing import Any
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.gguf.file import GgufHeader
+from ramet.runtime.gguf.neutral import is_neutral
 
 MAX_COUNT = 2**31 - 1
 HARMLESS = ("vocab_size", "attention.causal", "pooling_type", "attention.value_length", "rope.scaling.finetuned",
-            "rope.scaling.yarn_log_multiplier", "interleave_moe_layer_step")  # fmt: skip
+            "rope.scaling.yarn_log_multiplier", "interleave_moe_layer_step", "tensor_data_layout")  # fmt: skip
 
 
 class Metadata:
@@ -38,6 +40,10 @@ class Metadata:
         self._read.add(self._key(name))
         return self.header.metadata.get(self._key(name))
 
+    def is_neutral(self, name: str) -> bool:
+        """Whether the key is there with a value that says nothing."""
+        return self.get(name) is not None and is_neutral(name, self.get(name))
+
     def count(self, name: str, default: int | None = None) -> int:
         value = self.get(name)
         value = default if value is None else value
@@ -49,6 +55,10 @@ class Metadata:
 
     def optional_count(self, name: str) -> int | None:
         return self.count(name) if self.get(name) is not None else None
+
+    def count_above_zero(self, name: str) -> int | None:
+        """None also where the file says 0, which llama.cpp takes as none."""
+        return None if self.get(name) == 0 else self.optional_count(name)
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self.get(name)
@@ -66,9 +76,17 @@ class Metadata:
             raise self.error(name, "must be a list of texts")
         return value
 
-    def refuse_unread(self, harmless: Collection[str] = ()) -> None:
-        """Of the architecture's keys."""
-        for key in self.header.metadata:
+    def unknown(self, name: str) -> ConfigError:
+        instead = json.dumps({self._key(name): None})
+        return self.error(
+            name,
+            "a key that ramet does not know and that may change what the model computes; if it does not, leave it out "
+            f"with --json-model-override-args '{instead}'",
+        )
+
+    def refuse_unread(self) -> None:
+        """The architecture's keys must have been read, be harmless or have a neutral value."""
+        for key, value in self.header.metadata.items():
             name = key.removeprefix(f"{self.architecture}.")
-            if name != key and key not in self._read and name not in HARMLESS and name not in harmless:
-                raise self.error(name, "a key that ramet does not know and that may change what the model computes")
+            if name != key and key not in self._read and name not in HARMLESS and not is_neutral(name, value):
+                raise self.unknown(name)

@@ -59,6 +59,8 @@ def tokenizer_files(metadata: Metadata) -> dict[str, Json]:
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in ("gpt2", "llama"):
         raise metadata.error("tokenizer.ggml.model", "must be gpt2 or llama; name another with --tokenizer-path")
+    if kind == "llama":
+        tokens = _with_marks(tokens, types)
     ids = {name: _id(metadata, key, len(tokens)) for name, key in NAMED.items()}
     pre = metadata.get("tokenizer.ggml.pre") or "default"
     begins = _flag(metadata, "add_bos_token", kind == "llama" or pre in BEGINS) and ids["bos_token"] is not None
@@ -158,6 +160,17 @@ def _bpe(vocabulary: dict[str, int], merges: list[list[str]], **options: Any) ->
     return {"type": "BPE", **usual, **options, "vocab": vocabulary, "merges": merges}
 
 
+def _with_marks(tokens: list[str], types: list[int]) -> list[str]:
+    """Runs of spaces as the vocabulary spells them: llama.cpp's converter writes spaces in tokens of the user."""
+    known = set(tokens)
+    marked = [
+        text.replace(" ", SPACE) if kind == USER_DEFINED else text for text, kind in zip(tokens, types, strict=True)
+    ]
+    return [
+        new if new.strip(SPACE) == "" and new not in known else old for old, new in zip(tokens, marked, strict=True)
+    ]
+
+
 def _pieces(metadata: Metadata, tokens: list[str], types: list[int]) -> Json:
     scores = metadata.get("tokenizer.ggml.scores")
     if not isinstance(scores, list) or len(scores) != len(tokens):
@@ -185,6 +198,8 @@ def _merges(tokens: list[str], types: list[int], scores: list[float]) -> list[li
     found = []
     for text, i in places.items():
         score = scores[i] if not math.isnan(scores[i]) else -math.inf
+        if types[i] == USER_DEFINED:  # the file's score is not its own: it comes before all others, as in llama.cpp
+            score = math.inf
         for at in range(1, len(text)):
             left, right = places.get(text[:at]), places.get(text[at:])
             if left is not None and right is not None:

@@ -21,6 +21,7 @@ from torch import Tensor
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.gguf.file import SUFFIX
 from ramet.runtime.gguf.folder import write_folder
+from ramet.runtime.gguf.left_out import split
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.quantization_config import NAME, read_quantization
 from ramet.runtime.models.registry import read_config
@@ -111,7 +112,8 @@ def _check(target: Path) -> None:
 def _read(source: Path, target: Path, overrides: str, say: Any) -> tuple[Checkpoint, dict[str, Any]]:
     """With everything in the target that is not the weights."""
     if source.suffix == SUFFIX and source.is_file():
-        write_folder(source, target)
+        overrides, left_out = split(overrides)
+        write_folder(source, target, left_out=left_out)
         return GgufFile(target, source, mapped=True), read_config(target, overrides)
     if not (source / "config.json").is_file():
         raise ConfigError(f"{source} has no config.json: it must be a model folder or a {SUFFIX} file")
@@ -203,7 +205,9 @@ def main(argv: list[str]) -> int:
         "--dtype", choices=DTYPE_NAMES, help="of all weights; else of those that are widened, by config.json"
     )
     parser.add_argument(
-        "--json-model-override-args", default="", help="JSON object whose keys take the place of config.json's"
+        "--json-model-override-args",
+        default="",
+        help="JSON object whose keys take the place of config.json's; a key of a GGUF file that is null is left out",
     )
     args = parser.parse_args(argv)
     say, overrides = lambda text: print(f"ramet: {text}", file=sys.stderr), args.json_model_override_args

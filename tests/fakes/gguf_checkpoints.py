@@ -26,8 +26,8 @@ def write_gguf(folder: Path, file: Path, kind: str = "F32", pre: str = "gpt-2", 
     writer = gguf.GGUFWriter(file, arch)
     _write_shape(writer, arch, config)
     for name, value in keys.items():
-        key = f"{arch}.{name}"
-        writer.add_uint32(key, value) if isinstance(value, int) else writer.add_float32(key, value)
+        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+        add[type(value)](f"{arch}.{name}", value)
     if (folder / "tokenizer.json").is_file():
         _write_tokenizer(writer, folder, pre)
     rope = config.get("rope_parameters") or {}
@@ -168,15 +168,19 @@ def _write_tokenizer(writer: gguf.GGUFWriter, folder: Path, pre: str) -> None:
 
     writer.add_tokenizer_model("llama" if is_pieces else "gpt2")
     writer.add_tokenizer_pre("default" if is_pieces else pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types([kind_of(text) for text in tokens])
+    types = [kind_of(text) for text in tokens]
+    # of such tokens llama.cpp's converter writes spaces, and a score that is not theirs
+    spaced = [text.replace("▁", " ") if is_pieces and kind == USER else text for text, kind in zip(tokens, types)]
+    writer.add_token_list(spaced)
+    writer.add_token_types(types)
     merges = [merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"]]
     if is_pieces:
         ranks = {"".join(merge): -float(i) for i, merge in reversed(list(enumerate(merges)))}
-        writer.add_token_scores([ranks.get(text, -1e6) for text in tokens])
+        scores = [-1000.0 if kind == USER else ranks.get(text, -1e6) for text, kind in zip(tokens, types)]
+        writer.add_token_scores(scores)
         normalizers = json.dumps(content["normalizer"])
         writer.add_add_space_prefix("Prepend" in normalizers)
-        writer.add_add_bos_token("<s>" in json.dumps(content["post_processor"]))
+        writer.add_add_bos_token(f'"{settings.get("bos_token")}"' in json.dumps(content["post_processor"]))
     else:
         writer.add_token_merges([" ".join(merge) for merge in merges])
         writer.add_add_bos_token(bool(settings.get("add_bos_token")))

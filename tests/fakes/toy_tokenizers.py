@@ -42,6 +42,25 @@ def pieces_source() -> Source:
     return source
 
 
+def gemma_source() -> Source:
+    """As pieces_source, without a space before a text, and with runs of spaces among its added tokens."""
+    runs = ["▁" * length for length in range(2, 7)]
+    words = ["▁", *"foxthe.STPé京", "▁東", "fo", "fox", "▁fox", "th", "the", "▁the", "\n", *runs, "\n\n"]
+    of_runs = [(run[:at], run[at:]) for run in runs for at in range(1, len(run))]
+    merges = [*of_runs, ("\n", "\n"), ("f", "o"), ("fo", "x"), ("▁", "fox"), ("t", "h"), ("th", "e"), ("▁", "the")]
+    special = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>"]
+    entries = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    vocabulary = {entry: i for i, entry in enumerate(entries)}
+    source = Source(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    source.normalizer = normalizers.Replace(" ", "▁")
+    source.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    source.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    source.post_processor = processors.TemplateProcessing("<bos> $A", "<bos> $A <bos> $B", [("<bos>", 2)])
+    source.add_special_tokens([AddedToken(each, normalized=False, special=True) for each in special])
+    source.add_tokens([AddedToken(each, normalized=False) for each in (*runs, "\n\n")])
+    return source
+
+
 def metaspace_source(scheme: str = "first") -> Source:
     """SentencePiece-style by its pre-tokenizer, trained: bytes for characters that are rare."""
     source = Source(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))

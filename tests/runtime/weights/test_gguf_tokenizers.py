@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 from gguf_checkpoints import write_gguf
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import examples
 from tiny_model import CHAT_TEMPLATE, make_tiny
 from tokenizers import Regex, pre_tokenizers
-from toy_tokenizers import CORPUS, byte_level_source, pieces_source, write_folder
+from toy_tokenizers import CORPUS, byte_level_source, gemma_source, pieces_source, write_folder
 
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.gguf.folder import write_folder as write_files
 from ramet.runtime.gguf.tokenizer import LLAMA3, QWEN2
 from ramet.runtime.text.template_files import read_templates
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -99,6 +103,42 @@ def test_pieces_with_a_space_before_the_text(tmp_path: Path) -> None:
     wanted, found, _ = both(folder)
     check(wanted, found)
     assert found.encode("the")[0] == 1 and found.eos_ids >= {2}
+
+
+GEMMA = dict(bos_token="<bos>", eos_token="<eos>", unk_token="<unk>", tokenizer_class="GemmaTokenizer")
+PARTS = ["▁", " ", "\n", "the", "fox", "a", "é", "東", "<start_of_turn>"]
+SPACED = st.lists(st.sampled_from(PARTS), max_size=24).map("".join)
+LITERAL = ["▁the", "a▁b", "▁", "▁▁", "  ", "a   ▁ b", "▁" * 14, " " * 14, "the▁▁ ▁fox", "\n\n\n▁", "  the", "▁▁the"]
+
+
+@pytest.fixture(scope="module")
+def gemmas(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Tokenizer]]:
+    """That of transformers, and ours of the same folder and of its file."""
+    from transformers import AutoTokenizer
+
+    folder = with_tokenizer(tmp_path_factory.mktemp("gemma") / "model", gemma_source(), **GEMMA)
+    write_files(write_gguf(folder, folder / "model.gguf"), folder / "made")
+    return AutoTokenizer.from_pretrained(folder), [Tokenizer.from_folder(each) for each in (folder, folder / "made")]
+
+
+def check_by_oracle(oracle: Any, ours: list[Tokenizer], text: str) -> None:
+    for special in (True, False):
+        ids = oracle.encode(text, add_special_tokens=special)
+        assert [each.encode(text, special) for each in ours] == [ids] * 2
+        assert [each.decode(ids, special) for each in ours] == [oracle.decode(ids, skip_special_tokens=special)] * 2
+
+
+@pytest.mark.parametrize("text", LITERAL)
+def test_a_literal_mark_of_spaces_is_read_and_shown_as_by_transformers(
+    gemmas: tuple[Any, list[Tokenizer]], text: str
+) -> None:
+    check_by_oracle(*gemmas, text)
+
+
+@examples(100, 3000)
+@given(SPACED)
+def test_runs_of_spaces_and_marks_are_those_of_transformers(gemmas: tuple[Any, list[Tokenizer]], text: str) -> None:
+    check_by_oracle(*gemmas, text)
 
 
 def test_a_tokenizer_of_another_kind_is_named(tmp_path: Path) -> None:
