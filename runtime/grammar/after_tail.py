@@ -22,6 +22,7 @@ from ramet.runtime.text.token_bytes import TokenBytes
 Flags = npt.NDArray[np.bool_]
 MAX_TAILS = 16  # that are kept of one constraint
 MAX_ACCEPTED = 4096  # parts of texts that a step reads: 20 ms
+REFUSED = 0.25  # what a part that is refused counts: it takes less
 KNOWN: "WeakKeyDictionary[Compiled, dict[bytes, Flags]]" = WeakKeyDictionary()
 
 
@@ -70,14 +71,14 @@ def _read(output: ConstrainedOutput, tail: bytes, table: TokenBytes, bits: Ints)
 class Walk:
     """Reads texts from one state of a grammar. What two of them begin with is read once where they come in order.
 
-    Raises TooComplex where it takes more than `most` parts.
+    Raises TooComplex where it takes more than `most` parts, of which those that are refused count a quarter.
     """
 
     def __init__(self, grammar: Grammar, table: TokenBytes, most: int = NEVER) -> None:
         self._grammar, self._table, self._most = grammar, table, most
         self._taken: list[tuple[bytes, int]] = []  # parts of the last text and their tokens, which were accepted
         self._refused: bytes | None = None  # what no text may begin with
-        self._num_accepted = 0
+        self._num_read = 0.0
 
     def reads(self, text: bytes) -> bool:
         if self._refused is not None and text.startswith(self._refused):
@@ -88,11 +89,12 @@ class Walk:
         self._grammar.rollback(len(self._taken) - same)
         del self._taken[same:]
         for part, token in parts[same:]:
+            if self._num_read >= self._most:
+                raise TooComplex("takes too long to read at the end of the prompt")
             if not self._grammar.accept(token):
+                self._num_read += REFUSED
                 self._refused = b"".join(each for each, _ in self._taken) + part
                 return False
+            self._num_read += 1
             self._taken.append((part, token))
-            self._num_accepted += 1
-            if self._num_accepted > self._most:
-                raise TooComplex("takes too long to read at the end of the prompt")
         return True

@@ -18,7 +18,7 @@ from itertools import accumulate
 
 import msgspec
 
-from ramet.runtime.grammar.base import GrammarError
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES, GrammarError
 from ramet.runtime.grammar.character_dfa import alphabet_of, determinise
 from ramet.runtime.grammar.minimise import minimise
 from ramet.runtime.grammar.utf8_states import Runs, State, spell_out
@@ -83,13 +83,15 @@ class ByteFsm:
         return bool(self._accepts[state])
 
     def forced(self, state: State) -> bytes:
-        """The bytes that must come next; b"" where there is a choice or the text may end."""
-        return self.edge(state)[0]
+        """The bytes that must come next, at most MAX_FORCED_BYTES; b"" where there is a choice or the text may end."""
+        return self.edge(state, MAX_FORCED_BYTES)[0]
 
-    def edge(self, state: State) -> tuple[bytes, State]:
-        """The forced bytes, and the state that they lead to."""
+    def edge(self, state: State, most: int | None = None) -> tuple[bytes, State]:
+        """The forced bytes, `most` of them, and the state that they lead to."""
         found = bytearray()
-        while not self._accepts[state]:  # this comes to an end, since every state leads to one that accepts
+        while (
+            not self._accepts[state] and len(found) != most
+        ):  # this comes to an end, since every state leads to one that accepts
             begin = self._offsets[state]
             if self._offsets[state + 1] - begin > 1 or self._firsts[begin] < self._lasts[begin]:
                 break

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.aside import AsideGrammar, AsideMasks, Bounded
-from ramet.runtime.grammar.base import Backend, Compiled, Masks, TooComplex
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, Compiled, Masks, TooComplex
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compressed import FsmPath
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
@@ -25,7 +25,7 @@ class IllegalToken(Exception):
 
 
 ASIDE = AsideMasks()
-MAX_FORCED = 512  # tokens of a jump, and a quarter of its bytes where they are tokenised anew: 10 ms of a step
+MAX_FORCED = 512  # tokens of a jump: 10 ms of a step
 
 
 class JumpMode(Enum):
@@ -298,7 +298,7 @@ class ConstrainedOutput:
         if not forced:
             return None
         window = output[len(output) - min(len(self._accepted), RETOKENIZE_WINDOW) :].tolist()
-        found = self._retokenizer.retokenize(window, forced[: 4 * MAX_FORCED])
+        found = self._retokenizer.retokenize(window, forced[:MAX_FORCED_BYTES])
         if not found.tokens:
             return None
         dropped = window[len(window) - found.num_dropped :]

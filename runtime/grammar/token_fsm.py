@@ -6,6 +6,7 @@ S states, W words of a mask. State 0 is the first one.
 import numpy as np
 
 from ramet.runtime.arrays import Ints
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES
 from ramet.runtime.grammar.token_trie import ENDED, NOWHERE
 
 
@@ -48,9 +49,9 @@ class TokenFsm:
         return state
 
     def forced(self, state: int) -> bytes:
-        """What follows whatever is chosen: up to where several bytes are possible, or the end is."""
+        """What follows whatever is chosen: up to MAX_FORCED_BYTES, a choice of bytes, or the end."""
         text = bytearray()
-        while state >= 0 and len(text) < len(self._table):
+        while state >= 0 and len(text) < min(len(self._table), MAX_FORCED_BYTES):
             row = self._table[state]
             after = np.flatnonzero(row != NOWHERE).tolist()
             if len(after) != 1 or row[after[0]] == ENDED:

@@ -6,6 +6,7 @@ from constrained import BACKENDS, SIZE, backend, compiled, vocabulary
 
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.after_tail import KNOWN, Walk, may_begin
+from ramet.runtime.grammar.base import TooComplex
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
 from ramet.runtime.text.token_bytes import TokenBytes
 
@@ -66,6 +67,14 @@ def test_what_texts_begin_with_is_read_once():
     texts = [b"abca", b"abcd", b"abce", b"abx", b"b", b"ba", b"bb"]
     assert [walk.reads(text) for text in texts] == [False, True, False, True, False, False, False]
     assert letters.asked == 4 + 1 + 1 + 1 + 1  # abca, d, e, x, b
+
+
+def test_what_is_refused_counts_as_well():
+    walk = Walk(Letters("x"), TABLE, 2)
+    for text in (b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"):
+        assert not walk.reads(text)
+    with pytest.raises(TooComplex):
+        walk.reads(b"i")
 
 
 def test_texts_that_no_tokens_spell_are_not_read():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES
 from ramet.runtime.grammar.token_fsm import TokenFsm
 from ramet.runtime.grammar.token_trie import ENDED, NOWHERE, TokenTrie
 
@@ -52,6 +53,14 @@ def test_the_end_is_not_forced_text():
     table = np.full((3, 256), NOWHERE, np.int32)
     table[0, 97], table[1, 98], table[2, 0] = 1, 2, ENDED
     assert TokenFsm(table, TokenTrie(PIECES, 65).masks(table)).forced(0) == b"ab"
+
+
+def test_of_a_long_text_the_first_bytes_are_forced():
+    num = MAX_FORCED_BYTES + 10
+    table = np.full((num, 256), NOWHERE, np.int32)
+    table[:, 97] = [*range(1, num), ENDED]
+    long = TokenFsm(table, TokenTrie(PIECES, 65).masks(table))
+    assert long.forced(0) == b"a" * MAX_FORCED_BYTES and long.forced(20) == b"a" * (num - 21)
 
 
 def test_it_counts_its_memory(fsm: TokenFsm):
