@@ -72,7 +72,7 @@ def _text(path: str) -> str:
         with open(path, "rb", opener=_opened) as file:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
-                raise ConfigError(f"--api-key-file {path} is no regular file")
+                raise ConfigError(f"--api-key-file {path} is not a regular file")
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"--api-key-file {path} cannot be read: {error.strerror}") from None
@@ -85,7 +85,7 @@ def _text(path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ConfigError(f"--api-key-file {path} is no UTF-8 text") from None
+        raise ConfigError(f"--api-key-file {path} is not UTF-8 text") from None
 
 
 def _opened(path: str, flags: int) -> int:
@@ -102,7 +102,7 @@ def _entry(place: str, words: list[str], admin_key: str) -> NamedKey:
     if not MIN_LENGTH <= len(key) <= MAX_LENGTH or KEY.fullmatch(key) is None:
         raise ConfigError(f"{place}: the key must be {MIN_LENGTH} to {MAX_LENGTH} printable ASCII characters")
     if name == ADMIN:
-        raise ConfigError(f"{place}: the name {ADMIN} means the admin key, take another")
+        raise ConfigError(f"{place}: the name {ADMIN} is reserved for the admin key, choose another")
     if key == admin_key:
-        raise ConfigError(f"{place}: the key of {name} is the admin key, which would open everything to it")
+        raise ConfigError(f"{place}: the key of {name} is the admin key, so {name} would be an administrator")
     return NamedKey(name, key)

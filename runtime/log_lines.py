@@ -198,7 +198,7 @@ class LineWriter:
                 self._count_lost()
             if not self._is_failing:
                 self._is_failing = True
-                LOGGER.warning("%s cannot be written: %s; its lines are dropped until it can", self._name, error)
+                LOGGER.warning("%s cannot be written: %s; lines are dropped until it works", self._name, error)
             return False
         self._is_failing = False
         return True

@@ -31,7 +31,7 @@ class QueueShare:
         asked = num_sequences(prompts)
         if asked > self.most + self._at_once:
             fact = f"asks for {asked} sequences (prompts times n), must be at most {self.most + self._at_once}"
-            hint = "so many one key may have in the queue and running (--max-share-per-key); send fewer at once"
+            hint = "one key may have that many in the queue and running (--max-share-per-key); send fewer at once"
             raise ClientError(prompts[0].field, fact, hint)
         if held and held + asked > self.most:
             raise over(WHAT, self.most, held, f"this request asks for {asked}: try again when some have ended")

@@ -128,7 +128,7 @@ class AsideGrammar:
         assert not num_tokens, "nothing replaces tokens that are parsed aside"
 
     def fork(self) -> Grammar:
-        raise GrammarError("is parsed in a process of its own, and has no other output")
+        raise GrammarError("is parsed in a process of its own, so its output cannot be copied")
 
     @property
     def may_end(self) -> bool:

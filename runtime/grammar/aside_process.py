@@ -214,7 +214,7 @@ class Child:
             return Flags(bytes(self._reads(grammar, each) for each in message.texts))
         for token in message.tokens:
             if not grammar.accept(token):
-                return Failure(f"failed: internal error: token {token} leaves it", is_ours=True)
+                return Failure(f"failed: internal error: token {token} is not allowed by it", is_ours=True)
         mask = np.empty(self._num_words, np.int32)
         grammar.fill_mask(mask)
         return State(mask.tobytes(), grammar.may_end, grammar.must_end, time.process_time())

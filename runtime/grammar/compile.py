@@ -261,7 +261,7 @@ class CompilePool:
         if not self._closed:
             LOGGER.warning("the worker that compiled a %s ended with %s", constraint.kind.value, error)
         if error.from_outside:
-            fact = f"was not compiled: {TRIES} compile workers ended with {error}, as they do where memory runs out"
+            fact = f"was not compiled: {TRIES} compile workers ended with {error}, which may mean that memory ran out"
             return Failed(fact, status=503)
         most = f"the {self._memory_mb:g} MiB of --grammar-memory-mb"
         fact = f"cannot be compiled: it needs more than {most}, or is too deep: the compile worker ended with {error}"

@@ -77,7 +77,7 @@ class FolderTokens:
     def _id(self, value: Any, file: str) -> int:
         number = int(value) if isinstance(value, str) and value.isdecimal() else value
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ConfigError(f"{self._folder / file}: {json.dumps(value)} is no id of a token")
+            raise ConfigError(f"{self._folder / file}: {json.dumps(value)} is not a token id")
         return number
 
     def _token(self, key: str, value: Any) -> AddedToken:
@@ -126,7 +126,7 @@ def _other_ids(source: Tokenizer, declared: Declared, new: set[str], folder: Pat
         found = source.token_to_id(token.content)
         if found == number:
             continue
-        fact = f"{folder / file}: {token.content!r} has the id {number}, and its place in the tokenizer is {found}"
+        fact = f"{folder / file}: {token.content!r} has the id {number}, but its id in the tokenizer is {found}"
         if token.content in new:
             raise ConfigError(f"{fact}: add it to tokenizer.json with its id, or correct {file}")
         yield f"{fact}, as tokenizer.json has it; that one counts, as in transformers"

@@ -144,7 +144,7 @@ class RenderWorkers:
             return RenderingEnded("the engine was closed", 503)
         LOGGER.warning("a rendering worker ended with %s", error)
         if error.from_outside:
-            return RenderingEnded(f"{TRIES} processes ended with {error}, as they do where memory runs out", 503)
+            return RenderingEnded(f"{TRIES} processes ended with {error}, which may mean that memory ran out", 503)
         return RenderingEnded(f"{self.limits.too_large}, or is nested too deeply: its process ended with {error}")
 
 

@@ -1,4 +1,4 @@
-"""`ramet bench abuse`: what its bodies are, which figures miss a bound, and one run from end to end."""
+"""`ramet bench abuse`: its bodies, the figures that miss a bound, and one complete run."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_a_run_makes_one_line(
     served = ["--", "--runner", "scripted", "--scripted-step-ms", "10"]
     bench.main(
         [*argv, "--output-file", str(lines), *served]
-    )  # its code says whether bounds hold: a busy machine's may not
+    )  # the exit code says whether the bounds hold, which they may not on a busy machine
     (record,) = map(json.loads, lines.read_text().splitlines())
     printed = capsys.readouterr().out
     assert record["bench"] == "abuse", printed

@@ -1,4 +1,4 @@
-"""`ramet bench soak`: the slope of what grows, whose memory is whose, and one run from end to end."""
+"""`ramet bench soak`: the slope of a growing process, the memory of each process, and one complete run."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from ramet.bench.soak import MIB, grown, slope, summed
 
 
 def samples(per_hour_mib: float, jump_mib: float) -> list[soak.Sample]:
-    """An hour of one process that takes more at first, then grows by that much."""
+    """An hour of one process, whose memory jumps after ten minutes and grows steadily."""
     sizes = [int((100 + jump_mib * (i >= 10) + per_hour_mib * i / 60) * MIB) for i in range(61)]
     return [(60.0 * i, {"server": dict.fromkeys(soak.KINDS, size)}) for i, size in enumerate(sizes)]
 

@@ -1,4 +1,4 @@
-"""Signals that a server was started to ignore, as `nohup ramet serve` and `ramet serve &` of a script do."""
+"""Signals that a server inherits as ignored, for example from `nohup ramet serve`, or `ramet serve &` in a script."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ IGNORING = {
 
 @contextmanager
 def started(words: str) -> Iterator[Live]:
-    """A server that a shell starts with these words before its command."""
+    """A server that a shell starts, with these words before the command."""
     command = f'{words} "$0" "$@"'
     with Live(**SCRIPTED, before=["sh", "-c", command]) as server:
         yield server
@@ -52,7 +52,7 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(how: str) -> None:
 
 
 def test_a_chat_that_ignored_hang_ups_at_the_start_does_so_still() -> None:
-    """As `nohup ramet chat URL < questions > answers` does."""
+    """Started like `nohup ramet chat URL < questions > answers`."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         command = ["sh", "-c", 'exec nohup "$0" "$@"', sys.executable, "-m", "ramet", "chat", url]
@@ -60,7 +60,7 @@ def test_a_chat_that_ignored_hang_ups_at_the_start_does_so_still() -> None:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null) as chat:
             listener.settimeout(30)
             try:
-                connection, _ = listener.accept()  # it has begun, and waits for the models
+                connection, _ = listener.accept()  # it has started, and waits for the list of models
                 ignored = ignored_by(chat.pid)
                 connection.close()
             finally:
@@ -76,7 +76,7 @@ def test_a_hang_up_of_a_server_that_does_not_ignore_it_drains() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_while_processes_start_ends_them_quietly(number: signal.Signals) -> None:
-    """Ctrl-C, or a service manager: it arrives before a child has said what it does with signals."""
+    """The signal of Ctrl-C or a service manager arrives before a child has set its signal handlers."""
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in SCRIPTED.items()]
     command = [sys.executable, "-m", "ramet", "serve", "--port", "0", *flags]
     out = subprocess.PIPE
@@ -96,7 +96,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_importing(pid: int) -> bool:
-    """It has loaded the library of the sockets, and not yet all that comes after it."""
+    """Whether the process has loaded ZeroMQ, and so is still importing the modules after it."""
     try:
         return "zmq" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Nobody reads what a server prints, or it cannot be written: requests are answered, and lost lines are counted."""
+"""If nobody reads a server's output, or it cannot be written, requests are answered and lost lines are counted."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from ramet.runtime.outputs import MAX_WAITING
 
 START_S = 60
 SMALLEST_PIPE = 4096  # bytes that the kernel keeps for a reader
-MANY = {"text": ["a"] * 64, "sampling_params": {"max_new_tokens": 1, "n": MAX_WAITING // 64 + 16}}  # a line for each
+MANY = {"text": ["a"] * 64, "sampling_params": {"max_new_tokens": 1, "n": MAX_WAITING // 64 + 16}}  # a line each
 ENDLESS = {"text": "a", "sampling_params": {"max_new_tokens": 900_000, "ignore_eos": True}}
 SCRIPTED = ["--runner", "scripted", "--context-length", "1000000", "--max-total-tokens", "4000000"]
 
@@ -33,7 +33,7 @@ def small_pipe() -> tuple[int, int]:
 
 @contextmanager
 def started(output: str, writer: int, *options: str) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-    """A server whose `output` goes to this descriptor, and its address, which is read at the other output."""
+    """A server whose `output` goes to this descriptor, and its address, which is read from the other output."""
     port = free_port()
     command = [sys.executable, "-m", "ramet", "serve", "--port", str(port), *SCRIPTED, "--log-requests", *options]
     given = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, output: writer}
@@ -71,7 +71,7 @@ def dropped(url: str, output: str) -> int:
 
 
 def rest_of(reader: int, until: bytes) -> bytes:
-    """What comes, up to a line with this text."""
+    """The data that is read up to and including this text."""
     data = b""
     while until not in data:
         ready, _, _ = select.select([reader], [], [], 20)
@@ -99,7 +99,7 @@ def test_an_output_that_nobody_reads_stops_no_reply_and_its_lines_are_counted(ou
 
 
 def test_clients_hear_of_a_death_although_nobody_reads_the_stacks() -> None:
-    """Stacks are written by C code that nothing interrupts."""
+    """Stacks are written by C code, which cannot be interrupted."""
     reader, writer = small_pipe()
     with started("stderr", writer) as (process, url), ThreadPoolExecutor(1) as pool:
         os.close(writer)

@@ -1,4 +1,4 @@
-"""What owns something that runs cannot be copied, and says so; what only knows where a service is can be."""
+"""Objects that own something running refuse to be copied; objects that only know a service's address can be copied."""
 
 import copy
 import gc

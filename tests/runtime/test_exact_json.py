@@ -1,4 +1,4 @@
-"""Numbers of any size go through JSON and back with their digits, and others stay floats."""
+"""Numbers of any size keep their digits through JSON and back, and ordinary ones stay floats."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The file of --api-key-file: what it may hold, and that no key is ever part of what is said of it."""
+"""The file of --api-key-file: what it may contain, and that no message about it shows a key."""
 
 import os
 from collections.abc import Callable
@@ -46,8 +46,8 @@ def test_a_line_is_a_name_and_a_key(write: Write) -> None:
         ("a SÉCRET-of-a\n", "the key must be"),
         ("SECRET-of-a a\n", "line 1: the key must be"),
         ("a SECRET-admin\n", "line 1: the key of a is the admin key"),
-        ("admin SECRET-of-a\n", "line 1: the name admin means the admin key"),
-        (b"a \xff\xfe\xfd\xff\xfe\xfd\xff\xff\n", "is no UTF-8 text"),
+        ("admin SECRET-of-a\n", "line 1: the name admin is reserved for the admin key"),
+        (b"a \xff\xfe\xfd\xff\xfe\xfd\xff\xff\n", "is not UTF-8 text"),
         ("#" * (MAX_BYTES + 1), f"is larger than {MAX_BYTES} bytes"),
     ],
 )
@@ -68,7 +68,7 @@ def test_there_is_a_bound_on_keys(write: Write, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_file_that_is_none_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    for name, said in (("missing", "No such file"), (".", "directory"), ("fifo", "is no regular file")):
+    for name, said in (("missing", "No such file"), (".", "directory"), ("fifo", "is not a regular file")):
         with pytest.raises(ConfigError, match=said):
             read_key_file(str(tmp_path / name), "")
 

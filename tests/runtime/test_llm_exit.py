@@ -1,4 +1,4 @@
-"""Python ends while threads of the program wait for an engine that nobody closed: nothing is said of it."""
+"""Python exits while threads wait for an engine that nobody closed: nothing is printed about it."""
 
 import subprocess
 import sys

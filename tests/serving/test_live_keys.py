@@ -1,4 +1,4 @@
-"""A whole server whose clients have keys of their own: replies to one say nothing of what another has computed."""
+"""A whole server whose clients have keys of their own: replies to one reveal nothing about another's requests."""
 
 from collections.abc import Iterator
 from typing import Any

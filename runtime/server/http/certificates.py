@@ -71,7 +71,7 @@ def make_context(args: ServeArgs) -> ssl.SSLContext:
     for flag, name in _files(args).items():
         try:
             if not stat.S_ISREG(os.stat(name).st_mode):  # who reads a fifo waits for its writer
-                raise ConfigError(f"{flag} {name} is no regular file")
+                raise ConfigError(f"{flag} {name} is not a regular file")
             Path(name).read_bytes()  # ssl does not say which one is missing
         except OSError as error:
             raise ConfigError(f"{flag} {name} cannot be read: {error.strerror}") from None

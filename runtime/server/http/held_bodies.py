@@ -50,7 +50,7 @@ class HeldBody:
     def check(self) -> None:
         """Raises ClientError if the body was ended to make room for others."""
         if self.is_ended:
-            fact = f"comes at less than {MIN_BYTES_PER_S} bytes a second, while others wait for the memory that it has"
+            fact = f"arrives at less than {MIN_BYTES_PER_S} bytes a second, while other bodies wait for its memory"
             raise ClientError("body", fact, "--max-bodies-mb", 408)
 
     def is_slow(self, now_s: float) -> bool:

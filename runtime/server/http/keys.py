@@ -89,7 +89,7 @@ class Keys:
             self._named = self._read()
             LOGGER.info("--api-key-file changed: it has %d keys now", len(self._named))
         except ConfigError as error:
-            LOGGER.error("--api-key-file changed, and the keys that it had still hold: %s", error)
+            LOGGER.error("--api-key-file changed, but its former keys stay valid: %s", error)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What is in others' slots of the pool, or in others' rows, changes no row by a bit: not even a NaN, which 0 keeps."""
+"""The contents of other rows and their slots do not change a row by a bit, not even NaN, which times 0 is NaN."""
 
 import math
 import sys
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 
 CPU = torch.device("cpu")
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 32
-POISONED = 2  # of the rows
+POISONED = 2  # index of the poisoned row
 DECODING: Rows = [(9, 1), (130, 1), (300, 1), (64, 1), (0, 1), (41, 1)]
 MIXED: Rows = [(9, 1), (130, 1), (40, 70), (64, 33), (0, 17), (3, 129)]
 CASES: list[dict[str, Any]] = [
@@ -60,7 +60,7 @@ def attended(
     kind: str, number: float, *, rows: Rows, dtype: torch.dtype = torch.float32, window: int | None = None,
     softcap: float | None = None, cache: torch.dtype | None = None, page_size: int = 1, shared: int = 0,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What tokens are given where one row, and every slot that no row has, is of this number; and which are others'."""
+    """Attention's output if one row and all unused slots hold `number`, and which tokens belong to the other rows."""
     inputs, num_slots = step(rows, shared, seed=3, page_size=page_size)
     chance = torch.Generator().manual_seed(7)
     layers = [KVShape.of(KV_HEADS, HEAD_DIM)]
@@ -147,7 +147,7 @@ def test_kernels_of_a_card_let_no_row_change_another(way: str, case: dict[str, A
 
 
 def poison(placed: Any, number: float) -> torch.Tensor:
-    """One row and all slots that no other has are of this number. Returns which tokens are the others'."""
+    """Fill one row and all slots that no other row uses with this number. Returns which tokens are the others'."""
     others = [i for i in range(len(placed.lengths)) if i != POISONED]
     kept = torch.cat([placed.table[int(placed.rows[i]), : placed.lengths[i]] for i in others]).long()
     foreign = torch.ones(len(placed.keys), dtype=torch.bool)

@@ -1,6 +1,6 @@
-"""A schema's `pattern` is read as ECMA-262 reads it, and what is in no syntax of its own as Python does.
+"""A schema's `pattern` is read as ECMA-262 reads it or, if it is not valid there, as Python does.
 
-What is expected was seen in a JavaScript engine, with the flag u where it takes the pattern so.
+The expected results are those of a JavaScript engine, with the flag u if the pattern is valid with it.
 """
 
 import json
@@ -17,7 +17,7 @@ TEXTS = (
     "", "a", "A", "ab", "1", "٣", "é", "_", "-", "/", "\n", "\r", "\u2028", "\u2029", "\x85", "\x1c", "\ufeff",
     "\u00a0", "\u180e", "\t", "😀", "{,3}", "a{,3}", "x{", "x{a}", "]", "}", "漢", "ǅ", "aa", "\x08",
 )  # fmt: skip
-FOUND: dict[str, tuple[str, ...]] = {  # pattern -> those of the texts in which it is found
+FOUND: dict[str, tuple[str, ...]] = {  # pattern -> the texts in which it is found
     r"^.$": tuple(t for t in TEXTS if len(t) == 1 and t not in "\n\r\u2028\u2029"),
     r"^[^]$": tuple(t for t in TEXTS if len(t) == 1),
     r"^[\s\S]$": tuple(t for t in TEXTS if len(t) == 1),
@@ -50,7 +50,7 @@ FOUND: dict[str, tuple[str, ...]] = {  # pattern -> those of the texts in which 
     r"^\P{L}$": tuple(t for t in TEXTS if len(t) == 1 and t not in "aAé漢ǅ"),
     r"^\p{ASCII}$": ("a", "A", "1", "_", "-", "/", "\n", "\r", "\x1c", "\t", "]", "}", "\x08"),
 }
-OF_PYTHON: dict[str, tuple[str, ...]] = {  # no syntax of ECMA-262
+OF_PYTHON: dict[str, tuple[str, ...]] = {  # not valid in ECMA-262
     r"(?i)^a$": ("a", "A"),
     r"\Aa\Z": ("a",),
     r"^(?P<letter>a)b$": ("ab",),

@@ -1,6 +1,6 @@
-"""Keywords that say nothing where they stand are no reason to refuse a schema, and plainer ones stand for some others.
+"""Keywords without effect do not make a schema refused, and some keywords are replaced by plainer ones.
 
-Each schema is paired with the plainer one: a validator finds no difference, and every backend gets the plainer one.
+Each schema is paired with its simpler form: a validator finds no difference, and every backend gets that form.
 """
 
 import json
@@ -107,7 +107,7 @@ POOL = [
     *VALUES, [1, 1], [1, 1, 1], [2, 3], {"b": 1}, {"a": None}, {"b": "x", "c": 2}, {"a": 1, "c": 2}, -(2**31), 2**31,
     255, 256, 300, "x" * 4,
 ]  # fmt: skip
-SEEN = {"int32": (-(2**31), 2**31 - 1), "uint8": (0, 255)}  # formats of which the validator knows nothing
+SEEN = {"int32": (-(2**31), 2**31 - 1), "uint8": (0, 255)}  # formats that the validator ignores
 
 
 def valid(schema: Any, value: Any) -> bool:
@@ -130,7 +130,7 @@ def test_what_says_nothing_is_left_out(schema: Any, same: Any) -> None:
             assert read_value(schema, support).root == read_value(same, support).root
 
 
-REFUSED = [  # keyword that is named, schema in which it does say something
+REFUSED = [  # keyword in the error, schema in which the keyword has an effect
     ("propertyNames", OBJECT | {"propertyNames": {"minLength": 2}}),
     ("propertyNames", OBJECT | {"propertyNames": {"enum": ["a", "b"], "pattern": "^a"}}),
     ("propertyNames", OBJECT | {"propertyNames": INT}),
@@ -175,7 +175,7 @@ def test_a_schema_of_nothing_is_refused(schema: Any) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_schemas_as_libraries_write_them_are_taken(name: str) -> None:
-    """zod 4's record, set-like array, never, loose and strict objects, and schemars' numbers."""
+    """Taken from zod 4: record, set-like array, never, loose and strict objects. From schemars: numbers."""
     record = {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": INT}
     by_name = {"type": "object", "propertyNames": {"type": "string", "enum": ["a", "b"]}, "additionalProperties": INT}
     strict = OPEN | {"required": ["a"], "unevaluatedProperties": False}
@@ -206,7 +206,7 @@ VALUES_OF = st.one_of(
 @given(st.dictionaries(st.sampled_from(KEYWORDS), VALUES_OF, min_size=1, max_size=4))
 @examples(200, 5000)
 def test_any_schema_means_the_same_in_plainer_words(schema: dict[str, Any]) -> None:
-    """Those that the validator's own schema of schemas allows."""
+    """Schemas are drawn from all that the validator's meta-schema allows."""
     if not Draft202012Validator(Draft202012Validator.META_SCHEMA).is_valid(schema):
         return
     plainer = plain(schema)

@@ -1,4 +1,4 @@
-"""What an output may take in the decode loop: far more than schemas need, and little enough for any grammar."""
+"""The limit on an output's work in the decode loop: far more than schemas need, but short for any grammar."""
 
 import json
 import time
@@ -18,7 +18,7 @@ from ramet.runtime.grammar.base import Backend, BackendName, Grammar, GrammarErr
 
 EBNF, REGEX, SCHEMA = ConstraintKind.EBNF, ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA
 STEP_ITEMS = GrammarArgs().grammar_step_items
-TOKEN_S = 0.1  # of processor time: a token takes 15 ms at most where it takes most
+TOKEN_S = 0.1  # processor time; the slowest token takes 15 ms
 PARTS = 10
 
 
@@ -28,7 +28,7 @@ def limited(step_items: int) -> Backend:
 
 
 def masks(grammar: Grammar, tokens: list[int]) -> int:
-    """Masks that were filled while the grammar takes what it does of `tokens`."""
+    """The number of masks filled while the grammar accepts `tokens`, up to the first that it refuses."""
     bits, num = np.zeros(-(-SIZE // 32), np.int32), 1
     grammar.fill_mask(bits)
     for token in tokens:
@@ -62,14 +62,14 @@ def test_every_schema_of_the_suite_needs_a_tenth_of_the_default_at_most(part: in
 
 
 def chain(num: int) -> str:
-    """Objects inside each other by references."""
+    """A schema of objects that are nested by references."""
     defs = {f"d{i}": {"type": "object", "properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["a"],
                       "additionalProperties": False} for i in range(num)}  # fmt: skip
     return json.dumps({"$ref": "#/$defs/d0", "$defs": {**defs, f"d{num}": {"type": "string"}}})
 
 
 def doubling(num: int) -> str:
-    """2 ** num ways to read the same text."""
+    """A schema with 2 ** num ways to read the same text."""
     defs = {f"d{i}": {"anyOf": [{"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}, "minItems": least}
                                 for least in (0, 1)]} for i in range(num)}  # fmt: skip
     return json.dumps({"$ref": "#/$defs/d0", "$defs": {**defs, f"d{num}": {"type": "string"}}})
@@ -115,7 +115,7 @@ def test_a_token_in_the_decode_loop_takes_little_of_any_grammar(name: BackendNam
 
 
 def longest_token(grammar: Grammar) -> float:
-    """Seconds that a mask, a token and what is forced take together, of 250 tokens that are drawn at random."""
+    """The most seconds for a mask, a token and forced text together, over 250 tokens drawn at random."""
     draw, longest = np.random.default_rng(1), 0.0
     bits, ends = np.zeros(-(-SIZE // 32), np.int32), vocabulary().eos_ids
     for _ in range(250):

@@ -1,4 +1,4 @@
-"""No shape of a body costs more than a few times what a plain text of as many bytes does."""
+"""No shape of a body costs more than a few times as much as plain text of the same size."""
 
 import time
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.fakes.bodies import MOST_ITEMS, parsed
 from tests.fakes.effort import num_calls
 
 SIZE = 1 << 20
-MOST_TIMES = 60  # as much as plain text, of which a MiB takes some 2 ms; keys take 25 times as much, and took 3600
+MOST_TIMES = 60  # times the cost of plain text, about 2 ms for a MiB; keys take 25 times that, and used to take 3600
 LIMITS = Limits(context_length=4096, max_total_tokens=1 << 20, vocab_size=1000, max_running_requests=4, hidden_size=4)
 DEFAULTS = Defaults(SamplingParams(), LIMITS, False)
 USER = {"role": "user", "content": "Hello"}
@@ -30,13 +30,13 @@ def keys(number: int, name: str = "k{}", value: Any = 1) -> dict[str, Any]:
 
 
 def padded(body: dict[str, Any]) -> bytes:
-    """A body of SIZE bytes, some of them in a name that means nothing."""
+    """A body of SIZE bytes, padded by an unknown name."""
     data = orjson.dumps(body)
     return orjson.dumps({**body, "padding": "a" * max(0, SIZE - len(data))})
 
 
 def thread_s(act: Callable[[], object]) -> float:
-    """The least of three runs."""
+    """The shortest time of three runs."""
     taken = []
     for _ in range(3):
         began_s = time.thread_time()
@@ -94,13 +94,13 @@ def test_a_shape_costs_a_few_times_what_plain_text_does(shape: str) -> None:
         padded(body).replace(b"0.12345678901234568", b"0.12345678901234567891"),
         orjson.dumps({"text": "Hello, you. " * (SIZE // 12)}),
     )
-    read(data, type_)  # what is made once is made
+    read(data, type_)  # anything that is made once is made now
     text_s = thread_s(lambda: read(plain, GenerateBody)) * len(data) / len(plain)
     assert thread_s(lambda: read(data, type_)) < MOST_TIMES * text_s
 
 
 def test_names_are_compared_a_bounded_number_of_times() -> None:
-    """Where there are more of them, the names are data."""
+    """Above the bound, names are taken to be data."""
     few, many = (keys(number, "reg{}ez") for number in (MAX_COMPARED - 1, MAX_COMPARED + 1))
     assert num_calls(lambda: convert({"text": "a", "sampling_params": many}, GenerateBody)) < 10 * len(many)
     assert num_calls(lambda: convert({"text": "a", "sampling_params": few}, GenerateBody)) > 20 * len(few)

@@ -1,4 +1,4 @@
-"""Messages on channels become thoughts, content and calls, in any pieces, whatever their headers look like."""
+"""Messages on channels become thoughts, content and calls, however the text is cut and whatever the headers are."""
 
 import pytest
 
@@ -11,7 +11,7 @@ Kinds = list[tuple[str, str]]
 
 
 def joined(parts: list[Part]) -> Kinds:
-    """Neighbours of one kind together."""
+    """The parts, with adjacent ones of one kind joined."""
     found: Kinds = []
     for part in parts:
         match part:

@@ -1,4 +1,4 @@
-"""Outputs that take longer to parse than a step may: they go on in processes of their own, and others are not held."""
+"""Outputs that are too slow to parse in a step continue in processes of their own, and other rows are not held."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ AMBIGUOUS = "root ::= s\ns ::= s s s | s s | [a-z ]"
 LEFT = 'root ::= e\ne ::= e "+" e | e "*" e | e e | [a-z]'
 NULLABLE = 'root ::= a\na ::= a a | b | ""\nb ::= a b a | [a-z ] | ""'
 STEP_ITEMS = 5000
-STEP_S = 0.15  # of processor time: the calls inside of the limits take 10 ms, on any machine far less than this
+STEP_S = 0.15  # processor time; calls within the limits take 10 ms, far less than this on any machine
 overlaps = pytest.mark.parametrize("overlap", ["off", "on"])
 
 
@@ -46,7 +46,7 @@ def aside(parsers: Parsers) -> Grammars:
 
 @pytest.fixture(scope="module")
 def early(parsers: Parsers) -> Grammars:
-    """Outputs are moved after a few tokens."""
+    """Grammars whose outputs are moved aside after a few tokens."""
     return Grammars(TOKENIZER, frozenset([END]), parsers=parsers, step_items=700)
 
 
@@ -59,7 +59,7 @@ def ids_of(text: str) -> list[int]:
 
 
 def longest_turn(top: BenchTop) -> float:
-    """Runs until all have ended. Seconds of this process in one turn."""
+    """Run until all requests have ended. Returns the processor seconds of the longest turn."""
     longest = 0.0
     while not top.scheduler.idle:
         begun = time.process_time()

@@ -1,4 +1,4 @@
-"""Rows whose stop patterns take long: each sits out, so that others decode, and one that takes too much ends."""
+"""Rows whose stop patterns are slow skip steps, so that others decode, and a row that takes too much time ends."""
 
 import pytest
 from bench_top import BenchTop
@@ -13,7 +13,7 @@ PROMPT = [11, 12, 13, 14, 15]
 
 
 def slow(text: str) -> tuple[str, ...]:
-    """Each character visits hundreds of states. What was computed for a pattern is kept, so nobody else has it."""
+    """Patterns with hundreds of states for each character. They differ by `text`, because compiled ones are cached."""
     return tuple(f"(?s)(.?){{{count}}}#{text}" for count in range(450, 458))
 
 

@@ -1,4 +1,4 @@
-"""A backslash of a client's stands in a message as often as in what it sent, in replies and in the log of operators."""
+"""A backslash appears in a message as often as in the client's text, both in replies and in the log."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""What GPT-OSS says on its channels is thought, answer and calls for every client, in a stream and whole."""
+"""GPT-OSS' channels become thought, answer and calls on every API, streamed and whole."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ ANSWER = f"{THOUGHT}<|channel|>final<|message|>It is warm."
 
 
 def of_reply(path: str, reply: dict[str, Any]) -> tuple[str | None, str | None, list[Any], str]:
-    """Thought, content, calls, and how it ended."""
+    """The reply's thought, content, calls and finish reason."""
     match path:
         case "/v1/chat/completions":
             (choice,) = reply["choices"]
@@ -65,7 +65,7 @@ def test_a_whole_reply_has_thought_content_and_calls(path: str, seed: int | None
 
 
 async def streamed(server: Served, body: dict[str, Any]) -> tuple[str, str, str, str]:
-    """Thought, content, names and arguments."""
+    """The stream's thought, content, names and arguments."""
     events = (await server.events(CHAT, {**body, "stream": True}))[:-1]
     deltas = [choice["delta"] for event in events for choice in event["choices"]]
     calls = [call["function"] for delta in deltas for call in delta.get("tool_calls") or ()]

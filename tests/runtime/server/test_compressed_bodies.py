@@ -1,4 +1,4 @@
-"""Compressed bodies: what is taken, what a bomb costs before it is refused, and that others are served meanwhile."""
+"""Compressed bodies: which are accepted, how much a bomb costs, and that other requests are served meanwhile."""
 
 import asyncio
 import gzip
@@ -111,7 +111,7 @@ def test_a_small_body_may_have_any_ratio() -> None:
 
 
 def test_others_are_served_while_a_body_is_inflated() -> None:
-    """The whole of it has come, and it is not read before the other request has its answer."""
+    """The body has arrived as a whole, but the other request is answered before all of it is inflated."""
 
     async def check(server: Served) -> None:
         inflating = asyncio.ensure_future(

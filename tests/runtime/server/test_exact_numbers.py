@@ -1,4 +1,4 @@
-"""Numbers of tools, schemas and calls are never rounded: not on the way to the template, the grammar or the client."""
+"""Numbers in tools, schemas and calls are not rounded on the way to the template, the grammar or the client."""
 
 import json
 from decimal import Decimal
@@ -27,7 +27,7 @@ def exactly(text: str) -> Any:
 
 
 USER = '"messages":[{"role":"user","content":"hi"}]'
-BODIES = {  # without the brace that ends each
+BODIES = {  # each without its closing brace
     CHAT: f'{{{USER},"tools":[{{"type":"function","function":{{"name":"f","parameters":{SCHEMA}}}}}]',
     RESPONSES: f'{{"input":"hi","tools":[{{"type":"function","name":"f","parameters":{SCHEMA}}}]',
     MESSAGES: f'{{"max_tokens":99,{USER},"tools":[{{"name":"f","input_schema":{SCHEMA}}}]',
@@ -35,7 +35,7 @@ BODIES = {  # without the brace that ends each
 
 
 def shown(server: Served) -> str:
-    """What a template sees of the newest chat."""
+    """The newest chat as a template sees it."""
     chat = chat_in(server.engine.of_type(Render)[-1].chat)
     return Chats(TemplateSources(default=DUMPED)).render(chat)
 

@@ -1,4 +1,4 @@
-"""Requests that end leave nothing that only the garbage collector frees: it rarely runs in the server's process."""
+"""Ended requests leave no cycles for the garbage collector, which rarely runs in the server's process."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""How many bytes the bodies of all connections hold together, and who waits for whom."""
+"""How many bytes the bodies of all connections may hold together, and which bodies wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What the holder of one key has: no other key finds, reads, continues or ends it; the admin key does."""
+"""What one key's holder has, no other key can find, read, continue or end, except the admin key."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -84,7 +84,7 @@ class TestSessions:
                 status, reply = await server.post("/generate", follow, headers=B)
                 assert status == 400 and "does not exist" in reply["error"]["message"]
                 async with server.http.post("/close_session", json={"session_id": "s"}, headers=B) as response:
-                    assert response.status == 200  # as of a session that is not there
+                    assert response.status == 200  # the answer for an unknown session
                 for who in (A, ADMIN):
                     assert (await server.post("/generate", follow, headers=who))[0] == 200
 
@@ -209,4 +209,4 @@ class TestChangesOfTheFile:
             keys.write_text(bad)
         found.refresh()
         assert self.owners(found) == ["a", "b", None]
-        assert "the keys that it had still hold" in caplog.text and "key-of" not in caplog.text
+        assert "its former keys stay valid" in caplog.text and "key-of" not in caplog.text

@@ -1,4 +1,4 @@
-"""How the server process ends when the engine's limits never come: with its exit code, or with what went wrong."""
+"""How the server process ends if the engine never sends its limits: with its exit code, or with the error."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from ramet.runtime.server import process
 
 
 async def served_until(folder: SocketFolder, message: Message) -> int:
-    """The exit code of a server that gets this as its first message."""
+    """The exit code of a server whose first message is `message`."""
     args = make_args(runner="scripted", port=0)
     listener = process.bind(args.serve)
     sender = Sender(folder.address(paths.SERVER))

@@ -1,4 +1,4 @@
-"""What one key may hold of what all clients share, and that others still get their part."""
+"""How much one key may hold of what all clients share, and that others still get their share."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -38,7 +38,7 @@ def run(test: Any) -> None:
 
 
 async def refused(server: Served, path: str, body: Any, headers: dict[str, str], what: str) -> None:
-    """It is told which bound that is, and when to come again."""
+    """Check that the request is refused with the bound's name and a time to try again."""
     async with server.http.post(path, json=body, headers=headers) as response:
         message = (await response.json())["error"]["message"]
         assert response.status == 429 and response.headers["Retry-After"] == "1", message
@@ -46,7 +46,7 @@ async def refused(server: Served, path: str, body: Any, headers: dict[str, str],
 
 
 async def waiting(server: Served, headers: dict[str, str], num: int) -> "list[asyncio.Task[tuple[int, Any]]]":
-    """Requests of one sequence that are in the queue when this returns."""
+    """Requests of one sequence each, which are in the queue when this returns."""
     before = len(server.engine.of_type(Generate))
     tasks = [asyncio.create_task(server.post("/generate", BODY, headers=headers)) for _ in range(num)]
     await server.engine.saw(Generate, before + num)

@@ -133,8 +133,8 @@ def test_a_fifo_in_the_place_of_a_file_changes_nothing(files: Files, caplog: pyt
     files.chain.unlink()
     os.mkfifo(files.chain)
     watched.refresh()
-    assert watched.context is first and "chain.pem is no regular file" in caplog.text
-    with pytest.raises(ConfigError, match=r"--ssl-certfile .*chain\.pem is no regular file"):
+    assert watched.context is first and "chain.pem is not a regular file" in caplog.text
+    with pytest.raises(ConfigError, match=r"--ssl-certfile .*chain\.pem is not a regular file"):
         certificates_of(make_args(**files.options).serve)
     files.chain.unlink()
     files.issue()

@@ -1,4 +1,4 @@
-"""What no constraint holds is never returned as a call: a call that is thought of, or quoted in an answer."""
+"""A call inside a thought, or quoted in an answer, is never returned as a call."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ ASKED = [
 
 
 async def message_of(server: Served, body: dict[str, Any], says: list[str]) -> tuple[str, list[str]]:
-    """The content and the arguments of the calls: the same in a stream and in a whole reply."""
+    """The reply's content and the arguments of its calls, after checking that the stream has the same."""
     server.engine.says = says
     status, reply = await server.post(CHAT, body)
     assert status == 200, reply

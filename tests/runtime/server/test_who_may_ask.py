@@ -1,6 +1,6 @@
 """Every route against everybody who may ask: without a key, with the keys of two clients, with the admin key.
 
-A new route is on no list here, and the first test fails until its author says whom it is for.
+A new route is on none of these lists, so the first test fails until its author adds it to one.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from ramet.runtime.server.routes import NAMED, ROUTES
 from tests.fakes.server import Served, served
 
 Headers = Mapping[str, str]
-FOR_ALL = {"/", "/ui", "/ui/", "/health", "/ping", "/ready", "/version"}  # the same for everybody, and of nobody
-FOR_MONITORS = {"/metrics"}  # of all clients together: for all, where the clients have no keys of their own
+FOR_ALL = {"/", "/ui", "/ui/", "/health", "/ping", "/ready", "/version"}  # the same for all, without anybody's data
+FOR_MONITORS = {"/metrics"}  # figures of all clients together: open, unless clients have keys of their own
 FOR_CLIENTS = {  # computes for the client that asks, shows what is its own, or what is the same for all clients
     "/generate", "/open_session", "/close_session", "/language/generate", "/language/select", "/language/render",
     "/language/end", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/responses/", "/v1/messages",
@@ -38,7 +38,7 @@ def test_every_route_says_whom_it_is_for() -> None:
 
 
 async def refusal(server: Served, path: str, headers: Headers) -> int | None:
-    """401 or 403; None: whatever else came of it, the key was no matter."""
+    """401 or 403, or None if the request was not refused because of its key."""
     methods = ROUTES[path].methods if path in ROUTES else NAMED[path].methods
     method, body = ("HEAD", None) if "GET" in methods else (methods[0], b"{}")
     named = path + "x" * (path in NAMED)

@@ -1,4 +1,4 @@
-"""Tokens that stand only beside tokenizer.json, and what tokenizer_config.json asks for: transformers is the oracle."""
+"""Tokens that appear only beside tokenizer.json, and settings of tokenizer_config.json: transformers is the oracle."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def token(text: str, **flags: bool) -> dict[str, Any]:
 
 
 def check(folder: Path, texts: tuple[str, ...] = TEXTS) -> Tokenizer:
-    """Equal to transformers on the same folder, to and fro."""
+    """The folder encodes and decodes as in transformers."""
     from transformers import AutoTokenizer
 
     theirs, ours = AutoTokenizer.from_pretrained(folder), Tokenizer.from_folder(folder)
@@ -102,12 +102,10 @@ def test_pieces_get_tokens_as_well(tmp_path: Path) -> None:
 
 
 def test_a_new_token_that_would_get_another_id_is_refused(tmp_path: Path) -> None:
-    """The model has its embedding elsewhere; transformers would read the token under the wrong one."""
+    """The model has its embedding at the declared id; transformers would use the wrong one."""
     decoder = {"added_tokens_decoder": {str(FIRST + 7): token(NEW)}}
     write_folder(byte_level_source(), tmp_path, tokenizer_config=decoder)
-    named = (
-        rf"tokenizer_config\.json: '<\|new\|>' has the id {FIRST + 7}, and its place in the tokenizer is {FIRST}: add"
-    )
+    named = rf"tokenizer_config\.json: '<\|new\|>' has the id {FIRST + 7}, but its id in the tokenizer is {FIRST}: add"
     with pytest.raises(ConfigError, match=named):
         Tokenizer.from_folder(tmp_path)
 
@@ -122,14 +120,14 @@ def test_a_known_token_with_another_id_keeps_that_of_tokenizer_json(tmp_path: Pa
     ("files", "named"),
     [
         ({"tokenizer_config": {"added_tokens_decoder": [1]}}, "added_tokens_decoder must be an object"),
-        ({"tokenizer_config": {"added_tokens_decoder": {"x": token(NEW)}}}, '"x" is no id of a token'),
+        ({"tokenizer_config": {"added_tokens_decoder": {"x": token(NEW)}}}, '"x" is not a token id'),
         (
             {"tokenizer_config": {"added_tokens_decoder": {"7": "x"}}},
             'added_tokens_decoder 7 is "x", must have a content',
         ),
         ({"tokenizer_config": {"eos_token": 7}}, "eos_token is 7, must be the text of a token"),
         ({"tokenizer_config": {"additional_special_tokens": "x"}}, 'additional_special_tokens is "x", must be a list'),
-        ({"added_tokens": {NEW: None}}, "null is no id of a token"),
+        ({"added_tokens": {NEW: None}}, "null is not a token id"),
     ],
 )
 def test_what_is_no_token_is_named(tmp_path: Path, files: dict[str, Any], named: str) -> None:

@@ -1,4 +1,4 @@
-"""A history of GPT-OSS goes back to its channels: thoughts of calls, what is said beside them, several calls."""
+"""A history of GPT-OSS is written on its channels again: thoughts and texts beside calls, several calls."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from ramet.runtime.text.channel_turns import with_texts_in_thoughts
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.template_files import TemplateSources
 
-# what the family's own template does with these turns
+# how the family's own template treats these turns
 TEMPLATE = """{%- set called = namespace(name=none) %}
 {%- for message in messages %}
     {%- if message.role == 'assistant' %}

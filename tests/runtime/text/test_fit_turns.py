@@ -85,7 +85,7 @@ SHAPES = [
 
 
 def chat(shape: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Its messages, and their texts in order."""
+    """The chat's messages, and their texts in order."""
     marks: list[str] = []
     waiting: list[tuple[str, str]] = []  # ids of calls, and the texts of their results
 

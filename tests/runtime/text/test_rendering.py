@@ -1,6 +1,6 @@
-"""Chats rendered by real worker processes: a template without end costs its own chat, and no other one.
+"""Chats rendered by real worker processes: a template that never ends costs its own chat, and no other one.
 
-A worker that is stopped (SIGSTOP) stands for a filter that never returns.
+A stopped worker (SIGSTOP) behaves like a filter that never returns.
 """
 
 from collections.abc import Callable, Iterator
@@ -120,7 +120,7 @@ def test_what_never_ends_is_ended(source: str, rendering: Callable[..., Renderin
 
 @pytest.mark.parametrize("source", sampled(LARGE, 6, seed=1))
 def test_what_takes_all_memory_is_refused(source: str, rendering: Callable[..., Rendering]) -> None:
-    """Each in one expression, and so between two looks at the clock and at the text's length."""
+    """Each takes it in a single expression, between two checks of the time and the text's length."""
     bounded = rendering(source + "{{ messages[0].content }}", RenderLimits(timeout_s=20.0, memory_mb=96.0))
     error = bounded.refusal()
     assert error.status == 400 and error.place == "messages"

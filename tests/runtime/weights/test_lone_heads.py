@@ -1,4 +1,4 @@
-"""A tied model whose one matrix is stored as its head, not as its embedding: transformers ties either to the other."""
+"""A tied model whose only matrix is stored as its head, not as its embedding: transformers ties them either way."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ TYPES = {kind: name for name, (kind, _, _) in reversed(FAMILIES.items())}  # one
 
 
 def with_lone_head(folder: Path, name: str) -> torch.Tensor:
-    """WRITES the folder: its embedding gets the name of its head. The matrix."""
+    """WRITES the folder: its embedding gets the name of its head. Returns the matrix."""
     tensors = {each: tensor for path in folder.glob("*.safetensors") for each, tensor in load_file(path).items()}
     [embedding] = [each for each in tensors if each.endswith(EMBEDDING)]
     assert name not in tensors
