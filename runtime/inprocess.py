@@ -36,7 +36,7 @@ from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.encode_process import Encoder, answer, chat_threads
-from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, renders_chat
+from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, runs_aside
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.threads import Arrivals, EngineThread
 
@@ -134,7 +134,7 @@ class InProcessEngine:
     def _tokenize(self, encoder: Encoder, chats: ChatThreads) -> None:
         while True:
             for message in self._to_tokenizer.drain(block=True):
-                if renders_chat(message):
+                if runs_aside(message):
                     chats.put(message)
                     continue
                 admitted = Collected()

@@ -1,10 +1,12 @@
 """How much memory and how many cores this process may use. Decides that a container's limit counts as the machine's.
 
 Reads /proc, /sys and both versions of control groups, and has the calls of Linux by which memory comes from chosen
-nodes; knows no device and no torch. `root` is where the file system begins.
+nodes, and when memory is looked for or given back; knows no device and no torch. `root` is where the file system
+begins.
 """
 
 import ctypes
+import gc
 import os
 import platform
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path("/")
+GC_THRESHOLDS = (100_000, 20, 50)
 M_MMAP_THRESHOLD = -3  # a parameter of mallopt(3)
 UNMAPPED_BYTES = 1 << 20
 LEAST_CAPABILITY = (8, 0)  # of a CUDA device (Ampere): matrix instructions for bfloat16, asynchronous copies
@@ -106,6 +109,11 @@ def unmap_large_blocks() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(M_MMAP_THRESHOLD, UNMAPPED_BYTES)
+
+
+def collect_rarely() -> None:
+    """Look for garbage rarely: among many new objects that takes longer than making them."""
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def return_free_memory() -> None:

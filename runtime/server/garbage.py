@@ -9,12 +9,7 @@ import asyncio
 import gc
 from typing import NoReturn
 
-THRESHOLDS = (100_000, 20, 50)
 EVERY_S = 60.0
-
-
-def collect_rarely() -> None:
-    gc.set_threshold(*THRESHOLDS)
 
 
 async def collect(every_s: float = EVERY_S) -> NoReturn:

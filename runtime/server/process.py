@@ -28,7 +28,7 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError, ConfigError, ServerError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
-from ramet.runtime.machine import unmap_large_blocks
+from ramet.runtime.machine import collect_rarely, unmap_large_blocks
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server import garbage
@@ -62,7 +62,7 @@ def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> 
     allowed = allowed_connections(args.serve, raise_descriptor_limit())
     args = replace(args, serve=replace(args.serve, port=port, max_connections=allowed))
     phases = [("bind", time.perf_counter() - started)]
-    garbage.collect_rarely()
+    collect_rarely()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(_serve(args, sockets, listener, lambda: ready(phases, port=port)))
     if code:

@@ -25,27 +25,36 @@ def template_part(kind: str) -> dict[str, str]:
 def normalise(messages: Sequence[dict[str, Any]], template_source: str) -> list[dict[str, Any]]:
     """The same conversation in one form; `messages` stays as it is. Raises ClientError."""
     names: dict[str, str] = {}  # call id: the function that was called
+    roles: dict[str, str] = {}  # as a client writes it: as the template reads it
     turns = []
     for i, message in enumerate(messages):
-        turn = _turn(f"messages[{i}]", message, template_source)
-        names.update(_called(turn))
-        if turn["role"] == "tool" and "name" not in turn and turn.get("tool_call_id") in names:
+        written = message["role"]
+        if written not in roles:
+            roles[written] = _role(f"messages[{i}].role", written, template_source)
+        turn = _turn(i, message, roles[written])
+        if "tool_calls" in turn:
+            names.update(_called(turn))
+        elif turn["role"] == "tool" and "name" not in turn and turn.get("tool_call_id") in names:
             turn["name"] = names[turn["tool_call_id"]]
         turns.append(turn)
     return turns
 
 
-def _turn(place: str, message: dict[str, Any], template_source: str) -> dict[str, Any]:
-    turn = {key: value for key, value in message.items() if value is not None}
-    turn["role"] = _role(f"{place}.role", turn["role"], template_source)
-    if turn["role"] == "assistant":
+def _turn(index: int, message: dict[str, Any], role: str) -> dict[str, Any]:
+    turn = dict(message)
+    if None in turn.values():
+        turn = {key: value for key, value in turn.items() if value is not None}
+    turn["role"] = role
+    if role == "assistant":
         _set_reasoning(turn)
         _set_calls(turn)
         if "content" not in turn and "refusal" in turn:
             turn["content"] = turn["refusal"]
     elif "tool_calls" in turn:
-        raise ClientError(f"{place}.tool_calls", f"belongs to role {turn['role']!r}, must be in an assistant message")
-    turn["content"] = _content(f"{place}.content", turn)
+        fact = f"belongs to role {role!r}, must be in an assistant message"
+        raise ClientError(f"messages[{index}].tool_calls", fact)
+    if turn.get("content").__class__ is not str:
+        turn["content"] = _content(f"messages[{index}].content", turn)
     return turn
 
 
@@ -69,8 +78,6 @@ def _names_role(template_source: str, role: str) -> bool:
 def _content(place: str, turn: dict[str, Any]) -> str | list[dict[str, Any]]:
     """A text, for templates add it to others and would print None; with media its parts."""
     match turn.get("content"):
-        case str() as text:
-            return text
         case list() as parts if any(part["type"] in MEDIA for part in parts):
             return [part if part["type"] in MEDIA else {"type": "text", "text": _text(part)} for part in parts]
         case list() as parts:
@@ -87,13 +94,16 @@ def _text(part: dict[str, Any]) -> str:
 
 
 def _set_reasoning(turn: dict[str, Any]) -> None:
+    if turn.keys().isdisjoint(REASONING_NAMES):
+        return
     given = [turn.pop(name) for name in REASONING_NAMES if name in turn]
-    if given:
-        turn["reasoning_content"] = given[0]
+    turn["reasoning_content"] = given[0]
 
 
 def _set_calls(turn: dict[str, Any]) -> None:
     """`tool_calls` in one form, or not at all; the older `function_call` becomes one of them."""
+    if "tool_calls" not in turn and "function_call" not in turn:
+        return
     calls, older = turn.pop("tool_calls", []), turn.pop("function_call", None)
     if older is not None and not calls:
         calls = [{"function": older}]

@@ -46,7 +46,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.exact_json import decoder_of
 from ramet.runtime.log import LOGGER
-from ramet.runtime.machine import unmap_large_blocks
+from ramet.runtime.machine import collect_rarely, unmap_large_blocks
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import (
     check_asks_for_none,
@@ -60,7 +60,7 @@ from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
 from ramet.runtime.text.placing import end_of_media, expand_ids, expand_text, spans_of
-from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, renders_chat
+from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, runs_aside
 from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
@@ -304,12 +304,13 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
 
 
 def chat_threads(encoder: Encoder, server: Callable[[], Outbox]) -> ChatThreads:
-    """For what `renders_chat`; `server` makes an outbox for each thread. Only the server gets an answer."""
+    """For what `runs_aside`; `server` makes an outbox for each thread. Only the server gets an answer."""
     return ChatThreads(lambda call, own: answer(encoder, call, own, own), server)
 
 
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
     """The whole life of one tokenizer process; it ends when it is killed."""
+    collect_rarely()  # a call's arguments may be hundreds of thousands of lists
     unmap_large_blocks()  # texts may be as large as bodies, and come with many others
     started = time.perf_counter()
     ring = MessageRing(sockets.ring(paths.tokenizer(worker)), ToTokenizer, {Generate: "uids", GenerateAll: "items"})
@@ -327,7 +328,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     threads.run(workers.warm)
 
     def handle(message: ToTokenizer) -> None:
-        if renders_chat(message):
+        if runs_aside(message):
             threads.put(message)
         else:
             answer(encoder, message, scheduler, server)

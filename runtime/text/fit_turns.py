@@ -31,7 +31,8 @@ def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
     if any("tool_calls" in turn or turn["role"] == "tool" for turn in turns):
         turns = _with_calls(turns, rules)
     first = next((i for i, turn in enumerate(turns) if turn["role"] not in SYSTEM_ROLES), len(turns))
-    lead, rest = turns[:first], [joined(group) for group in _groups(turns[first:], rules)]
+    groups = _groups(turns[first:], rules)
+    lead, rest = turns[:first], [group[0] if len(group) == 1 else joined(group) for group in groups]
     if lead:
         lead, rest = _led(lead, rest, rules)
     return lead + rest
@@ -75,17 +76,26 @@ def _groups(turns: list[Message], rules: TemplateRules) -> list[list[Message]]:
     """Each group becomes one turn."""
     lost = _lost_systems(turns, rules)
     groups: list[list[Message]] = []
-    was_lost = False
+    joins: dict[tuple[str, bool, str, bool], bool] = {}  # by what `_must_join` looks at: a chat may have many turns
+    was_lost, before, before_kind = False, None, ("", False)
     for turn in turns:
         is_lost = turn["role"] in lost
-        turn = {**turn, "role": "user"} if is_lost else turn
-        before = groups[-1][-1] if groups else None
-        joins = (is_lost or was_lost) and before is not None and before["role"] == turn["role"] == "user"
-        if before is not None and (joins or _must_join(before, turn, rules)):
-            groups[-1].append({**turn, "role": groups[-1][0]["role"]})
+        if is_lost:
+            turn = {**turn, "role": "user"}
+        kind = turn["role"], "tool_calls" in turn
+        joined_to = False
+        if before is not None:
+            pair = (*before_kind, *kind)
+            if pair not in joins:
+                joins[pair] = _must_join(before, turn, rules)
+            both_users = before_kind[0] == kind[0] == "user"
+            joined_to = joins[pair] or (both_users and (is_lost or was_lost))
+        if joined_to:
+            turn = {**turn, "role": groups[-1][0]["role"]}
+            groups[-1].append(turn)
         else:
             groups.append([turn])
-        was_lost = is_lost
+        was_lost, before, before_kind = is_lost, turn, (turn["role"], kind[1])
     return groups
 
 

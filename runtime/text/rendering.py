@@ -19,6 +19,7 @@ from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.exact_json import encode
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render, source_for
+from ramet.runtime.text.long_calls import is_long
 from ramet.runtime.text.render_worker import Ended, Frame, Job, Outcome, Ready, Refused, Rendered, Templates
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
@@ -159,19 +160,26 @@ def renders_chat(message: ToTokenizer) -> bool:
             return False
 
 
+def runs_aside(message: ToTokenizer) -> bool:
+    """Whether ChatThreads serves it."""
+    return renders_chat(message) or is_long(message)
+
+
 class ChatThreads:
     """Serves messages that render chats on threads of their own: others do not wait, however long a template takes.
 
-    `outbox` is called once in each thread.
+    Calls with long texts have another thread, so that chats do not wait for them either. `outbox` is called once in
+    each thread.
     """
 
     def __init__(self, serve: Callable[[Any, Outbox], None], outbox: Callable[[], Outbox]) -> None:
         self._serve, self._outbox, self._own = serve, outbox, threading.local()
         self._threads = ThreadPoolExecutor(WORKERS, "ramet-chats")
+        self._long_texts = ThreadPoolExecutor(1, "ramet-long-texts")
 
     def put(self, message: Any) -> None:
         with suppress(RuntimeError):  # the pool is closed: nobody waits for an answer
-            self._threads.submit(self._answer, message)
+            (self._long_texts if is_long(message) else self._threads).submit(self._answer, message)
 
     def run(self, work: Callable[[], None]) -> None:
         """Run `work` on one of these threads: a process ends with the thread that started it."""
@@ -180,6 +188,7 @@ class ChatThreads:
     def close(self) -> None:
         """Drop what waits, and wait for what runs: after RenderWorkers.close that does not take long."""
         self._threads.shutdown(cancel_futures=True)
+        self._long_texts.shutdown(cancel_futures=True)
 
     def _answer(self, message: Any) -> None:
         if not hasattr(self._own, "outbox"):

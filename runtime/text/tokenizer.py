@@ -23,6 +23,7 @@ from ramet.runtime.text.source import read_source
 from ramet.runtime.text.token_bytes import TokenBytes
 
 log = logging.getLogger("ramet")
+LOCKED_IDS = 1 << 12  # decoded at once: a fraction of a millisecond
 
 Spelling = Callable[[str], bytes]  # an entry of the vocabulary -> the bytes it adds to a text
 
@@ -136,7 +137,11 @@ class Tokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        return self._source.decode(ids, skip_special_tokens=skip_special_tokens)
+        if len(ids) <= LOCKED_IDS:
+            return self._source.decode(ids, skip_special_tokens=skip_special_tokens)
+        # the batch call releases Python's lock, so other threads run meanwhile
+        texts: list[str] = self._source.decode_batch([ids], skip_special_tokens=skip_special_tokens)
+        return texts[0]
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """What the token adds to a text; None for an unknown id or a decoder that looks at neighbours."""

@@ -31,6 +31,7 @@ from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, T
 from ramet.runtime.server.openai.responses_chat import (
     ResponsesBody,
     chat_after,
+    kept_items,
     listed,
     read_chat,
     read_stored,
@@ -60,7 +61,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
         def keep(response: ResponseReply) -> bool:
             messages = chat_after(before, body.input, response.output)
-            kept = Stored(encode(response), encode(sent["input"]), encode(messages))
+            kept = Stored(encode(response), encode(kept_items(sent["input"])), encode(messages))
             return service.responses.put(submission.owner, response.id, kept)
 
         begun = _begun(body, sent, asked, params, stored)

@@ -98,21 +98,26 @@ def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple
 
 
 def with_items(written: dict[str, Any]) -> dict[str, Any]:
-    """A body whose input is items, as they are listed later: each has a type, and messages have parts."""
+    """A body whose input is items, each of which has a type."""
     given = written.get("input")
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    return {**written, "input": list(map(_item, given))} if isinstance(given, list) else written
+    if not isinstance(given, list):
+        return written
+    typed = [{"type": "message", **each} if each.__class__ is dict and "type" not in each else each for each in given]
+    return {**written, "input": typed}
 
 
-def _item(given: Any) -> Any:
-    if not isinstance(given, dict):
-        return given
-    item = {"type": "message", **given}
-    if item["type"] == "message" and isinstance(text := item.get("content"), str):
-        of_model = {"type": "output_text", "text": text, "annotations": []}
-        item["content"] = [of_model if item.get("role") == "assistant" else {"type": "input_text", "text": text}]
-    return item
+def kept_items(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items of `with_items` as they are listed later: messages have parts."""
+    return list(map(_with_parts, items))
+
+
+def _with_parts(item: dict[str, Any]) -> dict[str, Any]:
+    if item["type"] != "message" or not isinstance(text := item.get("content"), str):
+        return item
+    of_model = {"type": "output_text", "text": text, "annotations": []}
+    return {**item, "content": [of_model if item["role"] == "assistant" else {"type": "input_text", "text": text}]}
 
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}  # or "item"

@@ -157,6 +157,9 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
     """The thought, text and calls of one turn of the assistant become one message. `place`: the field of the items."""
     messages: list[Message] = []
     for i, item in enumerate(items):
+        if item.__class__ is InputMessage and item.role != "assistant" and item.content.__class__ is str:
+            messages.append({"role": item.role, "content": item.content})  # a chat may have thousands of them
+            continue
         last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
         match item:
             case InputMessage("assistant", content) if last and not last["content"] and "tool_calls" not in last:

@@ -1,0 +1,67 @@
+"""A chat of thousands of turns, items or pieces costs few calls of functions for each of them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import Style, chosen_chat, without_media
+from ramet.runtime.intake.media import with_sources
+from ramet.runtime.server.openai.responses_chat import ResponsesBody, read_chat, with_items
+from ramet.runtime.server.openai.types import ChatBody
+from ramet.runtime.text.chat_messages import normalise
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.fit_turns import fitted
+from ramet.runtime.text.template_files import TemplateSources
+from ramet.runtime.text.template_rules import TemplateRules
+from tests.fakes.effort import num_calls
+
+NUM = 5000
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+STYLE = Style(has_template=True)
+USER = {"role": "user", "content": "Hello"}
+TURNS = {"messages": [USER, {"role": "assistant", "content": "Hi"}] * (NUM // 2)}
+USERS = {"messages": [USER] * NUM}
+PIECES = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * NUM}]}
+ITEMS = {"input": [USER] * NUM}
+
+
+def read_messages(written: dict[str, Any]) -> None:
+    body = convert(written, ChatBody)
+    chat, _ = chosen_chat(with_sources(written, body), None, STYLE, (), parallel=True)
+    without_media(chat, {})
+
+
+def read_items(written: dict[str, Any]) -> None:
+    sent = with_items(written)
+    chat, _ = read_chat(convert(sent, ResponsesBody), [], STYLE)
+    without_media(chat, {})
+
+
+def made_ready(written: dict[str, Any]) -> None:
+    """What is done with a chat before its template sees it."""
+    rules = TemplateRules(lambda turns: Chats(TemplateSources(TEMPLATE))._template.render(turns, None))
+    fitted(normalise(written["messages"], TEMPLATE), rules)
+
+
+class Cost(NamedTuple):
+    act: Callable[[dict[str, Any]], None]
+    written: dict[str, Any]
+    most: int  # calls for each turn, item or piece
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        Cost(read_messages, TURNS, 4),
+        Cost(read_messages, USERS, 4),
+        Cost(read_messages, PIECES, 6),
+        Cost(read_items, ITEMS, 8),
+        Cost(made_ready, TURNS, 12),
+        Cost(made_ready, USERS, 12),
+    ],
+)
+def test_each_turn_costs_few_calls(cost: Cost) -> None:
+    cost.act(cost.written)  # what is made once is made
+    assert num_calls(lambda: cost.act(cost.written)) < cost.most * NUM + 3000
