@@ -67,15 +67,15 @@ def _packed(coding: str, size: int) -> Body:
 
 def _chat(piece: str, **rest: str) -> Callable[[int], Body]:
     more = "".join(f', "{name}": {value}' for name, value in rest.items())
-    return partial(_repeated, "/v1/chat/completions", '{"model": "m", "messages": [', piece, f"]{more}}}")
+    return partial(_repeated, "/v1/chat/completions", '{"messages": [', piece, f"]{more}}}")
 
 
 _GENERATE = partial(_repeated, "/generate")
 _ASKED = '{"text": "x", '
-_USER = '{"model": "m", "messages": [{"role": "user", "content": "x"}], '
+_USER = '{"messages": [{"role": "user", "content": "x"}], '
 _TURN = '{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}'
 _TOOL = '{"type": "function", "function": {"name": "f{}", "parameters": {"type": "object", "properties": {}}}}'
-_CALLS = '{"model": "m", "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": ['
+_CALLS = '{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": ['
 _CALL = '{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}'
 
 SHAPES: dict[str, Callable[[int], Body]] = {
@@ -84,7 +84,7 @@ SHAPES: dict[str, Callable[[int], Body]] = {
     "unknown keys of sampling": partial(_numbered, "/generate", _ASKED + '"sampling_params": {', '"k{}": 1', "}}"),
     "unknown keys of a chat": partial(_numbered, "/v1/chat/completions", _USER, '"k{}": 1', "}"),
     "unknown keys of a message": partial(
-        _numbered, "/v1/chat/completions", '{"model": "m", "messages": [{"role": "user", "content": "x", ',
+        _numbered, "/v1/chat/completions", '{"messages": [{"role": "user", "content": "x", ',
         '"k{}": 1', "}]}",
     ),
     "one key many times": partial(_GENERATE, _ASKED, '"k": 1', "}"),
@@ -113,7 +113,7 @@ SHAPES: dict[str, Callable[[int], Body]] = {
     "blanks": partial(_GENERATE, _ASKED + '"k": 1', " ", "}", between=""),
     "turns": _chat(_TURN),
     "pieces of a turn": partial(
-        _repeated, "/v1/chat/completions", '{"model": "m", "messages": [{"role": "user", "content": [',
+        _repeated, "/v1/chat/completions", '{"messages": [{"role": "user", "content": [',
         '{"type": "text", "text": "x"}', "]}]}",
     ),
     "calls of a turn": partial(
@@ -132,15 +132,15 @@ SHAPES: dict[str, Callable[[int], Body]] = {
     "a grammar": partial(
         _GENERATE, _ASKED + '"sampling_params": {"ebnf": "root ::= ', '\\"a\\" | ', '\\"b\\""}}', between="",
     ),
-    "messages": partial(_repeated, "/v1/messages", '{"model": "m", "max_tokens": 1, "messages": [', _TURN, "]}"),
-    "items": partial(_repeated, "/v1/responses", '{"model": "m", "input": [', _TURN, "]}"),
-    "texts to embed": partial(_repeated, "/v1/embeddings", '{"model": "m", "input": [', '"x"', "]}"),
-    "documents": partial(_repeated, "/v1/rerank", '{"model": "m", "query": "q", "documents": [', '"x"', "]}"),
-    "texts to complete": partial(_repeated, "/v1/completions", '{"model": "m", "prompt": [', '"x"', "]}"),
-    "text to count": partial(_repeated, "/v1/tokenize", '{"model": "m", "prompt": "', "a b ", '"}', between=""),
+    "messages": partial(_repeated, "/v1/messages", '{"max_tokens": 1, "messages": [', _TURN, "]}"),
+    "items": partial(_repeated, "/v1/responses", '{"input": [', _TURN, "]}"),
+    "texts to embed": partial(_repeated, "/v1/embeddings", '{"input": [', '"x"', "]}"),
+    "documents": partial(_repeated, "/v1/rerank", '{"query": "q", "documents": [', '"x"', "]}"),
+    "texts to complete": partial(_repeated, "/v1/completions", '{"prompt": [', '"x"', "]}"),
+    "text to count": partial(_repeated, "/v1/tokenize", '{"prompt": "', "a b ", '"}', between=""),
     "a picture": partial(
         _repeated, "/v1/chat/completions",
-        '{"model": "m", "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": '
+        '{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": '
         '{"url": "data:image/png;base64,', "AAAA", '"}}]}]}', between="",
     ),
     "bad UTF-8": lambda size: Body("/generate", b'{"text": "' + b"\xff" * (size - 12) + b'"}'),

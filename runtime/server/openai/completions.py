@@ -309,6 +309,7 @@ def named(top: list[Triple], own: Triple, spelling: Spelling) -> dict[str, float
     found = {replies.token_name(own, spelling.as_ids): own[0] or 0.0}
     for triple in sorted(top, key=lambda triple: -(triple[0] or 0.0)):
         if triple[1] != own[1]:
-            name = next(each for each in spelling.names(triple) if each not in found)
-            found[name] = triple[0] or 0.0
+            name = next((each for each in spelling.names(triple) if each not in found), None)
+            if name is not None:  # else the same token stands there twice
+                found[name] = triple[0] or 0.0
     return dict(sorted(found.items(), key=lambda item: -item[1]))
