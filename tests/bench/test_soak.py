@@ -66,7 +66,7 @@ def test_every_kind_of_request_of_one_seed_is_the_same() -> None:
 
 def test_a_run_makes_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = tmp_path / "lines.jsonl"
-    argv = ["--minutes", "0.07", "--rate", "30", "--every-s", "1", "--most-mib-per-hour", "1e9"]
+    argv = ["--minutes", "0.1", "--rate", "30", "--every-s", "1", "--most-mib-per-hour", "1e9"]
     assert soak.main([*argv, "--output-file", str(lines), "--", "--runner", "scripted"]) == 0, capsys.readouterr()
     (record,) = map(json.loads, lines.read_text().splitlines())
     assert record["bench"] == "soak" and record["requests"]["failed"] == {}
