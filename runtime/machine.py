@@ -116,13 +116,6 @@ def collect_rarely() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
-def return_free_memory() -> None:
-    """Give what this process has freed back to the system. glibc keeps it below whatever is still in use."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
-
-
 def _free_on_machine(root: Path) -> int:
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():

@@ -29,7 +29,7 @@ from ramet.ipc.errors import ClientError
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.machine import return_free_memory
+from ramet.runtime.machine import trim_heap
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http import exchange, problems
 from ramet.runtime.server.http.receiving import transfer_time
@@ -79,7 +79,7 @@ class Connections:
         """Memory of a reply was freed unsent. When no more of them follow, it is given back to the system."""
         if self.trim is not None:
             self.trim.cancel()
-        self.trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, return_free_memory)
+        self.trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, trim_heap)
 
 
 class Connection(web.RequestHandler):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.machine import return_free_memory
+from ramet.runtime.machine import trim_heap
 
 FREE_BYTES = 1 << 16
 MIN_BYTES_PER_S = 1 << 20  # minimum speed of a body that others wait for
@@ -118,4 +118,4 @@ class HeldBodies:
         """Return freed memory to the system when no large body has ended for TRIM_AFTER_S."""
         if self._trim is not None:
             self._trim.cancel()
-        self._trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, return_free_memory)
+        self._trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, trim_heap)
