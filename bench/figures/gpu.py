@@ -13,7 +13,7 @@ COLUMNS = {  # of each part: what a figure is called there, and in the table
     "attention": {
         "us": ("µs", "{:,.1f}"), "gb_per_s": ("GB/s", "{:,.0f}"), "of_read": ("of the read bandwidth", "{:.0%}"),
         "of_copy": ("of the copy's", "{:.0%}"), "tflop_per_s": ("TFLOP/s", "{:,.0f}"),
-        "of_matmul": ("of the matrix product's", "{:.0%}"),
+        "of_matmul": ("of the matrix product's", "{:.0%}"), "of_limit": ("of the limit", "{:.0%}"),
     },
     "experts": {
         "us": ("µs", "{:,.1f}"), "torch_us": ("torch's grouped products, µs", "{:,.1f}"),
@@ -25,7 +25,8 @@ COLUMNS = {  # of each part: what a figure is called there, and in the table
     },
     "headline": {
         "output_tokens_per_s": ("output tokens/s", "{:,.0f}"), "seconds": ("seconds", "{:,.1f}"),
-        "itl_ms": ("median between tokens, ms", "{:,.1f}"), "failed": ("failed", "{:.0f}"),
+        "of_limit": ("of the limit", "{:.0%}"), "itl_ms": ("median between tokens, ms", "{:,.1f}"),
+        "steps": ("steps", "{:,.0f}"), "tokens_a_step": ("tokens a step", "{:,.0f}"), "failed": ("failed", "{:.0f}"),
     },
     "peer": {
         "ramet_tokens_per_s": ("ramet, output tokens/s", "{:,.0f}"),

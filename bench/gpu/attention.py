@@ -10,7 +10,8 @@ from itertools import cycle
 import numpy as np
 import torch
 
-from ramet.bench.gpu.card import Card, seconds
+from ramet.bench.gpu.card import DEVICE, Card, seconds
+from ramet.bench.gpu.lines import Lines, Options
 from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning, extend_tuning, processor_of
@@ -26,15 +27,17 @@ class Shape:
     heads: int = 32
     kv_heads: int = 8
     head_dim: int = 128
+    cache: torch.dtype = torch.bfloat16  # of keys and values
 
     @property
     def name(self) -> str:
         new = f", {self.new} new" if self.new > 1 else ""
-        return f"{self.rows} x {self.context}{new}, {self.heads}/{self.kv_heads} of {self.head_dim}"
+        cache = "" if self.cache == torch.bfloat16 else ", float8 cache"
+        return f"{self.rows} x {self.context}{new}, {self.heads}/{self.kv_heads} of {self.head_dim}{cache}"
 
     @property
     def kv_bytes(self) -> int:
-        return self.rows * self.context * self.kv_heads * self.head_dim * 2 * 2
+        return self.rows * self.context * self.kv_heads * self.head_dim * 2 * self.cache.itemsize
 
     @property
     def flops(self) -> int:
@@ -57,13 +60,14 @@ EXTENDS = (
 class Pools:
     """Keys and values of a few layers, and rows whose slots are scattered over them."""
 
-    def __init__(self, shape: Shape, least_bytes: int = LEAST_BYTES) -> None:
-        num, device = shape.rows * shape.context, torch.device("cuda")
+    def __init__(self, shape: Shape, least_bytes: int | None = None) -> None:
+        num, device = shape.rows * shape.context, DEVICE
         self.shape = shape
-        layers = min(16, max(1, -(-least_bytes // shape.kv_bytes)))
+        layers = min(16, max(1, -(-(least_bytes or LEAST_BYTES) // shape.kv_bytes)))
         size = (num, shape.kv_heads, shape.head_dim)
         self.layers = [
-            tuple(torch.randn(size, dtype=torch.bfloat16, device=device) for _ in "kv") for _ in range(layers)
+            tuple(torch.randn(size, dtype=torch.bfloat16, device=device).to(shape.cache) for _ in "kv")
+            for _ in range(layers)
         ]
         order = torch.randperm(num, device=device, dtype=torch.int32)
         self.table = order.view(shape.rows, shape.context)
@@ -93,7 +97,7 @@ class Pools:
         num_new, lengths = np.full(shape.rows, shape.new, np.int32), np.full(shape.rows, shape.context, np.int32)
         tuning = tuning or extend_tuning(shape.head_dim, processor_of(self.table.device))
         blocks = Blocks.of(num_new, lengths, tokens_of_tile(shape.heads, shape.kv_heads, tuning))
-        tiles = [torch.from_numpy(column).cuda() for column in (blocks.rows, blocks.starts)]
+        tiles = [torch.from_numpy(column).to(DEVICE) for column in (blocks.rows, blocks.starts)]
         firsts, new = self.rows * shape.new, torch.full_like(self.rows, shape.new)
         q, k, v = self.qkv.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
 
@@ -105,17 +109,25 @@ class Pools:
         return seconds(run, 2 * len(self.layers))
 
 
-def figures(card: Card) -> dict[str, dict[str, float]]:
-    found = {}
+def figures(card: Card, options: Options) -> Lines:
     for shape in DECODES:
-        took = Pools(shape).decode()
-        rate = shape.kv_bytes / took
-        share = {"gb_per_s": round(rate / 1e9), "of_copy": round(rate / card.copy_bytes_per_s, 3)}
-        share |= {"of_read": round(rate / card.read_bytes_per_s, 3)}
-        found[f"decode {shape.name}"] = {"us": round(took * 1e6, 1), **share}
+        yield decoded(card, shape)
     for shape in EXTENDS:
-        took = Pools(shape).extend()
-        rate = shape.flops / took
-        share = {"tflop_per_s": round(rate / 1e12, 1), "of_matmul": round(rate / card.flops_per_s, 3)}
-        found[f"extend {shape.name}"] = {"us": round(took * 1e6, 1), **share}
-    return found
+        yield extended(card, shape)
+
+
+def decoded(card: Card, shape: Shape) -> tuple[str, dict[str, float]]:
+    took = Pools(shape).decode()
+    rate = shape.kv_bytes / took
+    share = {"gb_per_s": round(rate / 1e9), "of_copy": round(rate / card.copy_bytes_per_s, 3)}
+    share |= {"of_read": round(rate / card.read_bytes_per_s, 3)}
+    return f"decode {shape.name}", {"us": round(took * 1e6, 1), **share}
+
+
+def extended(card: Card, shape: Shape) -> tuple[str, dict[str, float]]:
+    """Of the limit: the longer of reading keys and values once and multiplying."""
+    took = Pools(shape).extend()
+    rate = shape.flops / took
+    limit = max(shape.kv_bytes / card.read_bytes_per_s, shape.flops / card.flops_per_s)
+    share = {"tflop_per_s": round(rate / 1e12, 1), "of_matmul": round(rate / card.flops_per_s, 3)}
+    return f"extend {shape.name}", {"us": round(took * 1e6, 1), **share, "of_limit": round(limit / took, 3)}

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ramet.bench.gpu.card import Card, seconds
+from ramet.bench.gpu.lines import Lines, Options
 from ramet.kernels import gpu_ops
 from ramet.kernels.grouped_linear import combine, gather_linear, scatter_linear, sort_routes
 
@@ -81,22 +82,21 @@ class Layers:
         return max(read, self.shape.flops(len(self.x)) / card.flops_per_s)
 
 
-def figures(card: Card) -> dict[str, dict[str, float]]:
-    found = {}
+def figures(card: Card, options: Options) -> Lines:
     for shape in (MIXTRAL, QWEN3):
         for tokens in TOKENS:
             layers = Layers(shape, tokens)
             took = {}
             for name, run in (("ours", layers.ours), ("torch", layers.of_torch)):
                 took[name] = seconds(partial(_computed, run, cycle(layers.layers)), 2 * len(layers.layers))
-            found[f"experts {shape.name}, {tokens} token{'s' * (tokens > 1)}"] = {
+            found = {
                 "us": round(took["ours"] * 1e6, 1),
                 "torch_us": round(took["torch"] * 1e6, 1),
                 "of_limit": round(layers.limit(card) / took["ours"], 3),
             }
+            yield f"experts {shape.name}, {tokens} token{'s' * (tokens > 1)}", found
             del layers
             torch.cuda.empty_cache()
-    return found
 
 
 def _computed(run: Callable[[Tensor, Tensor], Tensor], turns: Iterator[tuple[Tensor, Tensor]]) -> Tensor:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from ramet.bench.gpu.card import Card
+from ramet.bench.gpu.lines import Lines, Options
 from ramet.bench.gpu.steps import Model, prompts
 from ramet.bench.loads import SHAPE_8B
 
@@ -53,13 +55,13 @@ class Transformers:
         self._model.destroy_cached_continuous_batching_manager()
 
 
-def figures() -> dict[str, dict[str, float]]:
+def figures(card: Card, options: Options) -> Lines:
     """Output tokens a second of both, and how many times transformers' seconds are ramet's: the median of rounds."""
     ours = Model(SHAPE_8B, max_total_tokens=NUM * (PROMPT + NEW) + NUM, max_running_requests=NUM)
     try:
         theirs = Transformers(SHAPE_8B)
         try:
-            return {f"{NUM} x ({PROMPT} + {NEW})": compare(ours, theirs)}
+            yield f"{NUM} x ({PROMPT} + {NEW})", compare(ours, theirs)
         finally:
             theirs.close()
     finally:

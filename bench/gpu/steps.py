@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ramet.bench.gpu.card import Card
+from ramet.bench.gpu.card import DEVICE, Card
+from ramet.bench.gpu.lines import PRODUCT_SPEED, Lines, Options
 from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT, OWN, PROMPT, SHARED, SHARERS
 from ramet.bench.loads import SHAPE_8B
 from ramet.bench.offline import make_folder
@@ -28,7 +29,7 @@ class Model:
         make_folder(Path(self._folder.name), shape)
         self.shape = shape
         self.llm = LLM(
-            model_path=self._folder.name, device="cuda", load_format="dummy", random_seed=0, log_level="info",
+            model_path=self._folder.name, device=DEVICE.type, load_format="dummy", random_seed=0, log_level="info",
             **{"max_running_requests": 512, **options},
         )  # fmt: skip
 
@@ -52,15 +53,20 @@ def prompts(num: int, length: int, seed: int) -> list[list[int]]:
     return [draw.choices(range(3, 100_000), k=length) for _ in range(num)]
 
 
-def limit_s(shape: dict[str, Any], card: Card, rows: int, context: float, shared: int = 0) -> float:
+def limit_s(
+    shape: dict[str, Any], card: Card, rows: int, context: float, shared: int = 0, options: Options | None = None
+) -> float:
     """Of a decode step: the longer of reading and multiplying for the weights, then reading keys and values.
 
-    The first `shared` tokens of all rows are the same, and read once.
+    The first `shared` tokens of all rows are the same, and read once. The head stays bfloat16.
     """
+    options = options or Options()
     layer, head = weights_of(shape)
-    kv = kv_bytes_per_token(shape) * ((context - shared) * rows + shared)
-    weights = layer * shape["num_hidden_layers"] + head
-    return max(2 * weights / card.read_bytes_per_s, 2 * weights * rows / card.flops_per_s) + kv / card.read_bytes_per_s
+    layers = layer * shape["num_hidden_layers"]
+    kv = kv_bytes_per_token(shape) * options.kv_number_bytes / 2 * ((context - shared) * rows + shared)
+    read = layers * options.weight_bytes + 2 * head
+    multiplied = 2 * rows * (layers / PRODUCT_SPEED[options.quantization] + head)
+    return max(read / card.read_bytes_per_s, multiplied / card.flops_per_s) + kv / card.read_bytes_per_s
 
 
 def weights_of(shape: dict[str, Any]) -> tuple[int, int]:
@@ -73,6 +79,11 @@ def weights_of(shape: dict[str, Any]) -> tuple[int, int]:
 def kv_bytes_per_token(shape: dict[str, Any]) -> int:
     head = shape["hidden_size"] // shape["num_attention_heads"]
     return 2 * 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head
+
+
+def share_figures(card: Card, options: Options, model: Model) -> Lines:
+    for rows in (1, 128):
+        yield f"{rows} decoding", shares(model, rows)
 
 
 def shares(model: Model, rows: int) -> dict[str, float]:
@@ -90,25 +101,23 @@ def shares(model: Model, rows: int) -> dict[str, float]:
     return busy | {name[:60]: round(us / total, 4) for name, us in largest}
 
 
-def figures(card: Card, model: Model) -> dict[str, dict[str, float]]:
-    found = starts(model.llm.startup)
+def figures(card: Card, options: Options, model: Model) -> Lines:
+    yield from starts(model.llm.startup).items()
     for rows in BATCHES:
-        step = _step_s(model, prompts(rows, PROMPT, rows))
-        limit = limit_s(model.shape, card, rows, MEASURED_CONTEXT)
-        found[f"decode {rows} x {PROMPT}"] = {
+        step = step_s(model, prompts(rows, PROMPT, rows))
+        limit = limit_s(model.shape, card, rows, MEASURED_CONTEXT, options=options)
+        yield f"decode {rows} x {PROMPT}", {
             "ms": round(step * 1e3, 3), "tokens_per_s": round(rows / step), "of_limit": round(limit / step, 3),
         }  # fmt: skip
-    found[f"decode {SHARERS} x ({SHARED} shared + {OWN})"] = _sharing(card, model)
+    yield f"decode {SHARERS} x ({SHARED} shared + {OWN})", _sharing(card, options, model)
     for length in (1024, 8192):
         model.seconds(prompts(1, length, -length), 1)
         took = min(model.seconds(prompts(1, length, length + each), 1) for each in range(3))
         layer, _ = weights_of(model.shape)
         flops = 2 * layer * model.shape["num_hidden_layers"] * length
         flops += 2 * model.shape["hidden_size"] * length**2 * model.shape["num_hidden_layers"]
-        found[f"first token of {length}"] = {
-            "ms": round(took * 1e3, 2), "of_limit": round(flops / card.flops_per_s / took, 3),
-        }  # fmt: skip
-    return found
+        limit = flops / card.flops_per_s / PRODUCT_SPEED[options.quantization]
+        yield f"first token of {length}", {"ms": round(took * 1e3, 2), "of_limit": round(limit / took, 3)}
 
 
 def starts(phases: list[tuple[str, float]]) -> dict[str, dict[str, float]]:
@@ -116,15 +125,15 @@ def starts(phases: list[tuple[str, float]]) -> dict[str, dict[str, float]]:
     return {f"start: {name}": {"s": round(seconds, 2)} for name, seconds in phases if name in STARTS}
 
 
-def _step_s(model: Model, asked: list[list[int]]) -> float:
+def step_s(model: Model, asked: list[list[int]], **params: Any) -> float:
     """Seconds of a decode step of these prompts."""
-    model.seconds(asked, 4)  # from here on they are in the cache
-    few, many = model.seconds(asked, FEW), model.seconds(asked, MANY)
+    model.seconds(asked, 4, **params)  # from here on they are in the cache
+    few, many = model.seconds(asked, FEW, **params), model.seconds(asked, MANY, **params)
     return (many - few) / (MANY - FEW)
 
 
-def _sharing(card: Card, model: Model) -> dict[str, float]:
+def _sharing(card: Card, options: Options, model: Model) -> dict[str, float]:
     (common,) = prompts(1, SHARED, -1)
-    step = _step_s(model, [common + own for own in prompts(SHARERS, OWN, -2)])
-    limit = limit_s(model.shape, card, SHARERS, SHARED + OWN + (FEW + MANY) / 2, SHARED)
+    step = step_s(model, [common + own for own in prompts(SHARERS, OWN, -2)])
+    limit = limit_s(model.shape, card, SHARERS, SHARED + OWN + (FEW + MANY) / 2, SHARED, options)
     return {"ms": round(step * 1e3, 3), "tokens_per_s": round(SHARERS / step), "of_limit": round(limit / step, 3)}
