@@ -24,6 +24,8 @@ from ramet.runtime.server.http.problems import ERRORS, shape_of
 from ramet.runtime.server.routes import NAMED, ROUTES
 
 AT_ONCE = 16
+STEADY = 3  # clients beside these whose requests are valid and long, so that memory runs out
+LONG = {"text": "Once upon a time", "sampling_params": {"max_new_tokens": 120, "temperature": 0, "ignore_eos": True}}
 LIMIT_S = 120.0  # of one request
 LAST_EVENTS = ("response.completed", "response.incomplete", "response.failed", "message_stop", "error")
 ABOUT_NO_FIELD = (
@@ -32,6 +34,7 @@ ABOUT_NO_FIELD = (
     "Cannot cancel a synchronous response",
     "Profiling is not in progress",
 )
+IN_OTHER_WORDS = re.compile(r"\(session_params\.\w+: ")  # SGLang's words come first, then the field
 # replies with `success` say in this field why it is false
 TELL_OF_FAILURE = {
     "/update_weights_from_disk": "message",
@@ -113,9 +116,9 @@ def names_a_field(message: str, path: str) -> bool:
     misspelt = re.search(rf" {UNKNOWN} \(send (\w+)\)$", message)
     place = misspelt or re.match(r"(\w*)", message)
     assert place is not None
-    return place[1] in ("body", "timeout", *(getattr(body, "__struct_fields__", ()))) or message.startswith(
-        ABOUT_NO_FIELD
-    )
+    if place[1] in ("body", "timeout", *(getattr(body, "__struct_fields__", ()))):
+        return True
+    return IN_OTHER_WORDS.search(message) is not None or message.startswith(ABOUT_NO_FIELD)
 
 
 def judge_stream(path: str, data: bytes) -> None:
@@ -130,6 +133,20 @@ def judge_stream(path: str, data: bytes) -> None:
             raise AssertionError(event)
         if not event.startswith((b'{"error"', b'{"type":"error"')):
             msgspec.json.decode(event, type=ROUTES[path].event)
+
+
+async def steady(http: aiohttp.ClientSession, expected: str, fuzzing: "asyncio.Future[None]") -> None:
+    """Ask the same again and again while others are fuzzing. The answer is the expected one, or what a command that
+    was among their requests left of it.
+    """
+    while not fuzzing.done():
+        assert expected.startswith(await long_text(http))
+
+
+async def long_text(http: aiohttp.ClientSession) -> str:
+    async with http.post("/generate", json=LONG) as answer:
+        assert answer.status in (200, 400), await answer.text()
+        return str((await answer.json())["text"]) if answer.status == 200 else ""
 
 
 async def send_all(url: str, fuzzer: Fuzzer, indices: range) -> Counter[tuple[str, int | str]]:
@@ -150,8 +167,13 @@ async def send_all(url: str, fuzzer: Fuzzer, indices: range) -> Counter[tuple[st
                 status = "fault"
             found[asked.operation, status] += 1
 
-    async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=AT_ONCE)) as http:
+    async def all_clients(http: aiohttp.ClientSession) -> None:
         await asyncio.gather(*(client(http) for _ in range(AT_ONCE)))
+
+    async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=AT_ONCE + STEADY)) as http:
+        expected = await long_text(http)
+        fuzzing = asyncio.ensure_future(all_clients(http))
+        await asyncio.gather(fuzzing, *(steady(http, expected, fuzzing) for _ in range(STEADY)))
     assert not faults, f"{len(faults)} of {len(indices)} requests:\n" + "\n".join(faults[:40])
     return found
 

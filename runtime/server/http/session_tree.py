@@ -188,13 +188,15 @@ class Sessions:
         """A request begins: `piece` are its own tokens. Raises ClientError; nothing has changed then."""
         session = self.find(asked.id or "", owner)
         if session is None or session.closes:
-            raise _refused(f"Invalid request: session id {asked.id} does not exist", "/open_session opens one")
+            fact = f"Invalid request: session id {shown(asked.id)} does not exist"
+            raise _refused("id", fact, "/open_session opens one")
         before = _last(session, asked) if session.streaming else _before(session, asked)
         kept = 0 if before is None else _num_kept(before, asked)
         if before is not None and self.bos:
             piece = piece.removeprefix(self.bos)
         if not kept and not piece:
-            raise _refused(NO_INPUT)
+            why = "nothing is kept of an earlier request, and this one has no input of its own"
+            raise _refused("rid" if before is None else "offset", NO_INPUT, why)
         replaced = _replaced(session, asked, before)
         if rid in session.turns and session.turns[rid] not in replaced:
             raise ClientError("rid", f"is {shown(rid)}, which a request of this session has", "send another, or none")
@@ -271,7 +273,7 @@ def _before(session: Session, asked: SessionParams) -> Turn | None:
         return None
     before = _named(session, asked.rid)
     if before.run is not None and not asked.replace:
-        raise _refused(NEVER_FINISHED, f"{shown(asked.rid)} runs; session_params.replace ends it")
+        raise _refused("rid", NEVER_FINISHED, f"{shown(asked.rid)} runs; session_params.replace ends it")
     return before
 
 
@@ -286,7 +288,8 @@ def _last(session: Session, asked: SessionParams) -> Turn | None:
             fact = f"is {shown(value)}, but a streaming session takes appends only"
             raise ClientError(f"session_params.{name}", fact, "open one without streaming")
     if session.running is not None:
-        raise _refused(NEVER_FINISHED, f"a streaming session takes one request at a time; {session.running.rid} runs")
+        why = f"a streaming session takes one request at a time; {shown(session.running.rid)} runs"
+        raise _refused("id", NEVER_FINISHED, why)
     last = session.last
     if asked.rid is not None and _named(session, asked.rid) is not last:
         fact = f"is {shown(asked.rid)}, but a streaming session goes on from its last request"
@@ -296,7 +299,8 @@ def _last(session: Session, asked: SessionParams) -> Turn | None:
 
 def _named(session: Session, rid: str) -> Turn:
     if rid not in session.turns:
-        raise _refused(f"Invalid request session id: this session has no request {shown(rid)}", "session_params.rid")
+        fact = f"Invalid request session id: this session has no request {shown(rid)}"
+        raise _refused("rid", fact, "send the rid of one that it has, or none")
     return session.turns[rid]
 
 
@@ -316,5 +320,6 @@ def _replaced(session: Session, asked: SessionParams, before: Turn | None) -> li
     return [turn for turn in reversed(list(before.and_after())) if turn is not before]
 
 
-def _refused(fact: str, hint: str = "") -> ClientError:
-    return ClientError("", fact, hint)
+def _refused(field: str, fact: str, hint: str) -> ClientError:
+    """The fact is in SGLang's words, so the field of session_params stands in the hint."""
+    return ClientError("", fact, f"session_params.{field}: {hint}")

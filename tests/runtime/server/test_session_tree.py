@@ -177,7 +177,7 @@ class StreamingSession(RuleBasedStateMachine):
     @rule()
     def closes_when_its_request_has_ended(self) -> None:
         assert self.running is not None and self.sessions.close("s") is None
-        with pytest.raises(ClientError, match="session id s does not exist"):
+        with pytest.raises(ClientError, match="session id 's' does not exist"):
             self.sessions.begin(SessionParams(id="s"), "late", pack_ids([3]), Engine([]), 0.0)
         assert self.sessions.end(self.running, b"", DONE, 0.0) is not None
         assert not self.sessions.by_id and self.sessions.num_bytes == 0
@@ -194,13 +194,27 @@ def begun(sessions: Sessions, name: str, piece: list[int], now_s: float = 0.0, *
     return sessions.begin(SessionParams(id="s", **asked), name, pack_ids(piece), Engine([5]), now_s)
 
 
-def test_an_unknown_request_of_a_session_is_named() -> None:
+def test_an_unknown_request_or_session_is_named_with_its_field() -> None:
     sessions = Sessions(1 << 20)
     sessions.open("s", 60.0, 0.0)
-    with pytest.raises(ClientError, match=r"Invalid request session id.*'nobody'"):
-        begun(sessions, "a", [1], rid="nobody")
-    with pytest.raises(ClientError, match="Invalid request: session id other does not exist"):
-        sessions.begin(SessionParams(id="other"), "a", pack_ids([1]), Engine([]), 0.0)
+    for name in ("other", "o" * 10_000):
+        with pytest.raises(ClientError, match=r"Invalid request session id.*'o.*\(session_params.rid: ") as error:
+            begun(sessions, "a", [1], rid=name)
+        assert len(str(error.value)) < 300
+        with pytest.raises(
+            ClientError, match=r"Invalid request: session id 'o.* not exist \(session_params.id: "
+        ) as error:
+            sessions.begin(SessionParams(id=name), "a", pack_ids([1]), Engine([]), 0.0)
+        assert len(str(error.value)) < 300
+
+
+def test_a_running_request_is_named_with_the_field_and_cut() -> None:
+    sessions = Sessions(1 << 20, 1.0)
+    sessions.open("s", 60.0, 0.0, streaming=True)
+    begun(sessions, "r" * 10_000, [1])
+    with pytest.raises(ClientError, match=r"hasn't finished. \(session_params.id: .*'rrr") as error:
+        begun(sessions, "next", [1])
+    assert len(str(error.value)) < 300
 
 
 def test_two_requests_of_a_session_have_two_names() -> None:

@@ -156,7 +156,7 @@ def test_a_session_that_is_closed_does_not_exist() -> None:
             await close(server, "mine")
         status, reply = await server.post(GENERATE, body("mine", "a"))
         message = reply["error"]["message"]
-        assert status == 400 and message.startswith("Invalid request: session id mine does not exist")
+        assert status == 400 and message.startswith("Invalid request: session id 'mine' does not exist")
 
     served(check)
 
