@@ -12,6 +12,7 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import quoted, shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import unreadable
 from ramet.runtime.intake.body_items import Bytes, ItemCount, nests_deeper
 from ramet.runtime.intake.exact_fields import with_exact_numbers
 from ramet.runtime.intake.fields import Unbuilt
@@ -25,13 +26,13 @@ NESTED = {dict, list}
 def parse_object(data: Bytes, counted: ItemCount) -> dict[str, Any]:
     """`counted`: of the same bytes, and checked.
 
-    Of a key that is there twice the last value counts. NaN and Infinity are no JSON, and a number beyond float64 is
-    refused as well. Raises ClientError.
+    Of a key that is there twice the last value counts. NaN, Infinity and numbers beyond float64 are refused
+    (unreadable.py). Raises ClientError.
     """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise ClientError("body", f"is not valid JSON: {error.msg}{_near(error, data)}") from None
+        raise unreadable.of_body(error, data) from None
     if not isinstance(value, dict):
         raise ClientError("body", f"is {shown(value)}, must be a JSON object")
     if counted.num_opened > MAX_DEPTH and nests_deeper(MAX_DEPTH, data):
@@ -82,13 +83,6 @@ def _unknown(written: dict[str, Any], made: Struct, place: str = "") -> Iterator
 @cache
 def _names(type_: type[Struct]) -> frozenset[str]:
     return frozenset(field.encode_name for field in fields(type_))
-
-
-def _near(error: orjson.JSONDecodeError, data: Bytes) -> str:
-    """The characters around a syntax error: they hold the field's name. The position counts characters, not bytes."""
-    text = error.doc or data[:64].decode("utf-8", "replace")  # no text: the bytes are no UTF-8
-    around = text[max(0, error.pos - 30) : error.pos + 10].strip()
-    return f" near {quoted(around)}" if around else ""
 
 
 # -- what is wrong, in words -------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec, Whitespace
 from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake import unreadable
 from ramet.runtime.intake.body import deeper_than
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_DEPTH
 from ramet.runtime.intake.parsers.structure import exactly
@@ -99,7 +100,7 @@ def _read_json(place: str, given: Any) -> tuple[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise ClientError(place, f"is {shown(given)}, which is not valid JSON: {error.msg}") from None
+        raise unreadable.of_text(place, shown(given), error) from None
     if deeper_than(MAX_DEPTH, value):
         raise ClientError(place, f"is nested deeper than {MAX_DEPTH} levels")
     if "\\u0000" in text and any("\0" in each for each in _strings(value)):

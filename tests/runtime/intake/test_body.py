@@ -51,6 +51,30 @@ def test_a_syntax_error_shows_where() -> None:
         parsed(b'{"text": "\xc3\xa4\xc3\xb6", "sampling_params": {"temperature": NaN}}')
 
 
+@pytest.mark.parametrize(("body", "place", "number"), [
+    ('{"temperature": 1e400}', "temperature", "1e400"),
+    ('{"text": "\u00e4", "sampling_params": {"top_p": -1E+999, "n": 1}}', "sampling_params.top_p", "-1E+999"),
+    ('{"text": "1e400", "tools": [{}, {"x": [1, 1.8e308]}]}', "tools[1].x[1]", "1.8e308"),
+    ('{"a": ' + '{"a": ' * 20 + "1e400" + "}" * 21, ".".join("a" * 8), "1e400"),
+    (f'{{"seed": {"9" * 400}}}', "seed", "9" * 77 + "..."),
+    ('{"tools": [{"a b": 1e400}]}', "tools[0]", "1e400"),
+    ('{"x": [' + "0, " * 30_000 + "1e400]}", "x", "1e400"),
+    (f'{{"{"k" * 100}": 1e400}}', "body", "1e400"),
+    ('{"text": 1e400, "text": "a"}', "body", "1e400"),
+    ('{"text": 1e400, ', "body", "1e400"),
+    ("[1e400]", "[0]", "1e400"),
+])  # fmt: skip
+def test_a_number_beyond_float64_is_shown_with_its_place_and_position(body: str, place: str, number: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        parsed(body.encode())
+    at = 9 if number.endswith("...") else body.rindex(number)
+    assert caught.value.place == place and caught.value.status == 400
+    assert caught.value.fact == (
+        f"has the number {number} at character {at} of the body, must be in [-1.7976931348623157e308, "
+        "1.7976931348623157e308]"
+    )
+
+
 class Tool(msgspec.Struct):
     name: Annotated[str, msgspec.Meta(pattern="^[a-z]+$")]
     count: Annotated[int, msgspec.Meta(ge=1)] | None = None

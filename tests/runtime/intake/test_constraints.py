@@ -99,6 +99,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"regex": "\ud800"}, "regex", "must be valid Unicode"),
     ({"json_schema": {"const": "\ud800"}}, "json_schema", "must be valid Unicode"),
     ({"json_schema": '{"a": '}, "json_schema", "is not valid JSON"),
+    ({"json_schema": '{"maximum": 1e400}'}, "json_schema", "has the number 1e400 at character 12, must be in [-1.79"),
     ({"json_schema": "[]"}, "json_schema", "must be a JSON schema: an object, true or false"),
     ({"json_schema": "5"}, "json_schema", "must be a JSON schema: an object, true or false"),
     ({"json_schema": '{"const": ' + DEEP + "}"}, "json_schema", "is nested deeper than 64 levels"),
