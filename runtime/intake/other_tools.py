@@ -5,12 +5,13 @@ are left out as if the client had not sent them. A tool_choice that forces one i
 types are checked, and replaces each such tool by null, so that errors number the others as the client does.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence, Set
+from itertools import islice
 from typing import Any
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.misspelt import CLOSE, meant
+from ramet.runtime.intake.misspelt import CLOSE, MAX_COMPARED, meant
 
 FUNCTION = ("function",)
 HINT = "this server runs no tools: it offers functions to the model, which the client runs"
@@ -24,7 +25,13 @@ def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION
     body, tools = dict(written), written.get("tools")
     if not isinstance(tools, list):
         return body
-    others = [_is_other(i, tool, kinds, schema) for i, tool in enumerate(tools)]
+    if None in tools:
+        raise ClientError(f"tools[{tools.index(None)}]", "is None, must be an object")
+    written_kinds = [_kind(tool) for tool in tools]
+    other_kinds = _others(written_kinds, kinds)
+    others = [
+        kind in other_kinds and not (schema and schema in tool) for tool, kind in zip(tools, written_kinds, strict=True)
+    ]
     if any(others):
         left_out = [tool for tool, other in zip(tools, others, strict=True) if other]
         body["tools"] = [None if other else tool for tool, other in zip(tools, others, strict=True)]
@@ -32,12 +39,20 @@ def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION
     return body
 
 
-def _is_other(place: int, tool: Any, kinds: Collection[str], schema: str) -> bool:
-    """Whether the tool is not a function. A misspelt type counts as one: it is refused when types are checked."""
-    if tool is None:
-        raise ClientError(f"tools[{place}]", "is None, must be an object")
+def _kind(tool: Any) -> str:
+    """The tool's type, or nothing if it has none that is a text: that is refused when types are checked."""
     kind = tool.get("type") if isinstance(tool, dict) else None
-    return isinstance(kind, str) and kind != "" and not meant(kind, kinds, CLOSE) and (not schema or schema not in tool)
+    return kind if isinstance(kind, str) else ""
+
+
+def _others(written: Sequence[str], kinds: Collection[str]) -> Set[str]:
+    """The types of tools that are not functions. A misspelt type counts as a function's, so that it is refused later.
+
+    Each type is compared once, and at most MAX_COMPARED of them are: of more, the others are no misspelt functions.
+    """
+    distinct = dict.fromkeys(filter(None, written))
+    functions = {kind for kind in islice(distinct, MAX_COMPARED) if meant(kind, kinds, CLOSE)}
+    return distinct.keys() - functions - frozenset(kinds)
 
 
 def _chosen(choice: Any, left_out: list[dict[str, Any]], num_left: int) -> Any:

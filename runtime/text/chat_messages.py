@@ -31,7 +31,11 @@ def normalise(messages: Sequence[dict[str, Any]], template_source: str) -> list[
         written = message["role"]
         if written not in roles:
             roles[written] = _role(f"messages[{i}].role", written, template_source)
-        turn = _turn(i, message, roles[written])
+        role = roles[written]
+        if len(message) == 2 and message.get("content").__class__ is str:  # a chat may have thousands of them
+            turns.append(message if role == written else {**message, "role": role})
+            continue
+        turn = _turn(i, message, role)
         if "tool_calls" in turn:
             names.update(_called(turn))
         elif turn["role"] == "tool" and "name" not in turn and turn.get("tool_call_id") in names:

@@ -16,12 +16,14 @@ Knows messages after chat_messages.py, and no template.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from ramet.runtime.text.template_rules import PLAIN, CallForm, Message, TemplateRules, to_json
 
 SYSTEM_ROLES = ("system", "developer")
 BETWEEN = "\n\n"  # stands between the texts of two turns that become one
+Kind = tuple[str, bool]  # a turn's role, and whether it has calls
 CHAT = ("user", "assistant", "user")
 CALLED = ("user", "call", "tool", "assistant", "user")
 
@@ -63,9 +65,9 @@ def _end_of(rest: list[Message]) -> tuple[str, ...]:
     return ("user",) if rest[-1]["role"] == "user" else ("user", "assistant")
 
 
-def _lost_systems(turns: list[Message], rules: TemplateRules) -> set[str]:
-    """The roles of system and developer whose later turns the template does not show."""
-    found = {turn["role"] for turn in turns}.intersection(SYSTEM_ROLES)
+def _lost_systems(roles: set[str], rules: TemplateRules) -> set[str]:
+    """Those of these roles, system and developer, whose later turns the template does not show."""
+    found = roles.intersection(SYSTEM_ROLES)
     return {role for role in found if rules.loses("user", role, "assistant", role, "user", role, instead=CHAT)}
 
 
@@ -74,43 +76,42 @@ def _lost_systems(turns: list[Message], rules: TemplateRules) -> set[str]:
 
 def _groups(turns: list[Message], rules: TemplateRules) -> list[list[Message]]:
     """Each group becomes one turn."""
-    lost = _lost_systems(turns, rules)
+    kinds = [(turn["role"], "tool_calls" in turn) for turn in turns]
+    lost = _lost_systems({role for role, _ in kinds}, rules)
+    joins = {pair: _must_join(*pair, rules) for pair in dict.fromkeys(pairwise(kinds))}
+    if not lost and not any(joins.values()):
+        return [[turn] for turn in turns]
     groups: list[list[Message]] = []
-    joins: dict[tuple[str, bool, str, bool], bool] = {}  # by what `_must_join` looks at: a chat may have many turns
-    was_lost, before, before_kind = False, None, ("", False)
-    for turn in turns:
-        is_lost = turn["role"] in lost
+    was_lost, before = False, ("", False)
+    for turn, kind in zip(turns, kinds, strict=True):
+        is_lost = kind[0] in lost
         if is_lost:
-            turn = {**turn, "role": "user"}
-        kind = turn["role"], "tool_calls" in turn
-        joined_to = False
-        if before is not None:
-            pair = (*before_kind, *kind)
-            if pair not in joins:
-                joins[pair] = _must_join(before, turn, rules)
-            both_users = before_kind[0] == kind[0] == "user"
-            joined_to = joins[pair] or (both_users and (is_lost or was_lost))
-        if joined_to:
-            turn = {**turn, "role": groups[-1][0]["role"]}
-            groups[-1].append(turn)
+            turn, kind = {**turn, "role": "user"}, ("user", kind[1])
+        if (before, kind) not in joins:
+            joins[before, kind] = _must_join(before, kind, rules)
+        both_users = before[0] == kind[0] == "user"
+        if groups and (joins[before, kind] or (both_users and (is_lost or was_lost))):
+            role = groups[-1][0]["role"]
+            groups[-1].append({**turn, "role": role})
+            kind = role, kind[1]
         else:
             groups.append([turn])
-        was_lost, before, before_kind = is_lost, turn, (turn["role"], kind[1])
+        was_lost, before = is_lost, kind
     return groups
 
 
-def _must_join(before: Message, turn: Message, rules: TemplateRules) -> bool:
+def _must_join(before: Kind, turn: Kind, rules: TemplateRules) -> bool:
     """Whether the template does not show two such turns one after the other."""
-    match before["role"], turn["role"]:
-        case "user", "user":
+    match before, turn:
+        case ("user", _), ("user", _):
             return rules.loses("user", "user", "assistant", "user", "user", instead=CHAT)
-        case "assistant", "assistant" if "tool_calls" in before:
+        case ("assistant", True), ("assistant", _):
             return False  # a text would come before the calls that it follows
-        case "assistant", "assistant" if "tool_calls" in turn:
+        case ("assistant", False), ("assistant", True):
             return rules.loses("user", "assistant", *CALLED[1:], instead=CALLED, form=rules.call_form or PLAIN)
-        case "assistant", "assistant":
+        case ("assistant", False), ("assistant", False):
             return rules.loses("user", "assistant", "assistant", "user", instead=CHAT)
-        case "tool", "user":
+        case ("tool", _), ("user", _):
             after = "user", "call", "tool", "user", "assistant", "user"
             return rules.loses(*after, instead=CALLED, form=rules.call_form or PLAIN)
     return False

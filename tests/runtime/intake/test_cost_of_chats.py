@@ -8,6 +8,8 @@ import pytest
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Style, chosen_chat, without_media
 from ramet.runtime.intake.media import with_sources
+from ramet.runtime.intake.other_tools import without_others
+from ramet.runtime.server.anthropic import chat as anthropic
 from ramet.runtime.server.openai.responses_chat import ResponsesBody, read_chat, with_items
 from ramet.runtime.server.openai.types import ChatBody
 from ramet.runtime.text.chat_messages import normalise
@@ -24,7 +26,10 @@ USER = {"role": "user", "content": "Hello"}
 TURNS = {"messages": [USER, {"role": "assistant", "content": "Hi"}] * (NUM // 2)}
 USERS = {"messages": [USER] * NUM}
 PIECES = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * NUM}]}
-ITEMS = {"input": [USER] * NUM}
+ITEMS = {"input": TURNS["messages"]}
+PARTS = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}] * NUM}]}
+TOOLS = {"tools": [{"type": "function", "function": {"name": "f"}}] * NUM}
+OTHER_TOOLS = {"tools": [{"type": f"fonction{i}"} for i in range(NUM)]}
 
 
 def read_messages(written: dict[str, Any]) -> None:
@@ -37,6 +42,15 @@ def read_items(written: dict[str, Any]) -> None:
     sent = with_items(written)
     chat, _ = read_chat(convert(sent, ResponsesBody), [], STYLE)
     without_media(chat, {})
+
+
+def read_turns(written: dict[str, Any]) -> None:
+    chat, _ = anthropic.read_chat(convert(written, anthropic.CountBody), STYLE)
+    without_media(chat, {})
+
+
+def read_tools(written: dict[str, Any]) -> None:
+    without_others(written, schema="function")
 
 
 def made_ready(written: dict[str, Any]) -> None:
@@ -57,9 +71,14 @@ class Cost(NamedTuple):
         Cost(read_messages, TURNS, 4),
         Cost(read_messages, USERS, 4),
         Cost(read_messages, PIECES, 6),
-        Cost(read_items, ITEMS, 8),
-        Cost(made_ready, TURNS, 12),
-        Cost(made_ready, USERS, 12),
+        Cost(read_items, ITEMS, 5),
+        Cost(read_items, PARTS, 4),
+        Cost(read_turns, TURNS, 7),
+        Cost(read_turns, PIECES, 4),
+        Cost(read_tools, TOOLS, 4),
+        Cost(read_tools, OTHER_TOOLS, 16),
+        Cost(made_ready, TURNS, 5),
+        Cost(made_ready, USERS, 5),
     ],
 )
 def test_each_turn_costs_few_calls(cost: Cost) -> None:
