@@ -20,8 +20,10 @@ class Qwen3VLTower(Qwen2VLTower):
 
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         made = self.read(kind, pieces)
-        levels = zip(made.pooler_output, *made.deepstack_features, strict=True)
-        return [torch.cat(each, dim=1) for each in levels]
+        lengths = [len(each) for each in made.pooler_output]
+        # transformers 5.17 gives a level as one tensor of all pieces, 5.23 as one tensor for each piece
+        deep = [each.split(lengths) if isinstance(each, Tensor) else each for each in made.deepstack_features]
+        return [torch.cat(each, dim=1) for each in zip(made.pooler_output, *deep, strict=True)]
 
 
 TOWER = Qwen3VLTower
