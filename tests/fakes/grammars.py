@@ -27,10 +27,12 @@ class Grammars:
         self._backends: dict[str, Backend] = {}
         self._done: dict[Constraint, Loaded | Failed] = {}
         self.compiling: dict[Constraint, Compiling] = {}
+        self.owners: list[str] = []  # who asked for a constraint
         self.held, self.closed = held, False
         self.parsers, self._step_items = parsers, step_items
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
+        self.owners.append(owner)
         key = replace(constraint, place="", after="", opens="")
         if self.held:
             return self.compiling.setdefault(key, Compiling())

@@ -63,6 +63,15 @@ def release(grammars: Grammars, top: BenchTop, failed: Failed | None = None) -> 
     top.inbox.send(Wake())
 
 
+def test_each_key_has_its_constraint_compiled_by_itself_and_counted_as_its_own():
+    grammars, top = held()
+    for uid, name in enumerate(("a", "a", "b"), 1):
+        spec = {"namespace": ("", "", "", f"key {name}"), "key_name": name}
+        top.add(uid, PROMPT, 3, constraint=regex("[ab]{3}"), **spec)
+    top.turn()
+    assert len(grammars.compiling) == 2 and grammars.owners == ["a", "a", "b"]
+
+
 def test_a_request_waits_for_its_constraint_and_others_do_not():
     grammars, top = held()
     top.add(1, PROMPT, 20, constraint=regex("[ab]{3}"))

@@ -1,6 +1,7 @@
 """What one key's holder has, no other key can find, read, continue or end, except the admin key."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from ramet.ipc.messages import Abort, Generate, ProgramsEnded
 from ramet.runtime.config import make_args
+from ramet.runtime.key_file import NamedKey, read_key_file
 from ramet.runtime.owner import Owner
+from ramet.runtime.server.http import keys as keys_of_clients
 from ramet.runtime.server.http.keys import Keys
 from tests.fakes.server import Served, serving
 
@@ -183,6 +186,10 @@ class TestIsolation:
 
 class TestChangesOfTheFile:
     @staticmethod
+    def of(keys: Path) -> Keys:
+        return Keys(make_args(api_key_file=str(keys), admin_api_key="the-admin-key").serve, is_apart=True)
+
+    @staticmethod
     def owners(found: Keys) -> list[str | None]:
         owners = [found.owner([key]) for key in (b"key-of-a", b"key-of-b", b"key-of-c")]
         return [None if owner is None else owner.name for owner in owners]
@@ -191,22 +198,59 @@ class TestChangesOfTheFile:
         self, keys: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO", "ramet")
-        found = Keys(make_args(api_key_file=str(keys), admin_api_key="the-admin-key").serve, is_apart=True)
+        os.utime(keys, ns=(0, 0))
+        found = self.of(keys)
         assert self.owners(found) == ["a", "b", None]
-        keys.write_text("a key-of-c\nb key-of-b\n# more\n")
+        keys.write_text("a key-of-c\nb key-of-b\n")  # the same size
         found.refresh()
         assert self.owners(found) == [None, "b", "a"] and "it has 2 keys now" in caplog.text
         assert found.owner([b"the-admin-key"]) == Owner("admin", True, True)
+
+    def test_a_file_that_takes_the_place_of_another_is_read(self, keys: Path) -> None:
+        found, other = self.of(keys), keys.with_name("other")
+        other.write_text("a key-of-c\nb key-of-b\n")
+        other.chmod(0o600)
+        os.utime(other, ns=(0, keys.stat().st_mtime_ns))
+        os.replace(other, keys)
+        found.refresh()
+        assert self.owners(found) == [None, "b", "a"]
+
+    def test_a_change_while_the_file_is_read_is_seen_later(self, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def read_before_a_change(path: str, admin_key: str) -> list[NamedKey]:
+            found = read_key_file(path, admin_key)
+            keys.write_text("a key-of-c\n")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(keys_of_clients, "read_key_file", read_before_a_change)
+            found = self.of(keys)
+        assert self.owners(found) == ["a", "b", None]
+        found.refresh()
+        assert self.owners(found) == [None, None, "a"]
+
+    def test_a_server_looks_at_the_file_again_and_again(self, keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(keys_of_clients, "LOOK_EVERY_S", 0.0)
+
+        async def check() -> None:
+            async with shared(keys) as server:
+                for name in ("key-of-c", "key-of-d"):
+                    keys.write_text(f"c {name}\n")
+                    while (await server.get("/v1/models", headers={"X-Api-Key": name}))[0] != 200:
+                        pass
+                assert (await server.get("/v1/models", headers=A))[0] == 401
+
+        run(check())
 
     @pytest.mark.parametrize("bad", ["", "a key-of-a\nkey-of-b\n", None])
     def test_a_file_that_cannot_be_read_changes_nothing(
         self, keys: Path, bad: str | None, caplog: pytest.LogCaptureFixture
     ) -> None:
-        found = Keys(make_args(api_key_file=str(keys), admin_api_key="the-admin-key").serve, is_apart=True)
+        found = self.of(keys)
         if bad is None:
             keys.unlink()
         else:
             keys.write_text(bad)
-        found.refresh()
+        for _ in range(3):
+            found.refresh()
         assert self.owners(found) == ["a", "b", None]
-        assert "its former keys stay valid" in caplog.text and "key-of" not in caplog.text
+        assert caplog.text.count("its former keys stay valid") == 1 and "key-of" not in caplog.text

@@ -12,6 +12,7 @@ from ramet.ipc.messages import Generate
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.http import session_tree
+from ramet.runtime.shares import part
 from tests.fakes.server import Served, serving
 
 ADMIN, A = {"Authorization": "Bearer the-admin-key"}, {"Authorization": "Bearer key-of-a"}
@@ -112,6 +113,8 @@ class TestQueue:
 def test_one_key_has_its_share_of_the_connections(keys: dict[str, str]) -> None:
     async def check() -> None:
         async with shared(keys, max_connections=6, max_share_per_key=0.34) as server:
+            for _ in range(3):  # a refused one is no longer answered
+                assert (await server.post("/generate", {"text": 5}, headers=A))[0] == 400
             mine = await waiting(server, A, 2)
             await refused(server, "/tokenize", {"prompt": "a"}, A, "may have 2 requests that are answered at once")
             assert (await server.get("/health", headers=A))[0] == 200, "what needs no key is nobody's"
@@ -160,6 +163,10 @@ def test_with_one_key_there_are_no_shares() -> None:
     assert make_args().share_per_key == make_args(api_key="one").share_per_key == 1.0
     with pytest.raises(ConfigError, match="--max-share-per-key needs --api-key-file"):
         resolve(make_args(max_share_per_key=0.5))
+
+
+def test_the_share_of_little_is_one() -> None:
+    assert [part(whole, 0.3) for whole in (1, 3, 4, 10)] == [1, 1, 1, 3]
 
 
 def test_the_share_is_a_half_unless_the_operator_says_otherwise(keys: dict[str, str]) -> None:

@@ -82,6 +82,7 @@ def test_an_admin_key_alone_guards_what_the_server_does_for_all() -> None:
     async def check(server: Served) -> None:
         await check_all(server, FOR_ALL | FOR_MONITORS | FOR_CLIENTS, none=None, admin=None)
         await check_all(server, FOR_ADMINS, none=401, wrong=401, admin=None)
+        assert (await server.get("/server_info"))[1]["internal_states"] == []
 
     served(check, admin_api_key="the-admin-key")
 
