@@ -59,6 +59,7 @@ class TimedBackend:
         self._backend, self.seconds, self.cpu_seconds = backend, 0.0, 0.0
         self.name, self.canonical = backend.name, backend.canonical
         self.counts_items, self.unbounded = backend.counts_items, backend.unbounded
+        self.reads_in_place = backend.reads_in_place
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         return self._backend.prepare(constraint, whitespace)

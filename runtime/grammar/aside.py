@@ -39,6 +39,9 @@ from ramet.runtime.subordinate import LENGTH, NICENESS, ending
 MAX_PROCESSES = 32  # outputs that have a process; others wait until one of these has ended
 QUICK_S = 1e-3  # processor time for a token, up to which the scheduler waits briefly for the output
 SLOW_S = 0.1  # time for a token beyond which the process gets the lowest priority
+LONG_S = 0.02  # processor time beyond which a token is long, for a library that has no limits of its own
+TOO_LONG_S = 0.2  # a token that takes this is enough for its output to move to a process
+FORGOTTEN = 1_000  # tokens of a constraint, after which a long one counts no more: it may have been a collection
 READ_BYTES = 1 << 16
 EMPTY = np.empty(0, np.int32)
 Texts = list[list[tuple[bytes, int]]]
@@ -181,30 +184,41 @@ class Apart:
 
 
 class Bounded:
-    """A Compiled whose outputs start in this process if `inside` is given, and may move to a process of their own."""
+    """A Compiled whose outputs start in this process if `inside` is given, and may move to a process of their own.
 
-    def __init__(self, inside: Compiled | None, apart: Apart) -> None:
-        self._inside, self.apart = inside, apart
+    `num_bytes`: of both. `measured`: its library has no limits, so an output moves after tokens that took long.
+    """
 
-    @property
-    def num_bytes(self) -> int:
-        return len(self.apart.prepared) + (self._inside.num_bytes if self._inside is not None else 0)
+    def __init__(self, inside: Compiled | None, apart: Apart, num_bytes: int, measured: bool = False) -> None:
+        self._inside, self.apart, self.num_bytes, self._measured = inside, apart, num_bytes, measured
+        self._num_short = FORGOTTEN  # tokens since the last long one
 
     def start(self) -> Grammar:
         return self.apart.start() if self._inside is None else self._inside.start()
 
+    def took(self, seconds: float) -> bool:
+        """Note the processor time of a token. True: its output must move, and later outputs start apart."""
+        if not self._measured or seconds <= LONG_S:
+            self._num_short += 1
+            return False
+        is_first = self._inside is not None and self._num_short >= FORGOTTEN
+        self._num_short = 0
+        if is_first and seconds <= TOO_LONG_S:
+            return False
+        self._inside = None
+        return True
+
 
 def bounded(backend: Backend, kind: ConstraintKind, prepared: bytes | memoryview, parsers: "Parsers") -> Compiled:
     """Load `prepared` so that no output takes long in this process."""
-    if kind in backend.unbounded:
-        return Bounded(None, Apart(parsers, backend.name, bytes(prepared)))
-    if not backend.counts_items:
-        return backend.load(prepared)
+    data = bytes(prepared)
     try:
-        inside = backend.load(prepared)
+        inside = None if kind in backend.unbounded else backend.load(data)
     except TooComplex:
         inside = None
-    return Bounded(inside, Apart(parsers, backend.name, bytes(prepared)))
+    num_bytes = 0 if inside is None else inside.num_bytes
+    num_bytes = max(num_bytes, len(data)) if backend.reads_in_place else num_bytes + len(data)
+    return Bounded(inside, Apart(parsers, backend.name, data), num_bytes, measured=not backend.counts_items)
 
 
 class AsideMasks:

@@ -98,6 +98,7 @@ class Backend(Masks, Protocol):
     name: BackendName
     canonical: bool  # `forced` gives tokens: --jump-forward ff works
     counts_items: bool  # its outputs raise TooComplex rather than take long
+    reads_in_place: bool  # the result of `load` shares the memory of its argument
     unbounded: frozenset[ConstraintKind]  # kinds whose masks the library may compute for any length of time
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:

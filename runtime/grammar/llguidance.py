@@ -132,6 +132,7 @@ class LLGuidanceBackend:
     name: BackendName = "llguidance"
     canonical = True
     counts_items = True
+    reads_in_place = False
     unbounded = frozenset[ConstraintKind]()  # it counts its items
 
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1, step_items: int | None = None) -> None:

@@ -91,6 +91,7 @@ class OutlinesBackend:
     name: BackendName = "outlines"
     canonical = False
     counts_items = False
+    reads_in_place = True
     unbounded = frozenset[ConstraintKind]()  # its automaton is a table
 
     def __init__(self, vocabulary: Vocabulary) -> None:

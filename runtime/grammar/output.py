@@ -202,6 +202,14 @@ class ConstrainedOutput:
             self.aside.rest()
         self._put_aside(self.compiled.apart.start([*self._spelled, *self._accepted]))
 
+    def took(self, seconds: float) -> bool:
+        """Note the processor time of its last token. True: it is too much for a step, and the output was moved aside."""
+        if self.aside is not None or not self.active or self.ended or not isinstance(self.compiled, Bounded):
+            return False
+        if is_slow := self.compiled.took(seconds):
+            self.move_aside(TooComplex("takes too long to parse"))
+        return is_slow
+
     def _put_aside(self, grammar: AsideGrammar) -> None:
         self.grammar = self.aside = grammar
         self.backend, self.mode, self._path = ASIDE, JumpMode.OFF, None

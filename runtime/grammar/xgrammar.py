@@ -4,6 +4,7 @@ Its reading of a schema drops what it does not know, and lets strings hold raw c
 spell the name of another property.
 """
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -117,6 +118,7 @@ class XGrammarBackend:
     name: BackendName = "xgrammar"
     canonical = False
     counts_items = False
+    reads_in_place = False
     unbounded = frozenset({ConstraintKind.EBNF, ConstraintKind.STRUCTURAL_TAG})  # the others are made unambiguous here
 
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1) -> None:
@@ -136,10 +138,11 @@ class XGrammarBackend:
             compiled = self._compiler.compile_grammar(self._grammar_of(constraint, whitespace))
         except RuntimeError as error:
             raise GrammarError(f"cannot be compiled: {short(str(error))}") from error
-        return compiled.serialize_json().encode()
+        return zlib.compress(compiled.serialize_json().encode(), 1)
 
     def load(self, prepared: bytes | memoryview) -> XGrammarCompiled:
-        return XGrammarCompiled(CompiledGrammar.deserialize_json(str(prepared, "utf-8"), self._info), self._legal)
+        text = str(zlib.decompress(prepared), "utf-8")
+        return XGrammarCompiled(CompiledGrammar.deserialize_json(text, self._info), self._legal)
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         matchers, indices = [], []

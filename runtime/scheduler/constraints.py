@@ -5,6 +5,7 @@ that the constraint leaves no choice about (jump-forward). Those are known to ev
 Knows no library and no device. K rows that draw under a constraint, W words of a mask.
 """
 
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -202,6 +203,7 @@ class ConstrainedRows:
         if constrained.undo:
             self.take_back(running, constrained)
             return None
+        constrained.parse_s = constrained.mask_s
         finish, jump = self._take(running, constrained, token, logprobs)
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
@@ -216,6 +218,12 @@ class ConstrainedRows:
             self.aside.hold(running)
         return finish
 
+    def took(self, running: RunningRequest, seconds: float, num_tokens: int) -> None:
+        """Note the processor time of its last tokens, everything included. Moves aside an output that is too slow."""
+        constrained = _of(running)
+        if constrained.output.took(min(constrained.parse_s, seconds) / num_tokens):
+            self.aside.hold(running)
+
     def take_back(self, running: RunningRequest, constrained: Constrained) -> None:
         """What was drawn had no mask."""
         constrained.undo = False
@@ -229,10 +237,12 @@ class ConstrainedRows:
             return None  # the prompt is kept for a client: it must be computed even if the output ends without a step
         before = self.forced_tokens
         while self.forced_tokens - before < MAX_FORCED:
+            begun_s = time.perf_counter()
             try:
                 jump = constrained.output.next_jump(running.output)
             except Exception as error:  # noqa: BLE001 - as in `_take`: it tries what it appends
                 return failed(request, error)
+            constrained.parse_s += time.perf_counter() - begun_s
             if jump is None:
                 return None
             done, finish = self._apply(running, constrained, jump)
@@ -263,10 +273,12 @@ class ConstrainedRows:
     ) -> tuple[Finish | None, Jump | None]:
         """The newest token of the output goes to everybody."""
         constrained.unsent.append((token, logprobs))
+        begun_s = time.perf_counter()
         try:
             jump = constrained.output.accept(token)
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
             return failed(running.request, error), None
+        constrained.parse_s += time.perf_counter() - begun_s
         if constrained.output.ended:
             matched = token if token in constrained.output.eos_ids else None
             return Finish(FinishKind.STOP, matched=matched), None

@@ -49,6 +49,7 @@ class Constrained:
     failure: Finish | None = None  # why no mask could be made for its next token
     is_slow: bool = False  # its masks are measured one by one
     mask_s: float = 0.0  # processor time of its next mask, if that was measured
+    parse_s: float = 0.0  # time of its library for its last tokens; on a clock that is cheap and counts other threads
     undo: bool = False  # its mask was not ready in time: the next drawn token is taken back
 
 

@@ -269,7 +269,10 @@ class Results:
         constrained = running.request.constrained
         assert constrained is not None, running.uid
         seconds, constrained.mask_s = time.thread_time() - begun_s + constrained.mask_s, 0.0
-        return finish or self.slow.charge(running, seconds, place_of(running.request), running.num_output - before + 1)
+        num_tokens = max(running.num_output - before + 1, 1)
+        if finish is None:
+            self.constrained.took(running, seconds, num_tokens)
+        return finish or self.slow.charge(running, seconds, place_of(running.request), num_tokens)
 
     def _decide(self, running: RunningRequest, token: int) -> Finish | None:
         if running.request.params.stop_regex and running.request.constrained is None:

@@ -3,18 +3,23 @@
 import json
 import time
 from functools import cache
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from constrained import SIZE, backend, bytewise, ids_of
 from grammar_cases.suite import Group, groups, spellings
 from grammar_cases.vocabularies import bundled as vocabulary
+from msgspec.structs import replace
 from samples import sampled
 
+from ramet.bench.constrained_cases import cases
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.config import GrammarArgs
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Grammar, GrammarError, TooComplex
+from scripts.structured_examples import EXAMPLES, WEATHER, Example
 
 EBNF, REGEX, SCHEMA = ConstraintKind.EBNF, ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA
 STEP_ITEMS = GrammarArgs().grammar_step_items
@@ -75,6 +80,24 @@ def doubling(num: int) -> str:
     return json.dumps({"$ref": "#/$defs/d0", "$defs": {**defs, f"d{num}": {"type": "string"}}})
 
 
+def nodes(num: int) -> str:
+    """A nullable value in objects of such values: several readings of the same text."""
+    node = {"$ref": "#/$defs/n"}
+    objects = [{"type": "object", "properties": {"a": node, f"b{i}": node}, "additionalProperties": node}
+               for i in range(num)]  # fmt: skip
+    return json.dumps({**node, "$defs": {"n": {"anyOf": [*objects, {"type": "null"}]}}})
+
+
+def schema(**keywords: Any) -> tuple[ConstraintKind, str]:
+    return SCHEMA, json.dumps(keywords)
+
+
+def any_of(options: list[dict[str, Any]]) -> tuple[ConstraintKind, str]:
+    return schema(anyOf=options)
+
+
+TEXT, NULLABLE = {"type": "string"}, {"type": ["string", "null"]}
+PATTERNS = ("(a|b)*a(a|b){9}", "(a|b)*b(a|b){8}", "^.*x.*y.*z.*$")
 ADVERSARIAL = {
     "ambiguous": (EBNF, "root ::= s\ns ::= s s s | s s | [a-z ]"),
     "left recursion": (EBNF, 'root ::= e\ne ::= e "+" e | e "*" e | e e | [a-z]'),
@@ -88,21 +111,44 @@ ADVERSARIAL = {
     "counts": (REGEX, "([a-z]{1,40} ){1,40}"),
     "reference chain": (SCHEMA, chain(40)),
     "doubling unions": (SCHEMA, doubling(40)),
-    "enum": (SCHEMA, json.dumps({"enum": [f"w{i}" for i in range(1000)]})),
-    "long string": (SCHEMA, json.dumps({"type": "string", "minLength": 200, "maxLength": 5000})),
-    "long array": (SCHEMA, json.dumps({"type": "array", "items": {"type": "integer"}, "maxItems": 2000})),
+    "recursive unions": (SCHEMA, nodes(2)),
+    "more recursive unions": (SCHEMA, nodes(6)),
+    "equal options": any_of([{}, {"type": "object"}, {"type": "array"}, {"type": "string"}] * 6),
+    "many objects": any_of(
+        [
+            {
+                "type": "object",
+                "properties": {"a": TEXT, f"k{i}": TEXT},
+                "required": ["a", f"k{i}"],
+                "additionalProperties": False,
+            }
+            for i in range(60)
+        ]
+    ),
+    "patterns": any_of([TEXT | {"pattern": each} for each in PATTERNS]),
+    "optional properties": schema(type="object", properties={f"p{i}": NULLABLE for i in range(12)}),
+    "numbers": schema(type="array", items={"anyOf": [{"type": "integer", "minimum": i} for i in range(40)]}),
+    "enum": schema(enum=[f"w{i}" for i in range(1000)]),
+    "long string": schema(type="string", minLength=200, maxLength=5000),
+    "long array": schema(type="array", items={"type": "integer"}, maxItems=2000),
+    "loops that match nothing": (REGEX, "((a*)*|b*|)*c"),
+    "optional counts": (REGEX, "(((a?){9}){9})?"),
+    "any text": (REGEX, ".*.*.*.*x"),
+    "characters": (REGEX, ".{0,500}"),
 }
 
 
-# the others these two refuse, or compile for seconds in a worker that has a timeout
-SHORT = ["nested quantifiers", "alternatives", "long count", "reference chain"]
+CHEAP = ["nested quantifiers", "alternatives", "long count", "reference chain"]  # to compile for the other libraries
+OTHERS = [
+    (name, case)
+    for case, (kind, _) in ADVERSARIAL.items()
+    for name in ("xgrammar", "outlines")
+    if kind is not EBNF and case not in CHEAP and (name, case) != ("outlines", "doubling unions")  # it has no end
+]
+CASES = [*product(("xgrammar", "outlines"), CHEAP), *sampled(OTHERS, 2, seed=3)]
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [("llguidance", case) for case in ADVERSARIAL]
-    + [(name, case) for name in ("xgrammar", "outlines") for case in SHORT],
-)
+@pytest.mark.parametrize(("name", "case"), [*product(["llguidance"], ADVERSARIAL), *CASES])
 def test_a_token_in_the_decode_loop_takes_little_of_any_grammar(name: BackendName, case: str) -> None:
     kind, text = ADVERSARIAL[case]
     library = limited(STEP_ITEMS) if name == "llguidance" else backend(name)
@@ -133,3 +179,60 @@ def longest_token(grammar: Grammar) -> float:
             return max(longest, time.thread_time() - begun)
         longest = max(longest, time.thread_time() - begun)
     return longest
+
+
+# -- what people ask for -----------------------------------------------------------------------------------------------
+
+
+def asked_for(example: Example) -> Constraint | None:
+    """The constraint of an example of the page, if it is not made of tools."""
+    match example.constraint:
+        case {"regex": pattern}:
+            return Constraint(REGEX, pattern)
+        case {"ebnf": grammar}:
+            return Constraint(EBNF, grammar)
+        case {"structural_tag": tag}:
+            return Constraint(ConstraintKind.STRUCTURAL_TAG, json.dumps(tag))
+        case {"structured_outputs": {"choice": choices}}:
+            return Constraint(REGEX, "|".join(choices))
+        case {"structured_outputs": {"json": schema}}:
+            return Constraint(SCHEMA, json.dumps(schema), whitespace="flexible")
+        case {"response_format": {"json_schema": {"schema": schema}}}:
+            return Constraint(SCHEMA, json.dumps(schema))
+        case {"response_format": {"type": "json_object"}}:
+            return Constraint(SCHEMA, '{"type": "object"}')
+    return None
+
+
+def usual() -> dict[str, Constraint]:
+    """Of the page's examples, the measured cases, and the arguments of the page's tool."""
+    found = {each.title: asked_for(each) for each in EXAMPLES}
+    weather = {"A call that is required": Constraint(SCHEMA, json.dumps(WEATHER["function"]["parameters"]))}
+    measured = {
+        f"{case.name}, {whitespace}": replace(case.constraint, whitespace=whitespace)
+        for whitespace in ("single-space", "flexible")
+        for case in cases(whitespace).values()
+    }
+    return {name: each for name, each in {**found, **measured, **weather}.items() if each is not None}
+
+
+USUAL = usual()
+
+
+def test_every_example_of_the_page_is_among_those_that_are_tried() -> None:
+    assert {each.title for each in EXAMPLES} <= USUAL.keys()
+
+
+@pytest.mark.parametrize("name", sampled(USUAL, 8))
+def test_what_people_ask_for_needs_a_tenth_of_the_default_at_most(name: str) -> None:
+    constraint = USUAL[name]
+    whitespace = constraint.whitespace or "single-space"
+    grammar = limited(STEP_ITEMS // 10).load(backend("llguidance").prepare(constraint, whitespace)).start()
+    bits, draw, ends = np.zeros(-(-SIZE // 32), np.int32), np.random.default_rng(1), vocabulary().eos_ids
+    for _ in range(250):
+        grammar.fill_mask(bits)
+        legal = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little"))
+        legal = legal[~np.isin(legal, list(ends))]
+        if not len(legal):
+            break
+        assert grammar.accept(int(draw.choice(legal)))

@@ -1,5 +1,6 @@
 """Outputs that are too slow to parse in a step continue in processes of their own, and other rows are not held."""
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -7,14 +8,18 @@ from typing import Any
 
 import pytest
 from bench_top import BenchTop
+from constrained import compiled as compiled_by
 from grammars import Grammars
+from msgspec.structs import replace
 from samples import sampled
 from schedules import TOKENIZER, what_clients_see
 
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.grammar.aside import Parsers
+from ramet.runtime.grammar import after_tail
+from ramet.runtime.grammar import aside as aside_module
+from ramet.runtime.grammar.aside import Apart, AsideGrammar, Bounded, Parsers
 from ramet.runtime.grammar.aside_process import Kill
 from ramet.runtime.grammar.base import BackendName, Vocabulary
 
@@ -194,6 +199,75 @@ def test_a_parser_that_is_killed_ends_its_request_alone(early: Grammars) -> None
     assert (top.finish[2].kind, len(top.tokens[2])) == (FinishKind.LENGTH, 30)
     killed = top.finish[1]
     assert killed.status == 500 and killed.message == "ebnf was not parsed: its process ended with signal SIGKILL"
+
+
+# -- libraries that have no limit --------------------------------------------------------------------------------------
+
+
+PERSON = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+          "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
+UNLIMITED = {
+    "schema": Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(PERSON)),
+    "regex": Constraint(ConstraintKind.REGEX, "[a-z]{1,9}( [a-z]{1,9}){2,9}"),
+}
+LIBRARIES: list[BackendName] = ["xgrammar", "outlines"]
+
+
+@pytest.fixture
+def fresh(parsers: Parsers) -> Grammars:
+    """Nothing is known of any constraint."""
+    return Grammars(TOKENIZER, frozenset([END]), parsers=parsers, step_items=STEP_ITEMS)
+
+
+def test_an_output_is_moved_by_two_long_tokens_near_each_other_or_by_one_that_is_far_too_long(parsers: Parsers) -> None:
+    compiled = compiled_by("xgrammar", ConstraintKind.REGEX, "[a-z]+")
+    apart = Apart(parsers, "xgrammar", b"")
+    long, short = 2 * aside_module.LONG_S, aside_module.LONG_S / 2
+    rare = Bounded(compiled, apart, 0, measured=True)
+    for _ in range(3):
+        assert not rare.took(long) and not any(rare.took(short) for _ in range(aside_module.FORGOTTEN))
+    assert not isinstance(rare.start(), AsideGrammar)
+    for tokens in ([long, short, long], [2 * aside_module.TOO_LONG_S]):
+        found = Bounded(compiled, apart, 0, measured=True)
+        assert [found.took(each) for each in tokens] == [False] * (len(tokens) - 1) + [True]
+        assert isinstance(found.start(), AsideGrammar) and found.took(long) and not found.took(short)
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "overlap"), sampled(list(product(LIBRARIES, UNLIMITED, ["off", "on"])), 3, seed=1)
+)
+def test_an_output_goes_aside_after_a_token_that_took_long(
+    fresh: Grammars, parsers: Parsers, monkeypatch: pytest.MonkeyPatch, overlap: str, name: str, backend: BackendName
+) -> None:
+    constraint = replace(UNLIMITED[name], backend=backend, whitespace="single-space")
+    one, before = outputs(PLAIN, constraint, overlap), parsers.num_opened
+    assert dict(outputs(fresh, constraint, overlap).tokens) == dict(one.tokens)
+    assert parsers.num_opened == before
+    for bound in ("LONG_S", "TOO_LONG_S"):
+        monkeypatch.setattr(aside_module, bound, 0.0)
+    for num_opened in (2, 4):  # at its first token, and of the constraint that is known now from the beginning
+        other = outputs(fresh, constraint, overlap)
+        assert parsers.num_opened == before + num_opened
+        for uid in one.finish:
+            assert what_clients_see(other, uid) == what_clients_see(one, uid), uid
+
+
+@pytest.mark.parametrize("backend", LIBRARIES)
+def test_the_end_of_a_prompt_is_read_aside_where_that_takes_long(
+    fresh: Grammars, parsers: Parsers, monkeypatch: pytest.MonkeyPatch, backend: BackendName
+) -> None:
+    tops = []
+    for most in (after_tail.MAX_ACCEPTED, 0):
+        monkeypatch.setattr(after_tail, "MAX_ACCEPTED", most)
+        after_tail.KNOWN.clear()
+        before = parsers.num_opened
+        top = bench(fresh, jump_forward="off")
+        constraint = replace(UNLIMITED["regex"], backend=backend)
+        top.add(1, [*PROMPT, *ids_of(" th")], 12, constraint=constraint, ignore_eos=True, token_healing=True)
+        top.run()
+        assert (parsers.num_opened > before) == (most == 0)
+        tops.append(top)
+    assert tops[0].tokens[1] and dict(tops[0].tokens) == dict(tops[1].tokens)
 
 
 # -- where a prompt is healed ------------------------------------------------------------------------------------------
