@@ -77,6 +77,8 @@ from ramet.runtime.engine_client.submission import (
     check_bytes,
     check_queue,
     ended,
+    in_pieces,
+    num_sequences,
 )
 from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
@@ -143,12 +145,13 @@ class EngineClient:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences that were sent and are neither opened nor ended, and requests whose prompt is being made."""
-        return self._sequences.num_waiting + len(self._unsent)
+        """Sequences that are neither opened nor ended, and requests whose prompts are being made."""
+        return self._sequences.num_waiting + sum(each.num_unsent for each in self._unsent)
 
     def _num_waiting_of(self, name: str) -> int:
         """The number of waiting sequences that belong to the owner of this name."""
-        return self._sequences.waiting_of[name] + sum(each.owner.name == name for each in self._unsent)
+        unsent = sum(each.num_unsent for each in self._unsent if each.owner.name == name)
+        return self._sequences.waiting_of[name] + unsent
 
     def adapters_in_use(self) -> tuple[frozenset[str], frozenset[str]]:
         """Of sequences that run, and of those that wait."""
@@ -202,9 +205,40 @@ class EngineClient:
 
     def send(self, prompts: Many[Prompt], submission: Submission) -> None:
         """Its prompts, all of them. Raises ClientError or ServerError where they are more than may be sent."""
+        prompts = self._checked(prompts, submission)
+        submission.num_unsent = num_sequences(prompts)
+        self._send(prompts, submission)
+
+    async def send_in_pieces(self, prompts: Many[Prompt], submission: Submission) -> None:
+        """As `send`, but other requests are served between pieces: here, and in the tokenizer workers, to which the
+        next piece is sent when they have read the last one.
+
+        Raises the error that ended the request meanwhile; what was sent of it is aborted when its block is left.
+        """
+        if submission.as_batch or len(prompts) < 2:  # a batch is one message
+            self.send(prompts, submission)
+            return
+        prompts = self._checked(prompts, submission)
+        submission.num_unsent = num_sequences(prompts)
+        for i, piece in enumerate(in_pieces(prompts)):
+            if i:
+                await submission.unless_ended(self._read_by_workers())
+            self._send(piece, submission)
+
+    def _checked(self, prompts: Many[Prompt], submission: Submission) -> Many[Prompt]:
+        """The prompts as they are sent. Raises ClientError or ServerError where they are more than may be sent."""
         self._check_room(prompts, submission)
-        prompts = self._with_adapters(_owned(prompts, submission.owner))
-        self._unsent.discard(submission)
+        return self._with_adapters(_owned(prompts, submission.owner))
+
+    async def _read_by_workers(self) -> None:
+        """Returns when the tokenizer workers have read all prompts that were sent before: they answer in order."""
+        asked = [self._ask(each, TokenizeReply, lambda call: Tokenize(call, "", False)) for each in self._to_tokenizers]
+        await asyncio.gather(*asked)
+
+    def _send(self, prompts: Many[Prompt], submission: Submission) -> None:
+        submission.num_unsent -= num_sequences(prompts)
+        if not submission.num_unsent:
+            self._unsent.discard(submission)
         if submission.recording is not None:
             self._record(submission.recording, prompts, submission)
         if submission.as_batch:
@@ -217,10 +251,10 @@ class EngineClient:
             self._to_tokenizers[worker].send(self._generate(prompt, submission, worker))
 
     async def send_with_media(self, prompts: Many[Prompt], submission: Submission) -> None:
-        """As `send`, when the media of the prompts are prepared, where they have some."""
+        """As `send_in_pieces`, when the media of the prompts are prepared, where they have some."""
         if any(prompt.sources for prompt in prompts):
             prompts = await submission.during(with_media(prompts, self.preparing(submission)))
-        self.send(prompts, submission)
+        await self.send_in_pieces(prompts, submission)
 
     def preparing(self, submission: Submission) -> Preparing:
         """What becomes of a request's media."""

@@ -211,7 +211,7 @@ class SequenceTable:
         """Of a request, when the last of its sequences has ended."""
         submission = sequence.submission
         submission.longest = max(submission.longest, sequence.num_generated)
-        if not submission.num_open:
+        if not submission.num_open and not submission.num_unsent:
             self._metrics.longest_outputs.observe(submission.longest)
 
     def _observe(self, gaps: dict[float, int], now: float) -> None:

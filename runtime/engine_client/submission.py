@@ -6,7 +6,7 @@ A sequence that its client gave up stays known until its last message came, but 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
@@ -29,6 +29,8 @@ MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other r
 
 # of all prompts of one request, each times its samples: 128 samples of 127k token ids, or every body of 32 MiB once
 MAX_PROMPT_BYTES = 1 << 26
+SEQUENCES_AT_ONCE = 256  # the server sends them in 5 to 10 ms
+BYTES_AT_ONCE = 1 << 16  # of prompts: a tokenizer reads them in 20 to 30 ms
 QUEUE_FULL = "The request queue is full."
 COUNTED = "a token id or number counts 4 and a character, of a constraint too, 1, in each sample of its prompt"
 
@@ -90,6 +92,16 @@ class Prompt(NamedTuple):
         """Of one sample; those of a text are its characters."""
         constraint = self.spec.constraint
         return len(self.text or self.ids or self.embeds or ()) + (len(constraint.text) if constraint else 0)
+
+
+def in_pieces(prompts: Many[Prompt]) -> Iterator[Many[Prompt]]:
+    """Prompts in order, as many at once as are sent before others are served."""
+    start, num, size = 0, 0, 0
+    for end, prompt in enumerate(prompts, 1):
+        num, size = num + prompt.params.n, size + prompt.num_bytes
+        if num >= SEQUENCES_AT_ONCE or size >= BYTES_AT_ONCE or end == len(prompts):
+            yield prompts[start:end]
+            start, num, size = end, 0, 0
 
 
 def num_sequences(prompts: Many[Prompt]) -> int:
@@ -227,6 +239,7 @@ class Submission:
         self.streaming, self.arrival_s, self.as_batch, self.probe = streaming, arrival_s, as_batch, probe
         self.sequences: list[Sequence] = []
         self.fresh: list[Sequence] = []
+        self.num_unsent = 1  # sequences that are not sent yet; 1 while its prompts are being made
         self.num_open = 0
         self.longest = 0  # new tokens of the longest sequence that has ended
         self.error: RametError | None = None
@@ -277,7 +290,16 @@ class Submission:
 
     async def during(self, asked: Awaitable[T]) -> T:
         """An answer that is needed before anything can be sent. Raises the error that ended the request meanwhile."""
-        asking, began_s = asyncio.ensure_future(_awaited(asked)), time.monotonic()
+        began_s = time.monotonic()
+        try:
+            return await self.unless_ended(asked)
+        finally:
+            if self.recording is not None and len(self.recording.rendered) < MAX_RENDERED:
+                self.recording.rendered.append((began_s, time.monotonic()))
+
+    async def unless_ended(self, asked: Awaitable[T]) -> T:
+        """An answer. Raises the error that ended the request meanwhile."""
+        asking = asyncio.ensure_future(_awaited(asked))
         asking.add_done_callback(lambda _: self.wake())
         try:
             while not asking.done() and self.error is None:
@@ -287,8 +309,6 @@ class Submission:
             return asking.result()
         finally:
             asking.cancel()
-            if self.recording is not None and len(self.recording.rendered) < MAX_RENDERED:
-                self.recording.rendered.append((began_s, time.monotonic()))
 
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -99,9 +99,9 @@ class Defaults(NamedTuple):
 
 
 def make_prompts(
-    body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults
+    body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
 ) -> list[Prompt]:
-    """Of each content, with what is asked of it. Raises ClientError."""
+    """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
     specs = specs_of(body, len(contents), batch, defaults)
     names = names_in(body, len(contents), batch)
     for i, (place, content) in enumerate(contents):
@@ -118,7 +118,8 @@ def make_prompts(
             for spec, own, (_, content) in zip(specs, said, contents, strict=True)
         ]
     return [
-        Prompt(rids[i], specs[i], place=place, **content, **names[i]) for i, (place, content) in enumerate(contents)
+        Prompt(rids[i], specs[i], place=place, batch_rid=batch_rid, **content, **names[i])
+        for i, (place, content) in enumerate(contents)
     ]
 
 
@@ -146,10 +147,9 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
         raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
     (place,) = given
     contents, batch = _contents(place, getattr(body, place), defaults.limits)
-    prompts = make_prompts(body, contents, batch, _rids(body.rid, request_id, len(contents), batch), defaults)
-    if batch:
-        name = body.rid if isinstance(body.rid, str) else request_id
-        prompts = [prompt._replace(batch_rid=name) for prompt in prompts]
+    rids = _rids(body.rid, request_id, len(contents), batch)
+    batch_rid = (body.rid if isinstance(body.rid, str) else request_id) if batch else ""
+    prompts = make_prompts(body, contents, batch, rids, defaults, batch_rid)
     if isinstance(body.rid, list):
         _check_distinct(prompts)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))

@@ -214,6 +214,8 @@ def read_specs(
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
     params = _params_of_each(body.sampling_params, count, batch, defaults)
     kept_to = _constraint_of_each(body.sampling_params, count)
+    if params and not lists and all(given is params[0] for given in params):  # one spec for all prompts
+        return [_read_listed(body, params[0], kept_to[0], processors_on, frozenset(), "")] * count
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
     each = [replace(own, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
     return [

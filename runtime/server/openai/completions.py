@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.specs import with_adapter
 from ramet.runtime.intake.truncation import cut_ids
 from ramet.runtime.logprobs import Places, Triple
-from ramet.runtime.long_list import LongList, in_parts
+from ramet.runtime.long_list import MAX_PART, LongList, in_parts, listed
 from ramet.runtime.reply import prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
@@ -31,6 +31,7 @@ from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import CompletionBody
 
 DEFAULT_MAX_TOKENS = 16
+NUMBERS_OF_A_CHOICE = MAX_PART // 64  # as many numbers a choice counts as, without its own long lists
 Span = tuple[Places, int, int]  # of these the places [start, stop)
 
 
@@ -46,7 +47,8 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
         items = [await _cut(service, item) for item in items]
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)
     reply = replies.CompletionReply(id=asked.rid, created=int(time.time()), model=asked.model, choices=[])
-    with service.client.submit(items, streaming=bool(body.stream)) as submission:
+    with service.client.open(streaming=bool(body.stream)) as submission:
+        await service.client.send_in_pieces(items, submission)
         if body.stream:
             chunk = replace(reply, usage=None) if body.with_usage else reply
             choices = [Choice(s, s.index, echoes[s.index // n], chunk, body) for s in submission.sequences]
@@ -54,8 +56,12 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
             return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
     kept = likeliest(done, best_of, n) if best_of > n else done
-    whole = [Choice(s, i, echoes[i // n], reply, body).whole() for i, s in enumerate(kept)]
-    reply = replace(reply, choices=whole, usage=replies.usage_of(done), sglext=replies.extension_of(kept))
+
+    def whole(start: int, stop: int) -> list[replies.CompletionChoice]:
+        return [Choice(kept[i], i, echoes[i // n], reply, body).whole() for i in range(start, stop)]
+
+    listing: Any = listed(whole, 0, len(kept), NUMBERS_OF_A_CHOICE)
+    reply = replace(reply, choices=listing, usage=replies.usage_of(done), sglext=replies.extension_of(kept))
     return await respond_in_turn(request, reply)
 
 
@@ -174,7 +180,11 @@ class Choice:
         self._sequence, self._index, self._echo, self._reply, self._body = sequence, index, echo, reply, body
         self._detailed = bool(_top(body) is not None or body.return_token_ids or body.with_usage_each)
         self._offset = 0  # characters of the text whose places were read
-        self._frame = sse.frame(replace(reply, choices=[self._choice(sse.HOLE)]))
+
+    @cached_property
+    def _frame(self) -> sse.Frame:
+        """The bytes around the text of a chunk."""
+        return sse.frame(replace(self._reply, choices=[self._choice(sse.HOLE)]))
 
     def whole(self) -> replies.CompletionChoice:
         body, lists = self._body, self._sequence.logprobs

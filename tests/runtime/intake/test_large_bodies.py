@@ -80,6 +80,12 @@ def test_what_a_text_is_made_of_counts_for_nothing(piece: str) -> None:
 # -- prompts -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("more", "specs"), [({}, 1), ({"cache_salt": ["a", "b", "c"]}, 3)])
+def test_prompts_that_ask_the_same_have_one_spec(more: dict[str, Any], specs: int) -> None:
+    prompts, _ = read_generate(convert({"text": ["x", "y", "z"], **more}, GenerateBody), "r", DEFAULTS)
+    assert len({id(prompt.spec) for prompt in prompts}) == specs
+
+
 def test_a_prompt_is_measured_before_its_ids_are_looked_at() -> None:
     error = refused_body(input_ids=[1] * 100 + [-1])
     assert (error.place, error.code) == ("input_ids", "context_length_exceeded")

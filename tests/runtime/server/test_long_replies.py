@@ -189,6 +189,18 @@ def test_every_event_of_a_stream_has_what_came_before(deltas: bool):
     served(check, incremental_streaming_output=deltas)
 
 
+def test_many_choices_are_made_in_pieces():
+    async def check(server: Served) -> None:
+        body = {"prompt": [f"{i} " for i in range(1000)], "max_tokens": 1, "echo": True}
+        async with server.http.post("/v1/completions", json=body) as response:
+            assert "Content-Length" not in response.headers
+            choices = orjson.loads(await response.read())["choices"]
+        assert [each["index"] for each in choices] == list(range(1000))
+        assert all(each["text"].startswith(f"{i} ") for i, each in enumerate(choices))
+
+    served(check)
+
+
 def test_a_small_reply_has_its_length():
     async def check(server: Served) -> None:
         async with server.http.post("/generate", json={"text": "abc", **ASKED, **ONE}) as response:
