@@ -3,9 +3,10 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
-import orjson
+import msgspec
 
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, OnText, Place
@@ -26,6 +27,8 @@ TOOL = "answer"  # of models that keep to a schema as the arguments of a tool
 NAMES = {"max_new_tokens": "max_tokens", "temperature": "temperature", "top_p": "top_p", "top_k": "top_k"}
 VERSION = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
 NEWEST = (1 << 30, 0)  # of a name that says no version
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_write_exactly = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class Model(NamedTuple):
@@ -76,7 +79,7 @@ class Anthropic(Service):
         url = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL).rstrip("/").removesuffix("/v1")
         key = api_key or os.environ.get("ANTHROPIC_API_KEY")
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
-        self._http = HttpClient(self.name, url, headers, timeout_s)
+        self._http = HttpClient(self.name, url, headers, timeout_s, read=_read_exactly)
         self._thinks = self._thinking.get("type", "disabled") != "disabled"
         goes_on = (self._model.goes_on if prefill is None else prefill) and not self._thinks
         self.capabilities = capabilities(self._model, goes_on, self._thinks)
@@ -192,7 +195,7 @@ class Answer:
                 self._text += block.get("text") or ""
                 self._thought += block.get("thinking") or ""
                 if block.get("type") == "tool_use":
-                    self._input = orjson.dumps(block["input"]).decode()
+                    self._input = _write_exactly(block["input"]).decode()
             self._end(message)
 
     def add(self, event: Any) -> None:
@@ -245,6 +248,14 @@ class Answer:
         self._matched = part.get("stop_sequence") or self._matched
         tokens = (part.get("usage") or {}).get("output_tokens")
         self._meta |= {"completion_tokens": tokens} if tokens is not None else {}
+
+
+def _read_exactly(text: bytes) -> Any:
+    """JSON whose numbers keep their digits, because an answer may be the input of a tool. Raises ValueError."""
+    try:
+        return _decode(text)
+    except (ArithmeticError, RecursionError) as error:  # an exponent that Decimal does not hold, or too many levels
+        raise ValueError(str(error)) from error
 
 
 def _whole(answer: str) -> str:

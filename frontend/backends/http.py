@@ -8,13 +8,14 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import msgspec
 import orjson
 
 from ramet.frontend.errors import BackendError
@@ -31,7 +32,8 @@ LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetE
 
 
 class HttpClient:
-    """`name` stands in errors. `timeout_s`: of one try, until its answer is complete; None: no limit.
+    """`name` stands in errors. `timeout_s`: of one try, until its answer is complete; None: no limit. `read`: JSON to
+    its value; raises ValueError for what it cannot read.
 
     Its session is made with the first call, for the process that makes it.
     """
@@ -43,8 +45,9 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         verify: bool = True,
+        read: Callable[[bytes], Any] = orjson.loads,
     ) -> None:
-        self._name, self._base = name, base_url.rstrip("/")
+        self._name, self._base, self._read = name, base_url.rstrip("/"), read
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
         self._verify, self._proxy = verify, proxy_of(base_url)
@@ -96,7 +99,7 @@ class HttpClient:
         self, method: str, path: str, body: Any, tries: int = TRIES
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One with status 200; where the service is busy, after further tries."""
-        data = None if body is None else orjson.dumps(body)
+        data = None if body is None else _written(body)
         for wait_s in waits_s(tries):
             async with self._tried(method, path, data) as answer:
                 if answer.status not in BUSY or wait_s is None:
@@ -145,8 +148,8 @@ class HttpClient:
 
     def _json(self, text: bytes) -> Any:
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError:
+            return self._read(text)
+        except ValueError:
             raise BackendError(self._name, f"its answer is no JSON: {text[:80]!r}") from None
 
     def _failed(self, error: BaseException) -> BackendError:
@@ -181,6 +184,13 @@ def proxy_of(url: str) -> str | None:
     if host in ("localhost", "::1") or host.startswith("127.") or proxy_bypass(host):
         return None
     return getproxies().get(parts.scheme)
+
+
+def _written(body: Any) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:  # a schema may have integers beyond 64 bits, which orjson refuses
+        return msgspec.json.encode(body)
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from exchanges import Exchange, Service, cut, events
+from exchanges import Exchange, Service, cut, events, raw
 from interview import CLOSED, FORKS, JSON, SYSTEM, check, interview, turns
 
 from ramet import Anthropic, CallFailed, Unsupported, assistant, function, gen, select, separate_reasoning, system, user
@@ -288,7 +288,8 @@ def test_a_choice_is_a_field(name: str):
 
 @pytest.mark.parametrize("name", [NEW, OLD])
 @pytest.mark.parametrize(
-    ("kind", "json_type", "value"), [(int, "integer", 4), (bool, "boolean", True), (str, "string", "x")]
+    ("kind", "json_type", "value"),
+    [(int, "integer", 4), (int, "integer", -(2**80) - 1), (bool, "boolean", True), (str, "string", "x")],
 )
 def test_types_are_fields(name: str, kind: type, json_type: str, value: Any):
     body = {**HI, "model": name, **asked(one(type=json_type), name)}
@@ -303,6 +304,23 @@ def test_a_schema_is_that_of_a_tool_for_older_models(streaming: bool):
     with Service(Exchange(PATH, body, answered({"a": 4}, OLD))) as service:
         state = ask.run(backend=model(service, OLD), json_schema=schema, stream=streaming)
         assert state["answer"] == '{"a":4}'
+
+
+def test_numbers_of_a_schema_and_of_an_answer_by_tool_keep_their_digits():
+    value = '{"a":18446744073709551617,"b":[0.12345678901234567890,1.0,0.5,-7,1E+400]}'
+    schema = one(enum=[2**80, -(2**80), "x"])
+    text = json.dumps(answered({}, OLD)).replace('"input": {}', f'"input": {value}')
+    exchange = Exchange(PATH, {**HI, "model": OLD, **asked(schema, OLD)}, raw(text, kind="application/json"))
+    with Service(exchange) as service:
+        assert ask.run(backend=model(service, OLD), json_schema=schema)["answer"] == value
+
+
+@pytest.mark.parametrize("number", ["1e99999999999999999999", "NaN", "[" * 100_000])
+def test_an_answer_that_no_number_can_hold_is_a_backend_s_error(number: str):
+    text = json.dumps(answered({}, OLD)).replace('"input": {}', f'"input": {{"a": {number}}}')
+    exchange = Exchange(PATH, {**HI, "model": OLD, **asked(one(type="integer"), OLD)}, raw(text))
+    with Service(exchange) as service, pytest.raises(CallFailed, match="its answer is no JSON"):
+        ask.run(backend=model(service, OLD), dtype=int)["answer"]
 
 
 def test_an_answer_by_tool_in_a_stream():

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
+from ramet.runtime.owner import Owner
 from ramet.runtime.server.http.session_tree import (
     MAX_SESSIONS,
     NEVER_FINISHED,
@@ -192,6 +193,14 @@ TestStreamingSessions.settings = settings(max_examples=60, stateful_step_count=2
 
 def begun(sessions: Sessions, name: str, piece: list[int], now_s: float = 0.0, **asked: Any) -> Turn:
     return sessions.begin(SessionParams(id="s", **asked), name, pack_ids(piece), Engine([5]), now_s)
+
+
+def test_what_closed_sessions_of_an_owner_held_is_free_again() -> None:
+    sessions, owner = Sessions(4000, 0.5), Owner("b", False)  # two of these requests would be too much
+    for _ in range(3):
+        sessions.open("s", 60.0, 0.0, owner=owner)
+        sessions.begin(SessionParams(id="s"), "a", pack_ids([1] * 200), Engine([5]), 0.0, owner)
+        sessions.close("s", owner)
 
 
 def test_an_unknown_request_or_session_is_named_with_its_field() -> None:
