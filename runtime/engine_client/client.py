@@ -220,7 +220,7 @@ class EngineClient:
             return
         prompts = self._checked(prompts, submission)
         submission.num_unsent = num_sequences(prompts)
-        for i, piece in enumerate(in_pieces(prompts)):
+        for i, piece in enumerate(in_pieces(prompts, lambda prompt: (prompt.params.n, prompt.num_bytes))):
             if i:
                 await submission.unless_ended(self._read_by_workers())
             self._send(piece, submission)

@@ -23,6 +23,7 @@ from ramet.runtime.media.source import MediaSource
 from ramet.runtime.owner import CURRENT as OWNER
 
 T = TypeVar("T")
+E = TypeVar("E")
 WEIGHT_VERSION = "default"  # of the weights of the start
 MAX_RENDERED = 8  # waits for the tokenizer that are kept of a request that is traced
 MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
@@ -94,13 +95,16 @@ class Prompt(NamedTuple):
         return len(self.text or self.ids or self.embeds or ()) + (len(constraint.text) if constraint else 0)
 
 
-def in_pieces(prompts: Many[Prompt]) -> Iterator[Many[Prompt]]:
-    """Prompts in order, as many at once as are sent before others are served."""
+def in_pieces(entries: Many[E], weigh: Callable[[E], tuple[int, int]]) -> Iterator[Many[E]]:
+    """Entries in order, as many at once as are sent before others are served.
+
+    `weigh`: how many sequences or calls an entry is, and its bytes.
+    """
     start, num, size = 0, 0, 0
-    for end, prompt in enumerate(prompts, 1):
-        num, size = num + prompt.params.n, size + prompt.num_bytes
-        if num >= SEQUENCES_AT_ONCE or size >= BYTES_AT_ONCE or end == len(prompts):
-            yield prompts[start:end]
+    for end, (more, its_size) in enumerate(map(weigh, entries), 1):
+        num, size = num + more, size + its_size
+        if num >= SEQUENCES_AT_ONCE or size >= BYTES_AT_ONCE or end == len(entries):
+            yield entries[start:end]
             start, num, size = end, 0, 0
 
 

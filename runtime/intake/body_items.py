@@ -45,18 +45,22 @@ class ItemCount:
         """Whether `check` has to look at the body."""
         return any(count > most for count, (_, _, most) in zip(self._counts, self._bounds, strict=True))
 
-    def check(self, body: Bytes) -> Iterator[None]:
-        """Raises ClientError if the body has too many items to parse. Other requests may be served at each step."""
+    def check(self, *bodies: Bytes) -> Iterator[None]:
+        """Raises ClientError if the bodies that were added have too many items to parse. Other requests may be served
+        at each step.
+        """
         if not self.may_be_too_many:
             return
-        self._counts, num_quotes, in_string = [0, 0, 0], 0, False
-        for piece in _pieces(body):
-            marks = _without_escapes(piece).translate(None, NO_MARKS)
-            self.add(_outside_strings(marks, in_string))
-            num_quotes += marks.count(b'"')
-            in_string = num_quotes % 2 == 1
-            self._check_counts(num_quotes // 2)
-            yield
+        self._counts = [0, 0, 0]
+        for body in bodies:
+            num_quotes, in_string = 0, False
+            for piece in _pieces(body):
+                marks = _without_escapes(piece).translate(None, NO_MARKS)
+                self.add(_outside_strings(marks, in_string))
+                num_quotes += marks.count(b'"')
+                in_string = num_quotes % 2 == 1
+                self._check_counts(num_quotes // 2)
+                yield
 
     def _check_counts(self, num_strings: int) -> None:
         found = [(unit, count, most) for count, (_, unit, most) in zip(self._counts, self._bounds, strict=True)]

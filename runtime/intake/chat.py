@@ -1,5 +1,6 @@
 """A chat of OpenAI's messages to a prompt's ids: what its template gets, which tools it has, what reads its outputs."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -16,8 +17,9 @@ from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.body_items import ItemCount
 from ramet.runtime.intake.constraints import beginning_after
-from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
+from ramet.runtime.intake.limits import MAX_ARGUMENT_ITEMS, MAX_TOOLS, MAX_TURNS
 from ramet.runtime.intake.media import taken_out
 from ramet.runtime.intake.messages import NamedChoice, TemplateFields
 from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_style, thought_of
@@ -236,6 +238,7 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
     """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
     check_most("tools", "entries", len(chat.tools or ()), MAX_TOOLS)
+    await _check_arguments(chat.messages, place)
     try:
         written = _as_json(asdict(chat))
     except (ValueError, TypeError, RecursionError):
@@ -246,6 +249,31 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
         # messages that were made of a field's items have lost its places
         lost = place != "messages" and error.place.startswith("messages")
         raise error.at(place) if lost else error from None
+
+
+async def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:
+    """Raises ClientError if arguments of calls, which the tokenizer parses if they are texts, have too many items.
+
+    They are strings of the body, in which nothing was counted.
+    """
+    calling = [each for each in messages if "tool_calls" in each or "function_call" in each]
+    texts = [text.encode("utf-8", "replace") for message in calling for text in _arguments_in(message)]
+    count = ItemCount(MAX_ARGUMENT_ITEMS)
+    for text in texts:
+        count.add(text)
+    try:
+        for _ in count.check(*texts):
+            await asyncio.sleep(0)
+    except ClientError as error:
+        raise ClientError(place, f"has calls whose arguments are too long: their JSON {error.fact}") from None
+
+
+def _arguments_in(message: Mapping[str, Any]) -> list[str]:
+    """The arguments that are texts, of all calls in a message."""
+    functions = [call.get("function") for call in message.get("tool_calls") or ()]
+    functions.append(message.get("function_call"))
+    given = [each.get("arguments") for each in functions if each]
+    return [each for each in given if isinstance(each, str)]
 
 
 def _as_json(value: Any) -> bytes:

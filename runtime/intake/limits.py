@@ -11,6 +11,7 @@ MAX_SEQUENCES = 16_384  # prompts times samples of one request
 MAX_INPUTS = 2048  # of one request for embeddings
 MAX_TURNS = 1 << 14  # messages, items or content blocks: each costs time before any token is counted
 MAX_TOOLS = 1 << 10
+MAX_ARGUMENT_ITEMS = 1 << 21  # of a chat's calls, in arguments that are texts: as many as a body may have by default
 MAX_TOP = 256  # best tokens at each place
 MAX_CHAT_TOP = 20  # the same of chats, as OpenAI's: each place is an object with texts and bytes
 MAX_IDS = 1024  # chosen tokens at each place

@@ -52,8 +52,8 @@ def pack_checked(place: str, ids: list[Any], vocab_size: int, hint: str = "") ->
     if not ids:
         return b""
     try:
-        packed = array("i", ids)
-        if min(ids) >= 0 and max(ids) < vocab_size:
+        packed = array("I", ids)  # an OverflowError for what is negative
+        if max(ids) < vocab_size:
             return packed.tobytes()
     except (TypeError, OverflowError):
         pass  # what is wrong is looked for below

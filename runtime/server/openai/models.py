@@ -1,25 +1,32 @@
 """The served model (GET /v1/models, /v1/models/{id}) and its tokenizer (POST /v1/tokenize, /v1/detokenize)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sized
+from collections.abc import Sequence as Many
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from aiohttp import web
 from msgspec.structs import replace
 
-from ramet.ipc.messages import unpack_ids
+from ramet.ipc.messages import ID_BYTES, unpack_ids
+from ramet.runtime.engine_client.submission import in_pieces
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chat_of
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
+from ramet.runtime.long_list import listed
 from ramet.runtime.server.http.asked import chat_ids
-from ramet.runtime.server.http.exchange import read_body, read_object, respond
+from ramet.runtime.server.http.exchange import read_body, read_object, respond, respond_in_turn
 from ramet.runtime.server.http.service import Service, read_model, unknown_model
 from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
 from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
 
+A = TypeVar("A", bound=Sized)
+T = TypeVar("T")
 MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other requests wait for
 
 
@@ -56,7 +63,7 @@ def _card(service: Service) -> ModelCard:
     )
 
 
-async def tokenize(service: Service, request: web.Request) -> web.Response:
+async def tokenize(service: Service, request: web.Request) -> web.StreamResponse:
     """A text, a list of texts or a chat to token ids."""
     written = without_others(await read_object(request), schema="function")
     body = convert(written, TokenizeBody)
@@ -64,20 +71,33 @@ async def tokenize(service: Service, request: web.Request) -> web.Response:
     limit = service.client.limits.context_length
     if body.messages is not None:
         ids = await chat_ids(service, chat_of(with_sources(written, body)))
-        return respond(_listed([ids], True, limit))
+        return await respond_in_turn(request, _listed([ids], True, limit))
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     prompts.check_count("prompt", len(texts))
     prompts.check_most("prompt", "characters in all", sum(map(len, texts)), MAX_TOKENIZE)
-    replies = await asyncio.gather(*(service.client.tokenize(text, body.add_special_tokens) for text in texts))
-    return respond(_listed([reply.ids for reply in replies], isinstance(body.prompt, str), limit))
+    replies = await _answers(lambda text: service.client.tokenize(text, body.add_special_tokens), texts)
+    reply = _listed([reply.ids for reply in replies], isinstance(body.prompt, str), limit)
+    return await respond_in_turn(request, reply)
+
+
+async def _answers(ask: Callable[[A], Awaitable[T]], given: Many[A]) -> list[T]:
+    """The answer for each. A few are asked at once: prompts of others wait in the tokenizer for these alone."""
+    found: list[T] = []
+    for piece in in_pieces(given, lambda each: (1, len(each))):
+        found += await asyncio.gather(*map(ask, piece))
+    return found
 
 
 def _listed(packed: list[bytes], single: bool, limit: int) -> TokenizeReply:
-    lists: list[Any] = [list(unpack_ids(ids)) for ids in packed]
-    counts = list(map(len, lists))
+    counts = [len(ids) // ID_BYTES for ids in packed]
+    lists: list[Any] = [listed(partial(_ids_in, ids), 0, count) for ids, count in zip(packed, counts, strict=True)]
     return TokenizeReply(lists[0], counts[0], limit) if single else TokenizeReply(lists, counts, limit)
+
+
+def _ids_in(packed: bytes, start: int, stop: int) -> list[int]:
+    return unpack_ids(packed[start * ID_BYTES : stop * ID_BYTES])
 
 
 async def detokenize(service: Service, request: web.Request) -> web.Response:
@@ -91,5 +111,5 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     vocab_size, each = service.client.limits.vocab_size, prompts.placed("tokens", body.tokens, batch)
     packed = [prompts.pack_to_decode(place, ids, vocab_size) for place, ids in each]
     skips = body.skip_special_tokens
-    texts = await asyncio.gather(*(service.client.detokenize(ids, skips) for ids in packed))
+    texts = await _answers(lambda ids: service.client.detokenize(ids, skips), packed)
     return respond(DetokenizeReply(texts if batch else texts[0]))

@@ -11,7 +11,7 @@ import pytest
 from ramet.ipc.messages import Abort, Drain, Finish, FinishKind, Generate, Render
 from ramet.runtime.engine_client.client import IN_TURN
 from ramet.runtime.engine_client.submission import Sequence, Submission
-from ramet.runtime.intake.limits import MAX_TOOLS, MAX_TURNS
+from ramet.runtime.intake.limits import MAX_ARGUMENT_ITEMS, MAX_TOOLS, MAX_TURNS, OPENED_SHARE
 from ramet.runtime.text.chat_messages import normalise
 from tests.fakes.server import Served, served
 
@@ -101,7 +101,33 @@ def test_a_long_name_of_a_long_list_takes_no_memory() -> None:
     assert peak < 20 << 20, f"{peak} bytes for a body of 200 KB"
 
 
+LISTS = '{"a": [' + "[]," * (MAX_ARGUMENT_ITEMS // OPENED_SHARE // 4) + "[]]}"  # the most are in four calls
+BRACKETS = orjson.dumps({"a": "[]" * MAX_ARGUMENT_ITEMS}).decode()
+
+
+def called(arguments: str, times: int = 1) -> list[dict[str, Any]]:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return [HELLO["messages"][0], {"role": "assistant", "tool_calls": [call] * times}]  # type: ignore[index]
+
+
+def item(arguments: str) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}
+
+
+def test_brackets_in_the_strings_of_a_call_are_no_lists() -> None:
+    async def check(server: Served) -> None:
+        body = {**HELLO, "messages": called(BRACKETS) + called(LISTS, 3)}
+        assert (await server.post("/v1/chat/completions", body))[0] == 200
+
+    served(check)
+
+
 @pytest.mark.parametrize("path, body, named", [
+    ("/v1/chat/completions", {"messages": called(LISTS, 4)}, "messages"),
+    ("/v1/chat/completions", {"messages": called(LISTS, 2) + called(LISTS, 2)}, "messages"),
+    ("/v1/chat/completions", {"messages": [
+        {"role": "assistant", "function_call": {"name": "f", "arguments": LISTS * 4}}]}, "messages"),
+    ("/v1/responses", {"input": [item(LISTS)] * 4}, "input"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}] * (MAX_TURNS + 1)}, "messages"),
     ("/v1/messages", {"max_tokens": 3, "messages": [
         {"role": "user", "content": [{"type": "text", "text": ""}] * MAX_TURNS}]}, "messages"),
