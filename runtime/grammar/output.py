@@ -7,6 +7,7 @@ Knows no step and no row.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -203,7 +204,7 @@ class ConstrainedOutput:
         self._put_aside(self.compiled.apart.start([*self._spelled, *self._accepted]))
 
     def took(self, seconds: float) -> bool:
-        """Note the processor time of its last token. True: it is too much for a step, and the output was moved aside."""
+        """Note the processor time of its last token. True: it was too much for a step, so the output moves aside."""
         if self.aside is not None or not self.active or self.ended or not isinstance(self.compiled, Bounded):
             return False
         if is_slow := self.compiled.took(seconds):
@@ -225,23 +226,29 @@ class ConstrainedOutput:
             self.opening = self._opening()
         self.ended |= self.end_token is None and self.grammar.must_end
 
-    def next_jump(self, output: Ints) -> Jump | None:
-        """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump."""
+    def next_jump(self, output: Ints, most_bytes: int = MAX_FORCED_BYTES) -> Jump | None:
+        """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump.
+
+        `most_bytes`: of forced text, but at least one token.
+        """
         try:
-            return self._next_jump(output)
+            return self._next_jump(output, most_bytes)
         except TooComplex as error:
             self.move_aside(error)
             return None
 
-    def _next_jump(self, output: Ints) -> Jump | None:
+    def _next_jump(self, output: Ints, most_bytes: int) -> Jump | None:
         if not self.active or self.ended or self.mode is JumpMode.OFF or self.opening is not None:
             return None
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
         if self.mode is JumpMode.FF:
-            forced = tuple(self.grammar.forced()[:MAX_FORCED])
-            return Jump(0, forced) if forced else None
-        return self._retokenized(output)
+            forced = self.grammar.forced()[:MAX_FORCED]
+            if most_bytes < MAX_FORCED_BYTES:
+                ends = accumulate(len(self._tokenizer.token_bytes(token) or b"") for token in forced)
+                forced = forced[: max(sum(end <= most_bytes for end in ends), 1)]
+            return Jump(0, tuple(forced)) if forced else None
+        return self._retokenized(output, most_bytes)
 
     def drop(self, num_tokens: int) -> None:
         """Take back the last tokens that were accepted."""
@@ -300,13 +307,13 @@ class ConstrainedOutput:
             return None
         return Jump(1, tuple(instead))
 
-    def _retokenized(self, output: Ints) -> Jump | None:
+    def _retokenized(self, output: Ints, most_bytes: int) -> Jump | None:
         assert self._retokenizer is not None, "there is nothing to tokenise anew with"
         forced = self._path.forced() if self._path is not None else self.grammar.forced_text()
         if not forced:
             return None
         window = output[len(output) - min(len(self._accepted), RETOKENIZE_WINDOW) :].tolist()
-        found = self._retokenizer.retokenize(window, forced[:MAX_FORCED_BYTES])
+        found = self._retokenizer.retokenize(window, forced[:most_bytes])
         if not found.tokens:
             return None
         dropped = window[len(window) - found.num_dropped :]

@@ -16,7 +16,7 @@ from ramet.ipc.messages import Finish, FinishKind, Logprobs
 from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.aside import AsideFailed
-from ramet.runtime.grammar.base import Backend, GrammarError
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, Thought
@@ -113,7 +113,7 @@ class Constraints:
             )
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
             return failed(request, error)
-        request.constrained = Constrained(output)
+        request.constrained = Constrained(output, forced_bytes=request.forced_bytes)
         return None
 
     def _mode(self, request: Request, backend: Backend) -> JumpMode:
@@ -239,7 +239,7 @@ class ConstrainedRows:
         while self.forced_tokens - before < MAX_FORCED:
             begun_s = time.perf_counter()
             try:
-                jump = constrained.output.next_jump(running.output)
+                jump = constrained.output.next_jump(running.output, constrained.forced_bytes)
             except Exception as error:  # noqa: BLE001 - as in `_take`: it tries what it appends
                 return failed(request, error)
             constrained.parse_s += time.perf_counter() - begun_s
@@ -248,6 +248,8 @@ class ConstrainedRows:
             done, finish = self._apply(running, constrained, jump)
             if finish is not None or not done:  # without memory for it the tokens are drawn one by one
                 return finish
+            if constrained.forced_bytes < MAX_FORCED_BYTES:
+                return None
         return None  # the next token is drawn, and more are appended then: others wait for this step
 
     def _apply(self, running: RunningRequest, constrained: Constrained, jump: Jump) -> tuple[bool, Finish | None]:

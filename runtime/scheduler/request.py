@@ -26,12 +26,14 @@ from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Node
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
 from ramet.runtime.scheduler.contexts import Base, FirstGroup, Group, Part
 from ramet.runtime.scheduler.media import RequestMedia
 from ramet.runtime.scheduler.tail_search import Healing
 from ramet.runtime.scheduler.turns import Turns
 from ramet.runtime.text.healing import Tail
+from ramet.runtime.text.pattern import build_automaton
 
 _MASK = (1 << 64) - 1
 _NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
@@ -50,7 +52,17 @@ class Constrained:
     is_slow: bool = False  # its masks are measured one by one
     mask_s: float = 0.0  # processor time of its next mask, if that was measured
     parse_s: float = 0.0  # time of its library for its last tokens; on a clock that is cheap and counts other threads
+    forced_bytes: int = MAX_FORCED_BYTES  # of text that a step appends without a draw, if that is limited
     undo: bool = False  # its mask was not ready in time: the next drawn token is taken back
+
+
+MAX_SEARCHED = 50_000  # states of stop patterns, times bytes of forced text that a step searches: 10 ms
+
+
+def forced_bytes(patterns: tuple[str, ...]) -> int:
+    """How much forced text a step may append and search for these stop patterns: a number of any load or machine."""
+    states = sum(build_automaton(pattern).size for pattern in patterns)
+    return min(max(MAX_SEARCHED // states, 1), MAX_FORCED_BYTES) if states else MAX_FORCED_BYTES
 
 
 MAX_CHUNKS = 64  # of one sequence that are told
@@ -221,6 +233,10 @@ class Request:
         """How many of them are those of ids that the client has chosen."""
         asked = self.spec.logprobs
         return 0 if asked is None else len(asked.ids)
+
+    @property
+    def forced_bytes(self) -> int:
+        return forced_bytes(self.params.stop_regex)
 
     def ending(self, eos_ids: frozenset[int]) -> Ending:
         """What ends its output inside a constraint."""

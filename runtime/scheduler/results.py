@@ -11,6 +11,7 @@ characters.
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ from ramet.ipc.messages import ID_BYTES, Closed, Finish, FinishKind, HiddenState
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import Pooler, StepResult
+from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import ConstrainedRows, place_of
@@ -39,17 +41,36 @@ from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
 
+MAX_REWOUND = 4 * RETOKENIZE_WINDOW  # a jump takes back as many tokens as a window has, and may do so again
+
 
 class StopWatch:
-    """Watches the text of one request for its stop strings and patterns."""
+    """Watches the text of one request for its stop strings and patterns.
 
-    def __init__(self, params: SamplingParams, tokenizer: Tokenizer, tail_bytes: int) -> None:
+    `rewinds`: some of the last tokens may be taken back, so it keeps its state before each of them.
+    """
+
+    def __init__(self, params: SamplingParams, tokenizer: Tokenizer, tail_bytes: int, rewinds: bool = False) -> None:
         shown = params.skip_special_tokens, params.spaces_between_special_tokens
         self._decoder = TextDecoder(tokenizer, *shown, tail_bytes)
         self._matcher = StopMatcher(params.stop, params.stop_regex)
         self._no_trim = params.no_stop_trim
+        self._num_seen = 0
+        self._before: deque[tuple[TextDecoder, StopMatcher]] = deque(maxlen=MAX_REWOUND if rewinds else 0)
+
+    def rewind(self, num_seen: int) -> bool:
+        """Take back tokens until `num_seen` are left. False: it does not know what it had seen then."""
+        if self._num_seen - num_seen > len(self._before):
+            return False
+        while self._num_seen > num_seen:
+            self._decoder, self._matcher = self._before.pop()
+            self._num_seen -= 1
+        return True
 
     def push(self, token: int) -> Finish | None:
+        self._num_seen += 1
+        if self._before.maxlen:
+            self._before.append((self._decoder.fork(), self._matcher.fork()))
         match = self._matcher.feed(self._decoder.push(token))
         if match is None:
             return None
@@ -83,8 +104,10 @@ class Stopping:
         self._watches.pop(uid, None)
 
     def rewound(self, running: RunningRequest) -> None:
-        """The last tokens of its output were taken back: look at what is left again."""
-        if self._watches.pop(running.uid, None) is not None:
+        """The last tokens of its output were taken back."""
+        watch = self._watches.get(running.uid)
+        if watch is not None and not watch.rewind(running.num_output):
+            del self._watches[running.uid]  # look at all that is left again
             self._watch(running, running.num_output)
 
     def _watch(self, running: RunningRequest, num_seen: int) -> StopWatch:
@@ -92,7 +115,9 @@ class Stopping:
         watch, request = self._watches.get(running.uid), running.request
         if watch is None:
             assert self._tokenizer is not None, "a request with stop text needs a tokenizer"
-            watch = self._watches[running.uid] = StopWatch(request.params, self._tokenizer, request.tail_bytes)
+            rewinds = request.constrained is not None and request.constrained.output.window > 0
+            watch = StopWatch(request.params, self._tokenizer, request.tail_bytes, rewinds)
+            self._watches[running.uid] = watch
             for token in running.output[:num_seen].tolist():
                 watch.push(token)
         return watch

@@ -6,6 +6,8 @@ Whatever the steps, the joined pieces are the same text.
 """
 
 from codecs import getincrementaldecoder
+from copy import copy
+from typing import Self
 
 from ramet.runtime.text.tokenizer import Pieces, Tokenizer
 
@@ -49,6 +51,12 @@ class TextDecoder:
     def flush(self) -> str:
         return self._text.flush()
 
+    def fork(self) -> Self:
+        """Another output with the same tokens so far."""
+        other = copy(self)
+        other._text = self._text.fork()
+        return other
+
     def _push_special(self, token_id: int) -> str:
         before = self._text.flush() if self._after_special else ""
         text = self._text.push(token_id)
@@ -75,6 +83,12 @@ class _Joined:
     def flush(self) -> str:
         self._waiting = False
         return self._utf8.decode(b"", final=True)
+
+    def fork(self) -> Self:
+        other = copy(self)
+        other._utf8 = _Utf8("replace")
+        other._utf8.setstate(self._utf8.getstate())
+        return other
 
     def _add(self, spelled: bytes) -> str:
         text = self._utf8.decode(spelled)
@@ -123,6 +137,11 @@ class _Differences:
 
     def flush(self) -> str:
         return self._take(self._decode(self._context + self._held)) if self._held else ""
+
+    def fork(self) -> Self:
+        other = copy(self)
+        other._held = self._held.copy()
+        return other
 
     def _take(self, text: str) -> str:
         """What `text` adds. The tokens that added it begin and end with whole characters: the next context."""

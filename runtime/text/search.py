@@ -15,7 +15,9 @@ An anchor that asks what comes next waits in its group for the next character, o
 
 import re
 from collections.abc import Iterable
+from copy import copy
 from functools import lru_cache
+from typing import Self
 
 from ramet.runtime.text.anchors import EDGE, END, FINAL_NEWLINE, sides_of, sides_read
 from ramet.runtime.text.automaton import ACCEPT, Automaton
@@ -58,6 +60,10 @@ class StringSearch:
         self.held = matched
         self._position += len(text)
         return None
+
+    def fork(self) -> Self:
+        """A search that has read the same text."""
+        return copy(self)
 
 
 @lru_cache(maxsize=256)
@@ -195,6 +201,12 @@ class PatternSearch:
         if self._steps.reads_after:
             return self._feed_to_end(text) if text else None
         return self._read(text)
+
+    def fork(self) -> Self:
+        """A search that has read the same text."""
+        other = copy(self)
+        other._starts = self._starts.copy()
+        return other
 
     def _feed_to_end(self, text: str) -> Span | None:
         """What matches at the end of the text so far is found there, and forgotten if it does not: more may come."""

@@ -5,7 +5,8 @@ for strings and patterns, whatever pieces the text comes in. Knows no tokens. Th
 detokenizer to hold back what may still be cut: both feed it the same text.
 """
 
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, Self
 
 from ramet.runtime.text.search import PatternSearch, StringSearch
 
@@ -42,6 +43,12 @@ class StopMatcher:
         if self._match is not None:
             self.held = self._fed - self._match.start
         return self._match
+
+    def fork(self) -> Self:
+        """A matcher that has read the same text."""
+        other = copy(self)
+        other._searches = [(name, search.fork()) for name, search in self._searches]
+        return other
 
     def _search(self, text: str) -> StopMatch | None:
         best: StopMatch | None = None

@@ -20,6 +20,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED, IllegalToken
+from ramet.runtime.scheduler.request import forced_bytes
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -239,6 +240,21 @@ def test_a_step_appends_a_bounded_number_of_forced_tokens(overlap: str, jump: st
     assert max(len(step.uids) for step in top.told) <= 3 * MAX_FORCED  # where it begins, and after the draw
     if jump == "ff":
         assert top.tokens[1] == [*spelled, END] and 0 < top.runner.steps <= 2 * (len(spelled) // MAX_FORCED + 1)
+
+
+@overlaps
+@pytest.mark.parametrize("jump", ["ff", "retokenize"])
+def test_a_step_appends_less_forced_text_where_stop_patterns_are_large(overlap: str, jump: str):
+    text = LONG * 3
+    tops = []
+    for patterns in (("bef[0-9]re",), ("(?s)(.?){450}#no",)):
+        top = bench(overlap=overlap, jump_forward=jump)
+        top.add(1, PROMPT, 400, constraint=regex(re.escape(text)), stop_regex=patterns)
+        top.run()
+        assert text_of(top, 1) == text and top.finish[1].kind is FinishKind.STOP
+        tops.append(top)
+    small, large = ([len(step.uids) for step in top.told] for top in tops)
+    assert forced_bytes(("(?s)(.?){450}#no",)) < len(text) / 3 and 0 < max(large) < max(small) / 2
 
 
 @overlaps

@@ -1,7 +1,9 @@
 """When a sequence ends, told by the whole scheduler: end token, stop ids, stop text, length, and which goes first."""
 
+import random
 import re
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
 from ramet.ipc.messages import FinishKind
+from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.scheduler.results import StopWatch
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -146,3 +150,42 @@ def test_each_request_watches_its_own_text(tokenizer: Tokenizer):
     top.run()
     assert top.finish[1].matched == last
     assert top.finish[2].kind is FinishKind.LENGTH and top.finish[3].kind is FinishKind.LENGTH
+
+
+class Reads(list[str]):
+    """Pieces of tokens that count how often one is read."""
+
+    num_read = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.num_read += 1
+        return super().__getitem__(index)
+
+
+class Letters:
+    """A tokenizer whose tokens are the bytes of Latin-1."""
+
+    special_ids = frozenset[int]()
+
+    def __init__(self) -> None:
+        self.pieces = Reads(map(chr, range(256)))
+
+
+@pytest.mark.parametrize("asked", [{"stop": ("abcab", "xyx")}, {"stop_regex": ("ab+c$", "x.{3,9}y")}])
+def test_tokens_that_are_taken_back_are_read_again_and_no_others(asked: dict[str, Any]):
+    draw, letters, params = random.Random(1), Letters(), SamplingParams(**asked)
+    text, watch = b"", StopWatch(params, letters, 0, rewinds=True)  # type: ignore[arg-type]
+    num_read = 0
+    for _ in range(300):
+        kept = max(len(text) - draw.randrange(3), 0)
+        text = text[:kept] + bytes(draw.choices(b"abcxy z", k=draw.randrange(1, 8)))
+        assert watch.rewind(kept)
+        found = [watch.push(token) for token in text[kept:]]
+        fresh = StopWatch(params, Letters(), 0)  # type: ignore[arg-type]
+        assert found == [fresh.push(token) for token in text][kept:]
+        num_read += len(found)
+        if found[-1] is not None:
+            text = text[:-2]
+            assert watch.rewind(len(text))
+    assert letters.pieces.num_read == num_read > 1000
+    assert not watch.rewind(0)
