@@ -20,7 +20,7 @@ from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.keywords import ANNOTATIONS, KEYWORDS, SHAPES, TYPES, Support
 from ramet.runtime.grammar.one_of import Disjoint
 from ramet.runtime.grammar.plain_schema import plain
-from ramet.runtime.grammar.rounded import Rounded, number_of
+from ramet.runtime.grammar.rounded import MAX_DIGITS, Rounded, exact, number_of
 
 MAX_SCHEMA_BYTES = 1 << 20
 MAX_DEPTH = 64  # of schemas in schemas
@@ -121,6 +121,7 @@ class Reader:
             raise GrammarError(
                 f"{place}/properties has more than {MAX_OPTIONAL} that are not required", "split the object"
             )
+        exact_bounds(read, place, self.support.backend)
         return lowered(read, place)
 
     def ignored(self, keyword: str, value: Any, place: str) -> bool:
@@ -199,9 +200,39 @@ class Reader:
             case int() | float() if not isinstance(value, bool) and not _is_number(value):
                 raise GrammarError(f"{place} has the number {value}, at most {MAX_INTEGER} is enforced exactly")
             case Rounded():
-                shown = value.text if len(value.text) <= 60 else f"{value.text[:60]}..."
-                raise GrammarError(f"{place} has the number {shown}, which a double rounds", "write fewer digits")
+                raise _rounds(place, value)
         return value
+
+
+def exact_bounds(schema: dict[str, Any], place: str, backend: BackendName) -> None:
+    """CHANGES bounds that a double rounds: those of integers become integers. Raises GrammarError for the others where
+    the backend reads doubles.
+    """
+    for keyword, value in [(name, value) for name, value in schema.items() if isinstance(value, Rounded)]:
+        if not value.has_few_digits:
+            fact = f"{place}/{keyword} has the number {value.shown}, at most {MAX_DIGITS} decimal places are enforced"
+            raise GrammarError(fact, "write fewer digits")
+        if schema.get("type") == "integer" and keyword in INTEGER_BOUNDS:
+            closed, rounds = INTEGER_BOUNDS[keyword]
+            whole = rounds(exact(value))
+            if exact(value) == whole or abs(whole) > MAX_INTEGER:
+                raise GrammarError(f"{place}/{keyword} is {value.shown}, must be a number of at most {MAX_INTEGER}")
+            del schema[keyword]
+            schema[closed] = (max if rounds is math.ceil else min)(whole, schema.get(closed, whole))
+        elif backend == "llguidance":
+            raise _rounds(f"{place}/{keyword}", value)
+
+
+INTEGER_BOUNDS = {
+    "minimum": ("minimum", math.ceil),
+    "exclusiveMinimum": ("minimum", math.ceil),
+    "maximum": ("maximum", math.floor),
+    "exclusiveMaximum": ("maximum", math.floor),
+}
+
+
+def _rounds(place: str, value: Rounded) -> GrammarError:
+    return GrammarError(f"{place} has the number {value.shown}, which a double rounds", "write fewer digits")
 
 
 def lowered(schema: dict[str, Any], place: str) -> dict[str, Any]:

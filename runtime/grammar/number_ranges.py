@@ -81,8 +81,8 @@ def numbers(low: Bound | None, high: Bound | None) -> Node | None:
     zero = Bound(Decimal(0), False)
     parts: list[Node] = []
     if low is None or low.value < 0:
-        nearest = Bound(-high.value, high.strict) if high and high.value < 0 else Bound(Decimal(0), True)
-        negative = magnitudes(nearest, None if low is None else Bound(-low.value, low.strict))
+        nearest = Bound(high.value.copy_negate(), high.strict) if high and high.value < 0 else Bound(Decimal(0), True)
+        negative = magnitudes(nearest, None if low is None else Bound(low.value.copy_negate(), low.strict))
         parts += [] if negative is None else [Seq((MINUS, negative))]
     if high is None or high.value >= 0:
         positive = magnitudes(low if low and low.value >= 0 else zero, high)
