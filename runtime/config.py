@@ -95,7 +95,7 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
         str, about("file with a Jinja template, or the name of one of the model's or of ours; empty: the model's")
     ] = ""
     chat_template_timeout_s: Annotated[  # a conversation of 100,000 turns takes one or two
-        float, about("how long rendering one chat may take; its process is ended then", gt=0, le=DAY_S)
+        float, about("CPU time that rendering one chat may take; its process is ended then", gt=0, le=DAY_S)
     ] = 3.0
     chat_template_memory_mb: Annotated[  # the longest body in the widest characters takes 420
         float,

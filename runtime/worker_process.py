@@ -23,13 +23,18 @@ F = TypeVar("F")
 START_TIMEOUT_S = 120.0  # until the first frame: a process loads its libraries, and perhaps a tokenizer
 EXIT_TIMEOUT_S = 5.0  # for the exit of a process whose output has ended
 PIPE_BYTES = 1 << 20  # capacity of the pipe, if the system allows it
+MIN_WAIT_S = 0.01  # between two readings of its CPU time
 TRIES = 2  # attempts at a job whose worker was killed from outside
 # otherwise libraries would start threads and map memory for each
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")}
 
 
 class TimedOut(Exception):
-    """The worker was killed."""
+    """The worker was killed. `starved`: it had computed for less than the timeout: the machine was busy, or it hung."""
+
+    def __init__(self, starved: bool) -> None:
+        self.starved = starved
+        super().__init__()
 
 
 class WorkerEnded(Exception):
@@ -43,6 +48,40 @@ class WorkerEnded(Exception):
     def from_outside(self) -> bool:
         """Whether no job caused it: the process was killed from outside, never started, or exited normally."""
         return not self.started or self.returncode in (-signal.SIGKILL, -signal.SIGTERM, 0)
+
+
+class _Deadline:
+    """The time that is left to a job, which begins now.
+
+    After `timeout_s` the job may continue until its process has computed for as long, because the machine may be busy
+    with others, but for `most_s` at most.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", timeout_s: float, most_s: float = 0.0) -> None:
+        self._pid, self._timeout_s, self._most_s = process.pid, timeout_s, most_s
+        self._begun_s, self._computed_before_s = time.monotonic(), _computed_s(process.pid)
+
+    def left_s(self) -> float:
+        """Seconds to wait before asking again. 0: the time is over."""
+        spent_s = time.monotonic() - self._begun_s
+        if spent_s < self._timeout_s:
+            return self._timeout_s - spent_s
+        left_s = min(self._not_computed_s(), self._most_s - spent_s)
+        return max(left_s, MIN_WAIT_S) if left_s > 0 else 0.0
+
+    def error(self) -> TimedOut:
+        return TimedOut(starved=self._not_computed_s() > 0)
+
+    def _not_computed_s(self) -> float:
+        return self._timeout_s - (_computed_s(self._pid) - self._computed_before_s)
+
+
+def _computed_s(pid: int) -> float:
+    """CPU seconds of a process; the clock's seconds where the system does not say."""
+    with suppress(OSError):
+        if sys.platform == "linux":
+            return time.clock_gettime(~pid << 3 | 2)  # what clock_getcpuclockid makes of a pid, which Python lacks
+    return time.monotonic()
 
 
 class WorkerProcess(Generic[F]):
@@ -85,17 +124,18 @@ class WorkerProcess(Generic[F]):
                         self._command, stdin=pipe, stdout=pipe, pipesize=PIPE_BYTES, env=environment
                     )
                 self._process = process
-            return self._next(process, START_TIMEOUT_S, started=False)
+            return self._next(process, _Deadline(process, START_TIMEOUT_S), started=False)
 
     def tell(self, job: msgspec.Struct, timeout_s: float) -> None:
         """Send a job that has no answer, after `start`. Raises TimedOut."""
         process = self._process
         if process is not None:
-            self._write(process, msgspec.msgpack.encode(job), time.monotonic() + timeout_s)
+            self._write(process, msgspec.msgpack.encode(job), _Deadline(process, timeout_s))
 
-    def run(self, job: msgspec.Struct, timeout_s: float) -> F:
+    def run(self, job: msgspec.Struct, timeout_s: float, most_s: float = 0.0) -> F:
         """Run a job, after `start`, and return the first frame of its answer.
 
+        `most_s`: how long it may take if the machine is so busy that its process computes for less than `timeout_s`.
         Raises TimedOut and WorkerEnded; then the next `start` starts a new process.
         """
         with self._lock:
@@ -103,9 +143,9 @@ class WorkerProcess(Generic[F]):
         try:
             if process is None:  # it was closed
                 raise WorkerEnded(-signal.SIGKILL, started=False)
-            deadline_s = time.monotonic() + timeout_s
-            self._write(process, msgspec.msgpack.encode(job), deadline_s)
-            return self._next(process, max(deadline_s - time.monotonic(), 0))
+            deadline = _Deadline(process, timeout_s, most_s)
+            self._write(process, msgspec.msgpack.encode(job), deadline)
+            return self._next(process, deadline)
         finally:
             self._busy = False
 
@@ -114,7 +154,7 @@ class WorkerProcess(Generic[F]):
         process = self._process
         if process is None:
             raise WorkerEnded(-signal.SIGKILL, started=False)
-        return self._next(process, timeout_s)
+        return self._next(process, _Deadline(process, timeout_s))
 
     def interrupt(self) -> None:
         """End the process if a job runs in it. The job ends with WorkerEnded."""
@@ -143,7 +183,7 @@ class WorkerProcess(Generic[F]):
                 self._process.kill()
                 self._process.wait()
 
-    def _write(self, process: subprocess.Popen[bytes], data: bytes, deadline_s: float) -> None:
+    def _write(self, process: subprocess.Popen[bytes], data: bytes, deadline: _Deadline) -> None:
         """Write until the deadline at most: a process that does not read is stuck."""
         assert process.stdin is not None
         descriptor = process.stdin.fileno()
@@ -152,9 +192,8 @@ class WorkerProcess(Generic[F]):
             selector.register(descriptor, selectors.EVENT_WRITE)
             for part in (memoryview(LENGTH.pack(len(data))), memoryview(data)):
                 while part:
-                    if not selector.select(max(deadline_s - time.monotonic(), 0)):
-                        self.end()
-                        raise TimedOut
+                    if not self._ready(selector, deadline):
+                        continue
                     try:
                         part = part[os.write(descriptor, part) :]
                     except BlockingIOError:
@@ -162,21 +201,30 @@ class WorkerProcess(Generic[F]):
                     except BrokenPipeError:  # reading will show how the process ended
                         return
 
-    def _next(self, process: subprocess.Popen[bytes], timeout_s: float, started: bool = True) -> F:
-        deadline_s = time.monotonic() + timeout_s
-        (size,) = LENGTH.unpack(self._receive(process, LENGTH.size, deadline_s, started))
-        return self._decoder.decode(self._receive(process, size, deadline_s, started))
+    def _ready(self, selector: selectors.BaseSelector, deadline: _Deadline) -> bool:
+        """Wait for a while. Raises TimedOut, after ending the process, if the time is over."""
+        left_s = deadline.left_s()
+        if selector.select(left_s):
+            return True
+        if left_s == 0.0:
+            error = deadline.error()
+            self.end()
+            raise error
+        return False
 
-    def _receive(self, process: subprocess.Popen[bytes], size: int, deadline_s: float, started: bool) -> bytearray:
+    def _next(self, process: subprocess.Popen[bytes], deadline: _Deadline, started: bool = True) -> F:
+        (size,) = LENGTH.unpack(self._receive(process, LENGTH.size, deadline, started))
+        return self._decoder.decode(self._receive(process, size, deadline, started))
+
+    def _receive(self, process: subprocess.Popen[bytes], size: int, deadline: _Deadline, started: bool) -> bytearray:
         """Read `size` bytes into one buffer: a copy would hold up the scheduler."""
         assert process.stdout is not None
         data, descriptor, received = bytearray(size), process.stdout.fileno(), 0
         with selectors.DefaultSelector() as selector, memoryview(data) as view:
             selector.register(descriptor, selectors.EVENT_READ)
             while received < size:
-                if not selector.select(max(deadline_s - time.monotonic(), 0)):
-                    self.end()
-                    raise TimedOut
+                if not self._ready(selector, deadline):
+                    continue
                 read = os.readv(descriptor, [view[received:]])
                 if not read:
                     with suppress(subprocess.TimeoutExpired):  # killing it now would hide how it ended

@@ -26,6 +26,7 @@ from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerPro
 
 WORKERS = 2  # so that one slow chat leaves a worker to the others
 GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues
+BUSY = 4  # times its timeout that a rendering may take while other processes have the machine's cores
 NICENESS = 0  # a client waits for it, as for the tokenizer
 
 
@@ -99,8 +100,10 @@ class RenderWorkers:
         worker = self._free.get()
         try:
             outcome = self._tried(worker, job)
-        except TimedOut:
+        except TimedOut as error:
             LOGGER.warning("a rendering worker was killed: a chat took longer than %g s", self.limits.timeout_s)
+            if error.starved:
+                raise RenderingEnded(f"{self.limits.too_long}, but the machine was busy", 503) from None
             raise RenderingEnded(self.limits.too_long) from None
         except WorkerEnded as error:
             raise self._ended(error) from None
@@ -132,7 +135,8 @@ class RenderWorkers:
 
     def _run(self, worker: WorkerProcess[Frame], job: Job) -> Outcome:
         self._start(worker)
-        outcome = worker.run(job, self.limits.timeout_s + GRACE_S)
+        timeout_s = self.limits.timeout_s + GRACE_S
+        outcome = worker.run(job, timeout_s, BUSY * timeout_s)
         assert not isinstance(outcome, Ready)
         return outcome
 

@@ -1,5 +1,6 @@
 """Rendering a conversation: what fails names the client's field, what is enormous is refused, templates are checked."""
 
+import time
 from typing import Any
 
 import pytest
@@ -171,6 +172,11 @@ def test_rendering_changes_no_message() -> None:
 
 
 OVER = RenderLimits(timeout_s=-1.0)
+
+
+def test_a_rendering_that_waits_for_the_cpu_does_not_take_too_long() -> None:
+    slept = ChatTemplate(TemplateSources("{{ sleep(0.3) }}{{ sleep(0) }}"), RenderLimits(timeout_s=0.25))
+    assert slept.render(HELLO, kwargs={"sleep": time.sleep}) == "NoneNone"
 
 
 def test_a_rendering_ends_in_time() -> None:

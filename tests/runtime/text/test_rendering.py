@@ -3,6 +3,7 @@
 A stopped worker (SIGSTOP) behaves like a filter that never returns.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -14,7 +15,7 @@ from samples import sampled
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chat_template import ChatTemplate, RenderLimits
-from ramet.runtime.text.rendering import WORKERS, RenderWorkers
+from ramet.runtime.text.rendering import GRACE_S, WORKERS, RenderWorkers
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.worker_process import TRIES
 
@@ -148,6 +149,21 @@ def test_other_chats_are_rendered_beside_one_that_never_ends(rendering: Callable
         stopped.resume()
         assert waits.result(WAIT_S) == "Hello"
     assert len(both.processes) == WORKERS
+
+
+def test_a_machine_without_time_for_a_chat_is_not_the_chats_fault(rendering: Callable[..., Rendering]) -> None:
+    both = rendering(BY_NAME, RenderLimits(timeout_s=0.5))
+    assert both.render() == "Hello"
+    (stopped,) = both.processes
+    stopped.suspend()
+    resuming = threading.Timer(0.5 + GRACE_S + 0.2, stopped.resume)
+    resuming.start()
+    assert both.render() == "Hello"
+    resuming.join()
+    stopped.suspend()
+    error = both.refusal()
+    assert error.status == 503 and "the machine was busy" in error.fact
+    assert both.render() == "Hello"
 
 
 def test_a_chat_whose_worker_is_killed_is_tried_again(rendering: Callable[..., Rendering]) -> None:
