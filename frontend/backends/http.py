@@ -99,7 +99,7 @@ class HttpClient:
         self, method: str, path: str, body: Any, tries: int = TRIES
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """One with status 200; where the service is busy, after further tries."""
-        data = None if body is None else _written(body)
+        data = None if body is None else written(body)
         for wait_s in waits_s(tries):
             async with self._tried(method, path, data) as answer:
                 if answer.status not in BUSY or wait_s is None:
@@ -186,11 +186,12 @@ def proxy_of(url: str) -> str | None:
     return getproxies().get(parts.scheme)
 
 
-def _written(body: Any) -> bytes:
+def written(value: Any) -> bytes:
+    """The value as JSON."""
     try:
-        return orjson.dumps(body)
+        return orjson.dumps(value)
     except orjson.JSONEncodeError:  # a schema may have integers beyond 64 bits, which orjson refuses
-        return msgspec.json.encode(body)
+        return msgspec.json.encode(value)
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import orjson
 
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.backends.bodies import Growing, Output, completions, sampling_params
 from ramet.frontend.backends.chat import made
-from ramet.frontend.backends.http import HttpClient
+from ramet.frontend.backends.http import HttpClient, written
 from ramet.frontend.backends.service import together
 from ramet.frontend.backends.stops import UntilStop, without_begun_stop
 from ramet.frontend.backends.templates import TEMPLATES, ChatTemplate
@@ -143,8 +142,8 @@ class SGLang:
         stops = self._template.stops if self._template is not None and prompt.has_turns else ()
         if stops:
             params["stop"] = [*params.get("stop", ()), *stops]
-        if call.held is not None:
-            params[call.held.kind] = call.held.value if isinstance(call.held.value, str) else as_json(call.held.value)
+        if (held := call.held) is not None:
+            params[held.kind] = held.value if isinstance(held.value, str) else written(held.value).decode()
         return {"text": self.text(prompt), "sampling_params": params, **call.options, **_media(prompt)}
 
     # -- choices ----------------------------------------------------------------------------------------------------
@@ -238,7 +237,3 @@ def _media(prompt: Prompt) -> dict[str, Any]:
 
 def num_common(one: Sequence[Scored], other: Sequence[Scored]) -> int:
     return next((i for i, (a, b) in enumerate(zip(one, other)) if a[1] != b[1]), min(len(one), len(other)))
-
-
-def as_json(value: Any) -> str:
-    return orjson.dumps(value).decode()

@@ -26,11 +26,13 @@ class FakeMedia:
 
     def __init__(self) -> None:
         self.asked: list[list[MediaSource]] = []  # of each call
+        self.owners: list[Owner] = []
         self.released: list[Prepared] = []
         self.waits = False  # for ever
 
     async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
         self.asked.append(list(sources))
+        self.owners.append(owner)
         if self.waits:
             await asyncio.Event().wait()
         for source in sources:

@@ -109,7 +109,7 @@ def test_parameters_and_constraints_are_sent_as_they_are():
         "top_k": 7,
         "min_new_tokens": 1,
         "logit_bias": {"3": 1.0},
-        "json_schema": '{"type":"object"}',
+        "json_schema": '{"const":1208925819614629174706176}',
     }
     body = {"text": "Hi", "sampling_params": params, "return_logprob": True, "top_logprobs_num": 2}
     info = Exchange("/get_model_info", None, INFO, method="GET")
@@ -122,7 +122,7 @@ def test_parameters_and_constraints_are_sent_as_they_are():
             logit_bias={3: 1.0},
             return_logprob=True,
             top_logprobs_num=2,
-            json_schema={"type": "object"},
+            json_schema={"const": 2**80},
         ).sync()
 
 

@@ -15,6 +15,7 @@ from ramet.runtime.key_file import NamedKey, read_key_file
 from ramet.runtime.owner import Owner
 from ramet.runtime.server.http import keys as keys_of_clients
 from ramet.runtime.server.http.keys import Keys
+from tests.fakes.media import TAKES_MEDIA, FakeMedia
 from tests.fakes.server import Served, serving
 
 ADMIN, A = {"Authorization": "Bearer the-admin-key"}, {"Authorization": "Bearer key-of-a"}
@@ -161,6 +162,18 @@ class TestIsolation:
                 assert [spec.scope for spec in specs] == [f"key {owner}" for owner in owners]
 
         run(check())
+
+    def test_pictures_are_prepared_for_the_key_that_sent_them(self, keys: Path) -> None:
+        media = FakeMedia()
+
+        async def check() -> None:
+            async with shared(keys, limits=TAKES_MEDIA, media=media) as server:
+                for who in (A, ADMIN):
+                    body = {"text": "<image>", "image_data": "a.png", "sampling_params": ONE}
+                    assert (await server.post("/generate", body, headers=who))[0] == 200
+
+        run(check())
+        assert media.owners == [Owner("a", False, True), Owner("admin", True, True)]
 
     def test_without_isolation_what_is_cached_is_shared_and_what_clients_have_is_not(self, keys: Path) -> None:
         async def check() -> None:
