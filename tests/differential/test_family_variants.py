@@ -50,7 +50,10 @@ KEYS: dict[str, dict[str, list[Any]]] = {
     "mistral": {**SHARED, "sliding_window": [None, *WINDOW["sliding_window"]]},
     "qwen2": {**SHARED, **WINDOW, "use_sliding_window": [False, True], "max_window_layers": [0, 2, 9]},
     "qwen3": {**SHARED, **WINDOW, "use_sliding_window": [True], "attention_bias": [False, True], "layer_types": []},
-    "deepseek-v2": {**LATENT, "topk_method": ["greedy", "group_limited_greedy"], "mlp_bias": [False]},
+    "deepseek-v2": {  # even, because transformers reads pairs of a rotated key as complex numbers where they lie
+        **LATENT, "topk_method": ["greedy", "group_limited_greedy"], "mlp_bias": [False],
+        "kv_lora_rank": [10, 16, 50], "qk_nope_head_dim": [6, 16, 40],
+    },
     "deepseek-v3": {**LATENT, "norm_topk_prob": [False, True], "rope_interleave": [False, True]},
     "gemma2": {**GEMMA, "attn_logit_softcapping": [None, 1.5], "layer_types": []},
     "gemma3": {**GEMMA, "layer_types": []},
