@@ -101,6 +101,33 @@ def test_little_of_a_bomb_is_inflated_before_it_is_refused() -> None:
     assert caught.value.status == 413 and made <= max(FREE_BYTES, FED_AT_ONCE * MAX_RATIO) < BOMB_BYTES // 25
 
 
+def test_what_a_body_becomes_comes_in_pieces() -> None:
+    sizes = [len(piece) for piece in Inflater("gzip").pieces(gzip.compress(b" " * FREE_BYTES))]
+    assert sum(sizes) == FREE_BYTES and max(sizes) <= AT_ONCE
+
+
+def test_a_deflated_body_without_its_end_is_refused() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post(
+            "/generate", zlib.compress(BODY)[:-2], headers={"Content-Encoding": "deflate"}
+        )
+        assert status == 400 and "is not deflate" in reply["error"]["message"]
+
+    served(check)
+
+
+def test_the_bounds_on_a_body_are_those_on_what_it_becomes() -> None:
+    long, many = {"text": "x " * 60_000}, {"input_ids": [1] * (1 << 13)}
+
+    async def check(server: Served) -> None:
+        for body, expected, option in ((long, 413, "--max-body-mb"), (many, 400, "--max-body-items")):
+            data = gzip.compress(orjson.dumps(body))
+            status, reply = await server.post("/generate", data, headers={"Content-Encoding": "gzip"})
+            assert status == expected and option in reply["error"]["message"]
+
+    served(check, max_body_mb=0.1, max_body_items=1 << 12)
+
+
 def test_a_small_body_may_have_any_ratio() -> None:
     async def check(server: Served) -> None:
         data = gzip.compress(orjson.dumps({"text": "x" * (FREE_BYTES - 100)}))
@@ -110,18 +137,19 @@ def test_a_small_body_may_have_any_ratio() -> None:
     served(check)
 
 
-def test_others_are_served_while_a_body_is_inflated() -> None:
-    """The body has arrived as a whole, but the other request is answered before all of it is inflated."""
+def test_others_are_served_after_each_piece_of_a_body() -> None:
+    """Few compressed bytes, which arrive together, become so many pieces."""
+    num_pieces = 100
+    word = b"".join(RANDOM.randbytes(8).hex().encode() + b" " * 1000 for _ in range(num_pieces * AT_ONCE // 1016))
+    data = gzip.compress(b'{"text": "' + word + b'", "sampling_params": 5}')
+    assert len(data) < 3 * AT_ONCE
 
     async def check(server: Served) -> None:
-        inflating = asyncio.ensure_future(
-            server.post("/generate", gzip.compress(REAL * 20, 1), headers={"Content-Encoding": "gzip"})
-        )
-        await asyncio.sleep(0)
-        for _ in range(3):
-            assert (await server.get("/health"))[0] == 200
-        assert not inflating.done()
-        status, _ = await inflating
-        assert status == 400
+        inflating = asyncio.ensure_future(server.post("/generate", data, headers={"Content-Encoding": "gzip"}))
+        num_turns = 0
+        while not inflating.done():
+            await asyncio.sleep(0)
+            num_turns += 1
+        assert (await inflating)[0] == 400 and num_turns > num_pieces
 
     served(check)
