@@ -56,7 +56,8 @@ class HeldBody:
     def is_slow(self, now_s: float) -> bool:
         """Whether the body is being received too slowly and holds memory that others could use."""
         age_s = now_s - self.began_s
-        comes = self.deadline is not None and not self.is_waiting and not self.is_ended
+        has_time = self.deadline is not None and not self.deadline.expired()
+        comes = has_time and not self.is_waiting and not self.is_ended
         return comes and self.charged > 0 and age_s > MIN_AGE_S and self.num_bytes < age_s * MIN_BYTES_PER_S
 
     def end(self) -> None:

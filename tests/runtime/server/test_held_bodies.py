@@ -5,9 +5,18 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.server.http.held_bodies import FREE_BYTES, MIN_AGE_S, MIN_BYTES_PER_S, HeldBodies, HeldBody
+from ramet.runtime.server.http.held_bodies import (
+    FREE_BYTES,
+    MIN_AGE_S,
+    MIN_BYTES_PER_S,
+    HeldBodies,
+    HeldBody,
+)
+from ramet.runtime.server.http.receiving import BODIES, Bodies, received
 from tests.fakes.clock_loop import ClockLoop, forward
 from tests.fakes.server import Served, served
 
@@ -30,9 +39,9 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-def grow(body: HeldBody, num_bytes: int) -> "asyncio.Task[None]":
+def grow(body: HeldBody, num_bytes: int, timeout_s: float = 3600) -> "asyncio.Task[None]":
     async def within_its_deadline() -> None:
-        async with asyncio.timeout(3600) as deadline:
+        async with asyncio.timeout(timeout_s) as deadline:
             body.deadline = deadline
             await body.grow(num_bytes)
 
@@ -68,7 +77,8 @@ def test_what_waits_goes_on_when_there_is_room() -> None:
             growing = grow(second, MOST // 2)
             await turn()
             assert not growing.done()
-        await growing
+        await turn()
+        assert growing.done(), "it is woken, and waits for no clock"
         assert bodies.total == MOST // 2 - FREE_BYTES
 
     on_clock(check)
@@ -123,6 +133,86 @@ def test_a_body_that_stands_still_makes_room_for_one_that_waits() -> None:
         growing.cancel()
 
     on_clock(check)
+
+
+def test_the_largest_of_the_slow_bodies_is_ended_alone() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        small, large, other = (stack.enter_context(bodies.opened()) for _ in range(3))
+        sizes = ((small, MOST // 4), (large, MOST // 2))
+        both = [asyncio.ensure_future(_stands_still(body, size)) for body, size in sizes]
+        await turn()
+        forward(20)
+        growing = grow(other, MOST)
+        with pytest.raises(TimeoutError):
+            await both[1]
+        small.check()
+        both[0].cancel()
+        growing.cancel()
+
+    on_clock(check)
+
+
+def test_a_body_whose_own_time_has_passed_is_not_ended_once_more() -> None:
+    """Its timeout cannot be changed any more: the body that waits for room would fail."""
+
+    async def passes(body: HeldBody) -> None:
+        async with asyncio.timeout(0) as body.deadline:
+            await body.grow(MOST)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                assert not body.is_slow(asyncio.get_running_loop().time() + 1000)
+
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        with pytest.raises(TimeoutError):
+            await passes(stack.enter_context(bodies.opened()))
+
+    on_clock(check)
+
+
+def test_time_that_a_body_waits_is_not_its_own() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        with bodies.opened() as oldest:
+            waits, other = (stack.enter_context(bodies.opened()) for _ in range(2))
+            await waits.grow(2 * FREE_BYTES)
+            await oldest.grow(MOST)
+            growing = grow(waits, FREE_BYTES, timeout_s=10)
+            others = grow(other, MOST)
+            await turn()
+            forward(24)
+            for _ in range(4):  # who waits looks for slow bodies
+                await turn()
+        await growing
+        waits.check()
+        assert not waits.is_slow(asyncio.get_running_loop().time())
+        others.cancel()
+
+    on_clock(check)
+
+
+def test_a_body_has_its_room_until_it_is_parsed_and_is_not_slow_meanwhile() -> None:
+    data = b'{"text": "' + b"x" * (2 << 20) + b'"}'
+
+    async def main() -> None:
+        bodies, app = Bodies(4 << 20, 4 << 20, 1 << 20, 60.0), web.Application()
+
+        async def handler(request: web.Request) -> web.Response:
+            await received(request)
+            return web.Response()
+
+        app[BODIES] = bodies
+        app.router.add_post("/", handler)
+        async with TestClient(TestServer(app)) as client:
+            async with bodies.parsing:
+                posting = asyncio.ensure_future(client.post("/", data=data))
+                while bodies.held.total < len(data) - FREE_BYTES:
+                    await asyncio.sleep(0)
+                await turn()
+                (held,) = bodies.held._open
+                assert not held.is_slow(asyncio.get_running_loop().time() + 1000)
+            assert (await posting).status == 200 and bodies.held.total == 0
+
+    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 def test_a_body_that_comes_fast_is_waited_for() -> None:
