@@ -17,6 +17,7 @@ WORDS = ["river", "stone", "cloud", "tree", "house", "light", "water", "night", 
 HEADS = 8  # different system messages that chats share
 SCHEMAS = 16  # different constraints
 SHORT, LONG = (4, 40), (200, 600)  # words of a prompt
+REPLY_CHARS = 500  # of a reply that was not expected, which are kept
 LEFT_AFTER = 3  # pieces of a stream that a client reads before it disconnects
 
 Body = dict[str, Any]
@@ -122,6 +123,7 @@ class MixedLoad:
         self._free = asyncio.Semaphore(most)
         self.answered: Counter[str] = Counter()  # by kind
         self.failed: Counter[str] = Counter()  # by kind and the status or error that was returned instead
+        self.replies: dict[str, str] = {}  # the first reply of each of `failed`
 
     async def run(self, seconds: float) -> None:
         """Returns when the last request has ended."""
@@ -145,18 +147,23 @@ class MixedLoad:
         headers = {"Connection": "close"} if self._draw.random() < NEW_CONNECTION else {}
         method, data = ("GET", None) if asked.body is None else ("POST", orjson.dumps(asked.body))
         try:
+            reply = b""
             async with session.request(method, asked.path, data=data, headers=headers) as response:
-                if asked.leaves:
+                if asked.leaves and response.status in asked.statuses:
                     for _ in range(LEFT_AFTER):
                         await response.content.readany()
                     response.close()
                 else:
-                    await response.read()
+                    reply = await response.read()
             if response.status in asked.statuses:
                 self.answered[kind] += 1
             else:
-                self.failed[f"{kind}: {response.status}"] += 1
+                self._fails(f"{kind}: {response.status}", reply.decode(errors="replace"))
         except aiohttp.ClientError as error:
-            self.failed[f"{kind}: {type(error).__name__}"] += 1
+            self._fails(f"{kind}: {type(error).__name__}", str(error))
         finally:
             self._free.release()
+
+    def _fails(self, what: str, reply: str) -> None:
+        self.failed[what] += 1
+        self.replies.setdefault(what, reply[:REPLY_CHARS])

@@ -29,6 +29,11 @@ KEPT_WITHIN_S = 120.0
 END_WITHIN_S = 90.0  # more than a server gives the requests that still run
 KEPT_LINES = 30
 PROC = Path("/proc")
+FILE_PAGES = re.compile(  # the path of a mapping, its size, and its pages in memory: all, and those of no file
+    r"^\w+-\w+ \S+ \S+ \S+ [1-9]\d* +(\S+).*\n"
+    r"Size: +(\d+) kB\n(?:.*\n)*?Rss: +(\d+) kB\n(?:.*\n)*?Anonymous: +(\d+) kB",
+    re.MULTILINE,
+)
 GONE = (FileNotFoundError, ProcessLookupError)  # it ended meanwhile
 
 
@@ -124,9 +129,10 @@ def resident_bytes(parent: int, proc: Path = PROC) -> dict[str, int]:
 
 
 def memory_by_process(parent: int, proc: Path = PROC) -> dict[str, dict[str, int]]:
-    """Bytes of the parent and of all below it by name: "rss", "pss" and "anonymous", those of no file.
+    """Bytes of the parent and of all below it by name: "rss", "pss", "anonymous" and "mapped".
 
-    Processes that a role starts are summed under its name, as "scheduler's".
+    Anonymous pages belong to no file. Mapped bytes are those of files in the address space, in memory or not: what
+    file pages may take at most. Processes that a role starts are summed under its name, as "scheduler's".
     """
     found: dict[str, dict[str, int]] = {}
     roles = {folder: role for role, folder in _children(parent, proc)}
@@ -137,9 +143,22 @@ def memory_by_process(parent: int, proc: Path = PROC) -> dict[str, dict[str, int
                 sizes = dict(
                     re.findall(r"^(Rss|Pss|Anonymous):\s+(\d+) kB", (folder / "smaps_rollup").read_text(), re.M)
                 )
-                so_far = found.setdefault(label, dict.fromkeys(("rss", "pss", "anonymous"), 0))
-                for kind in so_far:
+                maps = re.findall(r"^(\w+)-(\w+) \S+ \S+ \S+ [1-9]\d*", (folder / "maps").read_text(), re.M)
+                so_far = found.setdefault(label, dict.fromkeys(("rss", "pss", "anonymous", "mapped"), 0))
+                for kind in ("rss", "pss", "anonymous"):
                     so_far[kind] += 1024 * int(sizes.get(kind.capitalize(), 0))
+                so_far["mapped"] += sum(int(end, 16) - int(begin, 16) for begin, end in maps)
+    return found
+
+
+def file_pages(parent: int, proc: Path = PROC) -> dict[str, dict[str, tuple[int, int]]]:
+    """Bytes of each file in the memory of the parent and of each role, and those of it that are mapped."""
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for root, name in [(proc / str(parent), "parent"), *((folder, role) for role, folder in _children(parent, proc))]:
+        with contextlib.suppress(*GONE):
+            for path, size, rss, own in FILE_PAGES.findall((root / "smaps").read_text()):
+                so_far = found.setdefault(name, {}).get(path, (0, 0))
+                found[name][path] = (so_far[0] + 1024 * (int(rss) - int(own)), so_far[1] + 1024 * int(size))
     return found
 
 

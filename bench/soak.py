@@ -1,10 +1,13 @@
 """`ramet bench soak`: whether the memory of a server's processes grows under a steady load of all kinds of request.
 
 One server of the bundled model with small caches, so that what they may hold is reached early, and a seeded mix of
-requests (mixed_load.py) at a low rate. The memory of each process is read every few seconds: RSS, PSS, and anonymous
-pages. Only anonymous pages can leak: the others belong to files, which are libraries and rings that fill up once. A
-line is fitted to the samples of the last half; the figure is its slope in MiB an hour, with its standard error. The run
-fails if a slope of RSS is above --most-mib-per-hour, or if a request got an unexpected answer.
+requests (mixed_load.py) at a low rate. The memory of each process is read every few seconds: RSS, PSS, anonymous pages,
+and the size of all mapped files. A line is fitted to the samples of the last half; the figure is its slope in MiB an
+hour, with its standard error.
+
+RSS alone shows no leak: the system drops pages of libraries when memory is short, and reads them again later. It is at
+most the anonymous pages and the mapped files, so the run fails if a slope of one of these is above --most-mib-per-hour,
+or if a request got an unexpected answer. The files whose pages grew are named with their size.
 """
 
 import argparse
@@ -21,14 +24,17 @@ from ramet.bench import report, stamp
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
 from ramet.bench.mixed_load import MixedLoad
-from ramet.bench.server import memory_by_process, started
+from ramet.bench.server import file_pages, memory_by_process, started
 from ramet.bench.values import positive, rate
 
-KINDS = ("rss", "pss", "anonymous")
+KINDS = ("rss", "pss", "anonymous", "mapped")
+LIMITED = ("anonymous", "mapped")
+NAMED = 5  # files of a process that are named
 POINTS = 60  # points of each series that a record keeps
 MIB = 1 << 20
 SMALL_CACHES = ["--max-total-tokens", "16384", "--stored-responses-mb", "1", "--grammar-cache-mb", "1"]
 
+FilePages = dict[str, dict[str, tuple[int, int]]]  # of each file by process: bytes in memory, bytes mapped
 Sample = tuple[float, dict[str, dict[str, int]]]  # seconds since the start, bytes by process and kind
 
 
@@ -36,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(list(argv))
     try:
         with started([*SMALL_CACHES, "--log-level", "warning", *options.serve]) as server:
-            samples, load = run_fast(soaked(server.url, server.pid, options))
+            samples, load, files = run_fast(soaked(server.url, server.pid, options))
     except BadOption as error:
         print(f"ramet bench soak: {error}", file=sys.stderr)
         return 1
@@ -44,10 +50,13 @@ def main(argv: Sequence[str]) -> int:
     print(table(processes))
     made = stamp.stamp(stamp.command_line("soak", argv))
     shape = {"minutes": options.minutes, "rate": options.rate, "seed": options.seed}
-    requests = {"answered": dict(load.answered), "failed": dict(load.failed)}
+    requests = {"answered": dict(load.answered), "failed": dict(load.failed), "replies": load.replies}
     report.append_line(options.output_file, {"bench": "soak", **made, **shape, "requests": requests,
-                                             "processes": processes})  # fmt: skip
-    for fact in [*(f"{num} x {what}" for what, num in load.failed.items()), *grown(processes, options.limit)]:
+                                             "processes": processes, "files": grown_files(*files)})  # fmt: skip
+    for fact in [
+        *(f"{num} x {what}: {load.replies[what]}" for what, num in load.failed.items()),
+        *grown(processes, options.limit),
+    ]:
         print(f"ramet bench soak: {fact}", file=sys.stderr)
     return 1 if load.failed or any(grown(processes, options.limit)) else 0
 
@@ -65,9 +74,17 @@ def _parser() -> argparse.ArgumentParser:
     return p
 
 
-async def soaked(url: str, pid: int, options: argparse.Namespace) -> tuple[list[Sample], MixedLoad]:
+async def soaked(
+    url: str, pid: int, options: argparse.Namespace
+) -> tuple[list[Sample], MixedLoad, tuple[FilePages, FilePages]]:
+    """The samples, the load, and the pages of files when the last half began and at the end."""
     load, began_s = MixedLoad(url, options.rate, options.seed), time.monotonic()
     samples: list[Sample] = []
+    half = FilePages()
+
+    async def look_at_half() -> None:
+        await asyncio.sleep(options.minutes * 30)
+        half.update(file_pages(pid))
 
     async def sample() -> None:
         while True:
@@ -76,12 +93,13 @@ async def soaked(url: str, pid: int, options: argparse.Namespace) -> tuple[list[
                 print(_progress(samples), flush=True)
             await asyncio.sleep(options.every_s)
 
-    sampling = asyncio.create_task(sample())
+    looking = [asyncio.create_task(sample()), asyncio.create_task(look_at_half())]
     try:
         await load.run(options.minutes * 60)
     finally:
-        sampling.cancel()
-    return samples, load
+        for each in looking:
+            each.cancel()
+    return samples, load, (half, file_pages(pid))
 
 
 def _progress(samples: Sequence[Sample]) -> str:
@@ -102,6 +120,18 @@ def summed(samples: Sequence[Sample]) -> dict[str, Any]:
     return found
 
 
+def grown_files(before: FilePages, after: FilePages) -> dict[str, dict[str, list[float]]]:
+    """MiB in memory before and after, and MiB mapped, of the files of each process that grew most."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for name, files in after.items():
+        had = before.get(name, {})
+        grew = {path: pages - had.get(path, (0, 0))[0] for path, (pages, _) in files.items()}
+        for path in sorted((path for path in grew if grew[path] > 0), key=grew.__getitem__, reverse=True)[:NAMED]:
+            sizes = (had.get(path, (0, 0))[0], *files[path])
+            found.setdefault(name, {})[Path(path).name] = [round(size / MIB, 2) for size in sizes]
+    return found
+
+
 def slope(points: Sequence[tuple[float, int]]) -> dict[str, float]:
     """MiB an hour of a line fitted to bytes over seconds, and the standard error of the slope."""
     if len(points) < 3:
@@ -118,8 +148,8 @@ def slope(points: Sequence[tuple[float, int]]) -> dict[str, float]:
 
 def grown(processes: dict[str, Any], limit: float) -> list[str]:
     """A message for each process that grew faster than `limit`."""
-    slopes = {name: of["mib_per_hour"]["rss"]["slope"] for name, of in processes.items()}
-    return [f"{name} grew by {value:.2f} MiB an hour" for name, value in slopes.items() if value > limit]
+    slopes = [(name, kind, of["mib_per_hour"][kind]["slope"]) for name, of in processes.items() for kind in LIMITED]
+    return [f"{name}: {kind} grew by {value:.2f} MiB an hour" for name, kind, value in slopes if value > limit]
 
 
 def table(processes: dict[str, Any]) -> str:
