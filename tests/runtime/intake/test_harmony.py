@@ -110,6 +110,18 @@ def test_what_has_no_arguments_is_no_call(arguments: str):
     assert read(f"{CALL}{arguments}<|call|>") == expected
 
 
+@pytest.mark.parametrize("recipient", ["browser.search", "python", "unknown", "assistant"])
+def test_a_recipient_that_is_no_function_gets_content(recipient: str):
+    assert read(f'<|channel|>commentary to={recipient}<|message|>{{"x": 1}}<|call|>') == [("content", '{"x": 1}')]
+
+
+def test_nothing_of_a_call_that_is_cut_off_is_lost():
+    arguments = '{"a": "x\\u00e9\\n", "b": [1.5e-5, tru'
+    for end in range(1, len(arguments) + 1):
+        (_, name), *parts = read(CALL + arguments[:end])
+        assert name == "f" and "".join(text for _, text in parts) == arguments[:end]
+
+
 def test_arguments_that_go_wrong_end_there():
     assert read(f'{CALL}{{"a": tru }}<|call|>') == [("call", "f"), ("arguments", '{"a": tru'), ("content", " }")]
     assert read(f'{CALL}{{"a": 1') == [("call", "f"), ("arguments", '{"a": 1')]
@@ -144,6 +156,12 @@ def test_what_a_held_output_quotes_is_no_header():
     ]
     exact = "<|channel|>analysis<|message|>x<|channel|>final<|message|>"
     assert read(exact + QUOTED, exact=True) == [("thought", "x"), ("content", QUOTED)]
+
+
+@pytest.mark.parametrize("how", ["held", "exact"])
+def test_a_continued_answer_that_is_constrained_ends_with_the_output(how: str):
+    channels = channels_of(OFFERED, "...", "It", in_text=False, **{"held": False, "exact": False, how: True})
+    assert joined(channels.push(f" is<|end|>{QUOTED}") + channels.close()) == [("content", f" is<|end|>{QUOTED}")]
 
 
 @pytest.mark.parametrize(("tail", "continued", "text", "kinds"), [

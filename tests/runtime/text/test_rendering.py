@@ -3,6 +3,7 @@
 A stopped worker (SIGSTOP) behaves like a filter that never returns.
 """
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -180,6 +181,21 @@ def test_a_chat_whose_worker_is_killed_is_tried_again(rendering: Callable[..., R
             pass
         stopped.kill()
         assert waits.result(WAIT_S) == "Hello"
+
+
+def test_a_chat_that_crashes_its_worker_is_not_tried_again(rendering: Callable[..., Rendering]) -> None:
+    both = rendering(BY_NAME, RenderLimits(timeout_s=600.0))
+    assert both.render() == "Hello"
+    (stopped,) = both.processes
+    stopped.suspend()
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(both.refusal)
+        while both.workers._free.qsize() == WORKERS:
+            pass
+        stopped.send_signal(signal.SIGSEGV)
+        stopped.resume()
+        error = waits.result(WAIT_S)
+    assert error.status == 400 and "SIGSEGV" in error.fact and not both.processes
 
 
 def test_a_chat_whose_workers_are_all_killed_may_be_tried_again(rendering: Callable[..., Rendering]) -> None:
