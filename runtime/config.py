@@ -404,8 +404,8 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0, le=1)] | None,
         about(
             "of what clients share, how much one key of --api-key-file may hold: of the queue (--max-queued-requests, "
-            "or 64 sequences for each that may run), of connections, of workers for media and constraints and what "
-            "waits for them, of sessions, stored responses and leases; unset: 0.5"
+            "or 64 sequences for each that may run), of connections and memory for bodies, of workers for media and "
+            "constraints and what waits for them, of sessions, stored responses and leases; unset: 0.5"
         ),
     ] = None
     allowed_origins: Annotated[
@@ -445,9 +445,13 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = 1 << 21
     max_bodies_mb: Annotated[
-        float,
-        about("memory for bodies that come and are not parsed yet; what is larger than 64 KiB waits", gt=0, le=1 << 20),
-    ] = 256.0
+        Annotated[float, Meta(gt=0, le=1 << 20)] | None,
+        about(
+            "memory for all bodies that are being received and are not parsed yet, beyond the first 64 KiB of each; "
+            "what exceeds it is read when another body has been parsed, and a body that arrives at less than 1 MiB/s "
+            "while another waits gets a 408; unset: 256, or --max-body-mb if that is more"
+        ),
+    ] = None
     stored_responses_mb: Annotated[
         float, about("memory for stored /v1/responses, the least recently used go first; 0: none is", ge=0, le=65536)
     ] = 64.0
@@ -588,6 +592,12 @@ class Args(Struct, frozen=True, kw_only=True):
         return 1.0 if not self.serve.api_key_file else 0.5 if asked is None else asked
 
     @property
+    def max_bodies_bytes(self) -> int:
+        """Memory for the bodies of all connections together."""
+        asked, one = self.serve.max_bodies_mb, self.serve.max_body_mb
+        return int((max(256.0, one) if asked is None else asked) * (1 << 20))
+
+    @property
     def max_running(self) -> int:
         return self.schedule.max_running_requests or 256
 
@@ -712,6 +722,7 @@ def resolve(args: Args) -> Args:
     if args.serve.otlp_traces_endpoint:
         read_endpoint(args.serve.otlp_traces_endpoint)
     _check_tls(args.serve)
+    _check_bodies(args.serve)
     check_media(args.media)
     if args.cache.cache_isolation == "key" and not args.serve.api_key_file:
         raise ConfigError("--cache-isolation key needs --api-key-file: with one key there is nobody to keep apart")
@@ -722,6 +733,14 @@ def resolve(args: Args) -> Args:
     if args.schedule.random_seed is not None:
         return args
     return replace(args, schedule=replace(args.schedule, random_seed=time.time_ns()))
+
+
+def _check_bodies(serve: ServeArgs) -> None:
+    if serve.max_bodies_mb is not None and serve.max_bodies_mb < serve.max_body_mb:
+        raise ConfigError(
+            f"--max-bodies-mb is {serve.max_bodies_mb:g}, must be at least --max-body-mb, which is "
+            f"{serve.max_body_mb:g}: all bodies together hold no less than one of them"
+        )
 
 
 def _check_tls(serve: ServeArgs) -> None:

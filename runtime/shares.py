@@ -28,14 +28,18 @@ class Held:
         self._what, self._most = what, part(whole, share)
         self._num = Counter[str]()
 
+    def refusal(self, name: str) -> ClientError | None:
+        """The error for one more of this key. None: it may have one more."""
+        if name and self._num[name] >= self._most:
+            return over(self._what, self._most, self._num[name])
+        return None
+
     @contextmanager
     def one(self, name: str) -> Iterator[None]:
-        """Count one more for this key within the block. Raises ClientError."""
+        """Count one more for this key within the block."""
         if not name:
             yield
             return
-        if self._num[name] >= self._most:
-            raise over(self._what, self._most, self._num[name])
         self._num[name] += 1
         try:
             yield

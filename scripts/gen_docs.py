@@ -43,6 +43,8 @@ from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.http.accepting import MAX_CONNECTIONS, MIN_IDLE_S
 from ramet.runtime.server.http.connections import MAX_HEADER, MAX_TARGET
 from ramet.runtime.server.http.held_bodies import FREE_BYTES as BODY_FREE_BYTES
+from ramet.runtime.server.http.held_bodies import MIN_AGE_S
+from ramet.runtime.server.http.held_bodies import MIN_BYTES_PER_S as MIN_HELD_BYTES_PER_S
 from ramet.runtime.server.http.inflating import FREE_BYTES, MAX_RATIO
 from ramet.runtime.server.http.receiving import MIN_BYTES_PER_S
 from ramet.runtime.server.http.service import Access
@@ -142,10 +144,10 @@ def connections() -> list[str]:
         f"| sends a header of more than {MAX_HEADER >> 10} KiB, or more than 128 headers | | 431, close |",
         "| sends bytes that are no HTTP | | 400, close |\n",
         "These errors are JSON, in the native shape where no path is known. The time for a body grows with what has",
-        f"come, so that a steady upload of any allowed size ends well: one of {rate} KiB/s or more is never cut, and",
-        "one that takes less than a minute may be as slow as it likes. Progress alone does not count, because a client",
-        "that sends a byte now and then would hold its connection for ever. The same holds for a reply that is read",
-        "slowly. A running request has no deadline but `--request-timeout-s`.\n",
+        f"come, so that this timeout cuts no upload of {rate} KiB/s or more, whatever its size, and none that takes",
+        "less than a minute. Only where bodies wait for memory must an upload be faster ([Bodies](#bodies)). Progress",
+        "alone does not count: a client that sends a byte now and then would hold its connection for ever. The same",
+        "holds for a reply that is read slowly. A running request has no deadline but `--request-timeout-s`.\n",
         f"At most `--max-connections` are open at once: {MAX_CONNECTIONS} by default, or as many as the limit of open",
         "files leaves, which is raised to its hard value at start (the log says both). At the limit, connections that",
         f"have waited for their next request for {MIN_IDLE_S:g} s or more make room, those that wait longest first;",
@@ -180,10 +182,17 @@ def bodies() -> list[str]:
         "field. Arguments of a chat's calls that are JSON in a text have together the default bounds of a body's",
         "entries, keys, lists and objects. Names that a client chose are cut where an error or the log repeats them.\n",
         "A body is counted and inflated as it comes, in pieces between which others are served. Those of more than",
-        "1 MiB are parsed one after another. All bodies together hold at most `--max-bodies-mb`",
-        f"({serve.max_bodies_mb:g} MiB) until they are parsed. The first {BODY_FREE_BYTES >> 10} KiB of each always",
-        "have room. What is larger waits, but for the oldest. While one waits, another that comes at less than",
-        "1 MiB/s may get a 408.",
+        "1 MiB are parsed one after another. Until they are parsed, all bodies share a memory of `--max-bodies-mb`",
+        f"({Args().max_bodies_bytes >> 20} MiB):\n",
+        f"- The first {BODY_FREE_BYTES >> 10} KiB of a body do not count and never wait.",
+        "- A body that finds no room is not read until another has been parsed. This time does not count for its 408.",
+        "- The oldest body never waits, so that one can always be completed. It may exceed the bound.",
+        "- With `--api-key-file`, the bodies of one key hold at most `--max-share-per-key` of the memory. A key's",
+        "  oldest body does not wait for this share.",
+        f"- A body that others wait for must arrive at {MIN_HELD_BYTES_PER_S >> 20} MiB/s or more. Each second that",
+        f"  one waits, the largest body that is slower on average, {MIN_AGE_S:g} s old and larger than the first",
+        f"  {BODY_FREE_BYTES >> 10} KiB is ended with a 408, even if it is the oldest. A body that waits for its key's",
+        "  share ends only bodies of that key.",
     ]
 
 

@@ -23,8 +23,8 @@ class ItemCount:
 
     def __init__(self, most: int) -> None:
         self._bounds = (
-            (b"[{", "opening brackets", max(1, most // OPENED_SHARE)),
-            (b",", "commas between values", most),
+            (b"[{", "lists and objects", max(1, most // OPENED_SHARE)),
+            (b",", "entries of lists and objects", most),
             (b":", "keys", max(1, most // KEYS_SHARE)),
         )
         self._most_strings = most + most // KEYS_SHARE

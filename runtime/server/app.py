@@ -18,6 +18,8 @@ from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.accepting import MAX_CONNECTIONS
 from ramet.runtime.server.http.access import Allowed
+from ramet.runtime.server.http.connections import Connection, LastReply
+from ramet.runtime.server.http.held_bodies import HeldBodies
 from ramet.runtime.server.http.operator_log import CLIENT_GONE, logged
 from ramet.runtime.server.http.receiving import BODIES, Bodies
 from ramet.runtime.server.http.service import Access, Front, Service
@@ -39,9 +41,12 @@ def make_app(front: Front) -> web.Application:
         if len(origins := request.headers.getall("Origin", [])) == 1:
             access.add_cors_headers(allowed, origins[0], response.headers)
 
-    max_bytes, max_held = int(serve.max_body_mb * (1 << 20)), int(serve.max_bodies_mb * (1 << 20))
+    max_bytes, held = (
+        int(serve.max_body_mb * (1 << 20)),
+        HeldBodies(front.args.max_bodies_bytes, front.args.share_per_key),
+    )
     app = web.Application(client_max_size=max_bytes)
-    app[BODIES] = Bodies(max_bytes, max_held, serve.max_body_items, serve.transfer_timeout_s)
+    app[BODIES] = Bodies(max_bytes, held, serve.max_body_items, serve.transfer_timeout_s)
     app.cleanup_ctx.append(allowed.keys.following)
     if serve.ui:
         live.add_to(app, front)
@@ -64,8 +69,12 @@ async def _answer(front: Front, allowed: Allowed, answered: Held, request: web.R
             needed = _access_of(path)
             allowed.keys.check(needed, owner)
             await _check_names(allowed, needed, request)
-            with answered.one(owner.bounded if owner is not None and allowed.keys.guard(needed) else ""):
-                response = await _dispatch(front, path, request)
+            name = owner.bounded if owner is not None and allowed.keys.guard(needed) else ""
+            if (refused := answered.refusal(name)) is not None:
+                response = _last_refusal(request, path, refused)
+            else:
+                with answered.one(name):
+                    response = await _dispatch(front, path, request)
     except RametError as error:
         response = _refusal(request, path, error)
     except ConnectionError:
@@ -113,6 +122,13 @@ def _refusal(request: web.Request, path: str, error: RametError) -> web.Response
         response.force_close()
         request.content.feed_eof()  # else aiohttp reads on, and logs that it failed
     return response
+
+
+def _last_refusal(request: web.Request, path: str, error: RametError) -> web.Response:
+    """The refusal of a key's connection beyond its share. It closes the connection, which others can then have."""
+    response = _refusal(request, path, error)
+    request.content.feed_eof()  # what still arrives of its body is dropped
+    return LastReply(request.protocol, response) if isinstance(request.protocol, Connection) else response
 
 
 async def _dispatch(front: Front, path: str, request: web.Request) -> web.StreamResponse:

@@ -323,3 +323,11 @@ def test_a_variable_may_have_another_servers_name_for_the_option() -> None:
     assert parse([], {"RAMET_MAX_MODEL_LEN": "600", "RAMET_CONTEXT_LENGTH": "500"}).model.context_length == 500
     with pytest.raises(ConfigError, match="RAMET_MAX_NUM_SEQS is 'x'"):
         parse([], {"RAMET_MAX_NUM_SEQS": "x"})
+
+
+def test_memory_for_bodies_holds_one_body() -> None:
+    wanted = "--max-bodies-mb is 16, must be at least --max-body-mb, which is 32: "
+    with pytest.raises(ConfigError, match=re.escape(wanted)):
+        resolve(make_args(max_bodies_mb=16))
+    for max_body_mb, held in ((32, 256), (1, 256), (512, 512)):
+        assert resolve(make_args(max_body_mb=max_body_mb)).max_bodies_bytes == held << 20

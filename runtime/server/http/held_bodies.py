@@ -2,18 +2,23 @@
 
     a body's first FREE_BYTES            always have room, so no large body keeps a small one waiting
     more bytes                           wait, unread, while all bodies together hold --max-bodies-mb
-    the oldest body                      never waits, so one body can always be completed
-    a body below MIN_BYTES_PER_S         is ended with status 408 if another waits: it might stall for minutes
+    more bytes of one key                wait, unread, while that key's bodies hold its share of these
+    the oldest body                      never waits, so one body can always be completed; a key's oldest never waits
+                                         for its share
+    a body below MIN_BYTES_PER_S         is ended with status 408, the oldest too, if another waits for memory that it
+                                         holds: it might stall for minutes
 
 Sees neither bytes nor connections: a waiting body is not read, so its connection stops by itself.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.machine import trim_heap
+from ramet.runtime.shares import part
 
 FREE_BYTES = 1 << 16
 MIN_BYTES_PER_S = 1 << 20  # minimum speed of a body that others wait for
@@ -24,8 +29,8 @@ TRIM_AFTER_S = 1.0
 
 
 class HeldBody:
-    def __init__(self, all_: "HeldBodies") -> None:
-        self._all = all_
+    def __init__(self, all_: "HeldBodies", name: str) -> None:
+        self._all, self.name = all_, name
         self.began_s = asyncio.get_running_loop().time()  # moved forward by the time that it has waited for others
         self.num_bytes = 0
         self.deadline: asyncio.Timeout | None = None  # the timeout of its transfer
@@ -45,7 +50,7 @@ class HeldBody:
             self.num_bytes -= num_bytes
             await self._all.wait(self, more)
             self.num_bytes += num_bytes
-        self._all.total += more
+        self._all.held_by[self.name] += more
 
     def check(self) -> None:
         """Raises ClientError if the body was ended to make room for others."""
@@ -68,30 +73,43 @@ class HeldBody:
 
 
 class HeldBodies:
-    """`most`: bytes that all bodies together may hold."""
+    """`most`: bytes that all bodies together may hold. `share`: the part of it for one key that is bounded."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.total = most, 0
+    def __init__(self, most: int, share: float = 1.0) -> None:
+        self.most, self.most_of_key = most, part(most, share)
+        self.held_by = Counter[str]()  # bytes by the names of their keys
         self._open: dict[HeldBody, None] = {}  # the oldest first
         self._room = asyncio.Event()
         self._trim: asyncio.TimerHandle | None = None
 
+    @property
+    def total(self) -> int:
+        return self.held_by.total()
+
     @contextmanager
-    def opened(self) -> Iterator[HeldBody]:
-        """A body within the block, which lasts until it is parsed."""
-        body = HeldBody(self)
+    def opened(self, name: str = "") -> Iterator[HeldBody]:
+        """A body within the block, which lasts until it is parsed. `name`: of its key, empty if that has no bound."""
+        body = HeldBody(self, name)
         self._open[body] = None
         try:
             yield body
         finally:
             del self._open[body]
-            self.total -= body.charged
+            self.held_by[name] -= body.charged
+            if not self.held_by[name]:
+                del self.held_by[name]
             self._room.set()
             if body.num_bytes > LARGE:
                 self._trim_later()
 
     def has_room(self, body: HeldBody, more: int) -> bool:
-        return self.total + more <= self.most or body is next(iter(self._open))
+        in_all = self.total + more <= self.most or body is next(iter(self._open))
+        return in_all and self._is_in_share(body, more)
+
+    def _is_in_share(self, body: HeldBody, more: int) -> bool:
+        if not body.name or self.held_by[body.name] + more <= self.most_of_key:
+            return True
+        return body is next(each for each in self._open if each.name == body.name)
 
     async def wait(self, body: HeldBody, more: int) -> None:
         """Wait until the body has room. Waiting bodies are checked in the order of their arrival."""
@@ -101,7 +119,7 @@ class HeldBodies:
             body.deadline.reschedule(None)
         try:
             while not self.has_room(body, more):
-                self._end_slow(loop.time())
+                self._end_slow(loop.time(), None if self._is_in_share(body, more) else body.name)
                 self._room.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._room.wait(), LOOK_EVERY_S)
@@ -109,9 +127,9 @@ class HeldBodies:
             body.is_waiting = False
             body.began_s += loop.time() - from_s
 
-    def _end_slow(self, now_s: float) -> None:
-        """End the largest of the slow bodies."""
-        slow = [body for body in self._open if body.is_slow(now_s)]
+    def _end_slow(self, now_s: float, name: str | None) -> None:
+        """End the largest of the slow bodies; with a name, of this key's: it waits for nobody else's memory."""
+        slow = [body for body in self._open if name in (None, body.name) and body.is_slow(now_s)]
         if slow:
             max(slow, key=lambda body: body.num_bytes).end()
 

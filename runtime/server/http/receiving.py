@@ -14,6 +14,7 @@ from aiohttp import web
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import parse_object
 from ramet.runtime.intake.body_items import Bytes, ItemCount, counted
+from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http.held_bodies import HeldBodies, HeldBody
 from ramet.runtime.server.http.inflating import Inflater, coding_of
 
@@ -25,9 +26,8 @@ LARGE = 1 << 20  # bytes of a body beyond which other requests are served betwee
 class Bodies:
     """What the bodies of a server have in common. `max_bytes`: the limit on one body."""
 
-    def __init__(self, max_bytes: int, max_held: int, max_items: int, timeout_s: float) -> None:
-        self.max_bytes, self.max_items, self.timeout_s = max_bytes, max_items, timeout_s
-        self.held = HeldBodies(max(max_held, max_bytes))
+    def __init__(self, max_bytes: int, held: HeldBodies, max_items: int, timeout_s: float) -> None:
+        self.max_bytes, self.held, self.max_items, self.timeout_s = max_bytes, held, max_items, timeout_s
         self.parsing = asyncio.Lock()  # held while a large body is parsed
 
 
@@ -49,14 +49,14 @@ async def received(request: web.Request, empty: bytes = b"") -> dict[str, Any]:
     Raises ClientError: 413 if it is too large, 415 for a coding that is not taken, 408 if it takes too long, else 400.
     """
     bodies, coding = request.app[BODIES], coding_of(request)
-    if (request.content_length or 0) > bodies.max_bytes:
-        raise _too_large()
+    if (size := request.content_length or 0) > bodies.max_bytes:
+        raise _too_large(bodies, f"has {size} bytes")
     content = request.content
     if coding is None and content.is_eof() and content.total_bytes <= min(LARGE, bodies.max_bytes):
         data = content.read_nowait() or empty  # it has arrived already, as most bodies have
         return parse_object(data, counted(data, bodies.max_items))
     count = ItemCount(bodies.max_items)
-    with bodies.held.opened() as held:
+    with bodies.held.opened(OWNER.get().bounded) as held:
         with _errors_of(request, held):
             body = await _read(request, bodies, coding, held, count)
         held.deadline = None
@@ -85,7 +85,7 @@ async def _read(
         while piece := await content.readany():
             for part in [piece] if inflater is None else inflater.pieces(piece):
                 if len(body) + len(part) > bodies.max_bytes:
-                    raise _too_large()
+                    raise _too_large(bodies, "has more bytes" if inflater is None else "inflates to more bytes")
                 await held.grow(len(part))
                 body += part
                 count.add(part)
@@ -121,5 +121,6 @@ async def alone(act: Callable[[], T]) -> T:
     return done
 
 
-def _too_large() -> ClientError:
-    return ClientError("body", "is larger than the server accepts", "--max-body-mb", 413)
+def _too_large(bodies: Bodies, fact: str) -> ClientError:
+    most = f"{bodies.max_bytes} (--max-body-mb {round(bodies.max_bytes / (1 << 20), 3):g})"
+    return ClientError("body", f"{fact}, must have at most {most}", status=413)

@@ -51,7 +51,7 @@ def test_entries_are_counted_outside_of_strings_wherever_the_body_is_cut(at_once
             body = texts if most else data
             expected = num_commas(value) + (body is texts) > most
             count = ItemCount(1 << 20)
-            count._bounds = ((b"", "", 1 << 30), (b",", "commas between values", most), (b"", "", 1 << 30))
+            count._bounds = ((b"", "", 1 << 30), (b",", "entries of lists and objects", most), (b"", "", 1 << 30))
             count._most_strings = 1 << 30
             count.add(body)
             try:

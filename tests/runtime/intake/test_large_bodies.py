@@ -55,9 +55,9 @@ def num_calls(call: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("body", "unit", "most"),
     [
-        (b'{"a": [' + b"1," * (MOST_ITEMS + 1), "commas between values", MOST_ITEMS),
+        (b'{"a": [' + b"1," * (MOST_ITEMS + 1), "entries of lists and objects", MOST_ITEMS),
         (b'{"a": {' + b'"k":1,' * (MOST_KEYS + 1), "keys", MOST_KEYS),
-        (b'{"a": [' + b"[" * (MOST_OPENED + 1), "opening brackets", MOST_OPENED),
+        (b'{"a": [' + b"[" * (MOST_OPENED + 1), "lists and objects", MOST_OPENED),
         (b'{"a": ["' + b'","' * (MOST_ITEMS + MOST_KEYS), "strings", MOST_ITEMS + MOST_KEYS),
     ],
 )

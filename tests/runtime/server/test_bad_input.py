@@ -262,7 +262,7 @@ BAD_BYTES = [
     (b'{"text": "a", "sampling_params": {"temperature": Infinity}}', "temperature"),
     (b'{"text": "a", "sampling_params": {"temperature": 1e999}}', "temperature"),
     (b'{"text": "a",}', "JSON"), (b"{'text': 'a'}", "JSON"), (b'{"text": "a\x00b"}', "JSON"), (b"\x00\x01\x02", "JSON"),
-    (DEEP, "64 levels"), (b"[" * 30_000, "JSON"), (b"[" * 100_000, "brackets"),
+    (DEEP, "64 levels"), (b"[" * 30_000, "JSON"), (b"[" * 100_000, "lists and objects"),
     (b'{"a":' * 100 + b"1" + b"}" * 100, "64 levels"), (b"text=a", "JSON"),
 ]  # fmt: skip
 
@@ -293,7 +293,8 @@ def test_a_body_over_the_limit_is_a_413_that_names_the_option() -> None:
     async def check(server: Served) -> None:
         for data in (orjson.dumps({"text": "x" * 200_000}), orjson.dumps({"text": "x" * 5_000_000})):
             status, reply = await server.post(GENERATE, data)
-            assert status == 413 and "--max-body-mb" in error_of(reply)
+            assert status == 413 and "must have at most 104857 (--max-body-mb 0.1)" in error_of(reply)
+            assert f"has {len(data)} bytes" in error_of(reply)
         await goes_on(server)
 
     served(check, max_body_mb=0.1)

@@ -25,7 +25,7 @@ MOST = 10 << 20
 
 def on_clock(test: Callable[[HeldBodies, ExitStack], Awaitable[None]]) -> None:
     async def main() -> None:
-        bodies = HeldBodies(MOST)
+        bodies = HeldBodies(MOST, share=0.5)
         with ExitStack() as stack:
             await test(bodies, stack)
         assert bodies.total == 0
@@ -225,6 +225,40 @@ def test_a_body_that_comes_fast_is_waited_for() -> None:
         await turn()
         assert not comes.done() and not growing.done()
         comes.cancel()
+        growing.cancel()
+
+    on_clock(check)
+
+
+def test_a_key_waits_for_its_own_share_and_others_do_not() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        stack.enter_context(bodies.opened("c"))  # the oldest of all, which never waits
+        first, second = (stack.enter_context(bodies.opened("a")) for _ in range(2))
+        comes = asyncio.ensure_future(_stands_still(first, MOST // 2))
+        await turn()
+        growing = grow(second, MOST // 4)
+        await turn()
+        assert not growing.done(), "half of the memory is the key's share"
+        await stack.enter_context(bodies.opened("b")).grow(MOST // 4)
+        await first.grow(MOST // 8)  # a key's oldest does not wait for the share
+        comes.cancel()
+        growing.cancel()
+
+    on_clock(check)
+
+
+def test_a_key_that_waits_for_its_share_ends_no_body_of_another() -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        slow = stack.enter_context(bodies.opened("b"))
+        first, second = (stack.enter_context(bodies.opened("a")) for _ in range(2))
+        comes = [asyncio.ensure_future(_stands_still(body, MOST // 4)) for body in (slow, first)]
+        await turn()
+        forward(MOST / MIN_BYTES_PER_S + MIN_AGE_S)
+        growing = grow(second, MOST // 3)
+        with pytest.raises(TimeoutError):
+            await comes[1]  # its own slow body makes room
+        assert not slow.is_ended
+        comes[0].cancel()
         growing.cancel()
 
     on_clock(check)

@@ -126,6 +126,50 @@ def test_one_key_has_its_share_of_the_connections(keys: dict[str, str]) -> None:
     run(check())
 
 
+def test_a_connection_beyond_a_key_s_share_is_closed_and_makes_room_for_others(keys: dict[str, str]) -> None:
+    async def check() -> None:
+        async with shared(keys, max_connections=4) as server:
+            mine = await waiting(server, A, 2)
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(b"POST /generate HTTP/1.1\r\nHost: a\r\nX-Api-Key: key-of-a\r\nContent-Length: 9\r\n\r\n{")
+                reply = await reader.read()  # until the server closes
+                assert reply.startswith(b"HTTP/1.1 429 ") and b"\r\nconnection: close\r\n" in reply.lower()
+                writer.close()
+            assert (await server.get("/v1/models", headers=B))[0] == 200
+            await answered(server, *mine)
+
+    run(check())
+
+
+def test_one_key_has_its_share_of_the_memory_for_bodies(keys: dict[str, str]) -> None:
+    async def check() -> None:
+        async with shared(keys, max_body_mb=0.25, max_bodies_mb=0.25) as server:
+            uploads = [await begin_upload(server, "key-of-a", 200_000) for _ in range(2)]  # 131072 bytes are its share
+            (first, to_first), (second, to_second) = uploads
+            to_second.write(b" " * 50_000)
+            status = asyncio.create_task(second.readline())
+            reader, writer = await begin_upload(server, "key-of-b", 140_000)
+            writer.write(b" " * 50_000)
+            assert (await reader.readline()).split()[1] == b"400" and not status.done()
+            to_first.write(b" " * 50_000)
+            assert [(await line).split()[1] for line in (first.readline(), status)] == [b"400", b"400"]
+            for each in (to_first, to_second, writer):
+                each.close()
+
+    run(check())
+
+
+async def begin_upload(server: Served, key: str, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Send a header and all but the last 50,000 bytes of a body; some of them have been received on return."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    head = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Length: {size}\r\n\r\n"
+    writer.write(head.encode() + b" " * (size - 50_000))
+    await writer.drain()
+    assert (await server.get("/v1/models", headers=ADMIN))[0] == 200
+    return reader, writer
+
+
 def test_one_key_has_its_share_of_sessions_and_of_their_memory(
     keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
