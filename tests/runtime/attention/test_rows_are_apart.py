@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from attention_cases import Case, Placed
+from attention_cases import Case
 from compiled import compiled_kernels
 from latent_cases import LatentCase
+from poisoned_rows import POISONED, poison
 from samples import sampled, slow
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.usefixtures("two_threads")
 
 CPU = torch.device("cpu")
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 32
-POISONED = 2  # index of the poisoned row
 DECODING: Rows = [(9, 1), (130, 1), (300, 1), (64, 1), (0, 1), (41, 1)]
 MIXED: Rows = [(9, 1), (130, 1), (40, 70), (64, 33), (0, 17), (3, 129)]
 CASES: list[dict[str, Any]] = [
@@ -144,24 +144,6 @@ def test_kernels_of_a_card_let_no_row_change_another(way: str, case: dict[str, A
     clean, dirty = outs
     assert not clean.isnan().any() and dirty[~is_own].isnan().all()
     assert torch.equal(clean[is_own], dirty[is_own])
-
-
-def poison(placed: Any, number: float) -> torch.Tensor:
-    """Fill one row and all slots that no other row uses with this number. Returns which tokens are the others'."""
-    others = [i for i in range(len(placed.lengths)) if i != POISONED]
-    kept = torch.cat([placed.table[int(placed.rows[i]), : placed.lengths[i]] for i in others]).long()
-    foreign = torch.ones(len(placed.keys), dtype=torch.bool)
-    foreign[kept] = False
-    ends = torch.tensor(placed.num_new).cumsum(0).tolist()
-    is_own = torch.ones(ends[-1], dtype=torch.bool)
-    is_own[ends[POISONED - 1] : ends[POISONED]] = False
-    tensors = (placed.keys, placed.values) if isinstance(placed, Placed) else (placed.keys,)
-    for tensor in tensors:
-        bits = torch.int8 if tensor.itemsize == 1 else tensor.dtype  # float8 cannot be written by a mask
-        tensor.view(bits)[foreign] = torch.tensor(number).to(tensor.dtype).view(bits)
-    for tensor in (placed.qkv,) if isinstance(placed, Placed) else (placed.q, placed.turned):
-        tensor[~is_own] = number
-    return is_own
 
 
 @pytest.mark.parametrize("rows", [DECODING, MIXED], ids=str)
