@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _take_in, _tile, padded
 from ramet.kernels.triton_there import tl, triton
-from ramet.kernels.tuned import ExtendTuning, extend_tuning, processor_of, processors_of
+from ramet.kernels.tuned import ExtendTuning, processor_of, processors_of, shared_tuning
 
 LEAST_SHARERS = 8  # rows: fewer gain less than the launches take
 ITEM = 5  # numbers of an item
@@ -210,11 +210,11 @@ def shared_attention(
     """The parts of the rows' results that shared chunks are. WRITES partials and sums, of decode attention's scratch.
 
     q [R, H, D] (rows may be strided), keys and values [S, G, D]; `plan_shared` comes before.
-    Tiles are those of extends (kernels/tuned.py).
+    Tiles are those of kernels/tuned.py: of most head sizes as extends have them.
     """
     heads, head_dim = q.shape[1:]
     kv_heads = keys.shape[1]
-    tuning = tuning or extend_tuning(head_dim, processor_of(q.device))
+    tuning = tuning or shared_tuning(head_dim, processor_of(q.device))
     group, splits = heads // kv_heads, partials.shape[2]
     _shared[(PER_PROCESSOR * processors_of(q.device),)](
         q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0), rows, scratch.members, scratch.items,

@@ -81,8 +81,11 @@ DECODE_FLOAT8 = {  # where they are cut otherwise: widening 128 keys of 128 take
 EXTEND = {
     AMPERE: (ExtendTuning(32, 32, 4, 3), ExtendTuning(64, 32, 4, 3), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
     SMALL: (ExtendTuning(64, 32, 4, 2), ExtendTuning(32, 32, 4, 2), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
-    HOPPER: (ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
+    HOPPER: (ExtendTuning(64, 64, 4, 3), ExtendTuning(64, 64, 4, 3), ExtendTuning(128, 32, 8, 2), WIDE_EXTEND),
     BLACKWELL: (ExtendTuning(64, 64, 8, 2), ExtendTuning(64, 64, 4, 2), ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
+}
+SHARED = {  # of rows that share keys, where they are cut otherwise: 128 queries with heads of 256 spill up to 64 bytes
+    HOPPER: (*EXTEND[HOPPER][:2], ExtendTuning(64, 32, 8, 2), WIDE_EXTEND),
 }
 # of latents: rows that decode, in tiles of 16 and of 32 heads, and rows that extend
 DECODE_LATENTS = {
@@ -147,6 +150,11 @@ def decode_tuning(head_dim: int, processor: Processor = HOPPER, float8: bool = F
 
 def extend_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:
     return EXTEND[processor][bisect_left(HEAD_SIZES, head_dim)]
+
+
+def shared_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:
+    """Of rows that decode and share keys: `queries` are those of many rows."""
+    return SHARED.get(processor, EXTEND[processor])[bisect_left(HEAD_SIZES, head_dim)]
 
 
 def latent_decode_tuning(lanes: int, itemsize: int, processor: Processor = HOPPER) -> DecodeTuning:

@@ -127,7 +127,7 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
         heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": triton_parts.padded(head_dim), "cache": cache}
         rule = {"WINDOWED": windowed, "CAPPED": capped, "SINKS": sinks, **of}
         few = tuned.decode_tuning(head_dim, processor, float8=cache == FP8)
-        many = tuned.extend_tuning(head_dim, processor)
+        many, together = tuned.extend_tuning(head_dim, processor), tuned.shared_tuning(head_dim, processor)
         lanes = triton_parts.padded(group)
         yield decode_attention._decode, kind, {
             **heads, **rule, "SHARING": not windowed, "SPLITS": decode_attention.SPLITS, "LANES": lanes,
@@ -136,8 +136,8 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
         if not windowed:
             of_rows = {name: flag for name, flag in rule.items() if name not in ("WINDOWED", "SINKS")}
             yield shared_attention._shared, kind, {
-                **heads, **of_rows, "SPLITS": decode_attention.SPLITS, "LANES": many.queries, "BLOCK": many.block,
-                "STAGES": many.stages, "num_warps": many.warps,
+                **heads, **of_rows, "SPLITS": decode_attention.SPLITS, "LANES": together.queries,
+                "BLOCK": together.block, "STAGES": together.stages, "num_warps": together.warps,
             }  # fmt: skip
         for ahead in (False, True):
             yield extend_attention._extend, kind, {

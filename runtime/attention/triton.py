@@ -13,7 +13,7 @@ from torch import Tensor
 from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
 from ramet.kernels.shared_attention import LEAST_SHARERS, plan_shared, rows_of_tile, shared_attention
-from ramet.kernels.tuned import extend_tuning, processor_of
+from ramet.kernels.tuned import extend_tuning, processor_of, shared_tuning
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import Extends, ForwardInputs, LayerAttention
 from ramet.runtime.cache.pool import KVPool
@@ -69,10 +69,12 @@ class TritonAttention(TritonRows):
         scratches = {of: scratch.beside(heads, of.heads, of.key) for of in pool.shapes}
         shapes = [pool.layers[layer.source(i)] for i, layer in enumerate(layers)]
         self._scratch_of = {i: scratches[of] for i, of in enumerate(shapes) if of.heads}  # others have states
-        cuts = {of: (heads, of.heads, extend_tuning(of.key, processor_of(device))) for of in pool.shapes}
-        super().__init__(scratch, max(tokens_of_tile(*cut) for cut in cuts.values()))  # larger heads cut it again
+        on = processor_of(device)
+        tiles = [tokens_of_tile(heads, of.heads, extend_tuning(of.key, on)) for of in pool.shapes]
+        super().__init__(scratch, max(tiles))  # larger heads cut it again
         whole = [of for of, layer in zip(shapes, layers, strict=True) if layer.window is None and of.heads]
-        self._rows_of_tile = min((rows_of_tile(*cuts[of]) for of in whole), default=0)
+        together = [rows_of_tile(heads, of.heads, shared_tuning(of.key, on)) for of in whole]
+        self._rows_of_tile = min(together, default=0)
         self._can_share = bool(whole)
         self._shares = False
 

@@ -14,7 +14,7 @@ from ramet.kernels import reference
 from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
 from ramet.kernels.shared_attention import plan_shared, rows_of_tile, shared_attention
-from ramet.kernels.tuned import extend_tuning, processor_of
+from ramet.kernels.tuned import extend_tuning, processor_of, shared_tuning
 
 Rows = list[tuple[int, int]]  # cached and new tokens of each
 
@@ -108,7 +108,7 @@ class Placed:
         out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
         plan_decode(self.rows, lengths, scratch)
         if shares:
-            per_tile = rows_of_tile(case.heads, case.kv_heads, extend_tuning(case.head_dim, processor_of(self.device)))
+            per_tile = rows_of_tile(case.heads, case.kv_heads, shared_tuning(case.head_dim, processor_of(self.device)))
             plan_shared(self.rows, lengths, self.table, scratch.shared, CUTS, per_tile)
             into = self.table, self.rows, scratch.shared, scratch.partials, scratch.sums
             shared_attention(self.queries, self.keys, self.values, *into, case.head_dim**-0.5, case.softcap)
