@@ -18,6 +18,7 @@ from ramet.bench.loads import SHAPE_8B
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = [json.loads(line) for line in (ROOT / "bench" / "results" / "gpu.jsonl").read_text().splitlines()]
+WHOLE = next(line for line in LINES if all(part in line for part in page.PARTS))  # one call made it all
 
 
 def test_weights_of_the_measured_shape_are_those_of_its_parameters():
@@ -33,11 +34,11 @@ def test_prompts_of_a_number_and_of_its_negative_differ():
 
 def test_the_page_shows_the_newest_whole_run_of_each_card():
     shown = page.tables(LINES)
-    whole = [line for line in LINES if all(part in line for part in page.PARTS)]
-    assert shown.count("### ") == len({line["card"]["name"] for line in whole})
-    newest = whole[-1]
-    assert f"{newest['headline']['headline']['output_tokens_per_s']:,}" in shown and newest["commit"][:10] in shown
-    later = json.loads(json.dumps(newest))
+    newest = [line for line in LINES if "headline" in line][-1]
+    assert shown.count("### ") == len({line["card"]["name"] for line in LINES})
+    (plain,) = newest["headline"].values()
+    assert f"{plain['output_tokens_per_s']:,}" in shown and newest["commit"][:10] in shown
+    later = json.loads(json.dumps(WHOLE)) | {"commit": "later"}
     later["headline"]["headline"]["output_tokens_per_s"] = 98765
     assert "98,765" in page.tables([*LINES, later])
     later["peer"] = {"256 x (256 + 256)": {"ramet_tokens_per_s": 4321, "transformers_tokens_per_s": 1234, "times": 3.5}}
@@ -51,8 +52,36 @@ def test_the_page_shows_the_newest_whole_run_of_each_card():
     assert "98,765" not in page.tables([*LINES, later])
 
 
+def test_calls_at_one_commit_are_one_run():
+    """Each part is its newest call's; options of the engine are in the names, and sensors beside the figures."""
+    parts = [{name: WHOLE[name]} for name in page.PARTS]
+    same = {name: each for name, each in WHOLE.items() if name not in page.PARTS}
+    faster = {"headline": {"output_tokens_per_s": 54321, "seconds": 9.0, "itl_ms": 5.0, "failed": 0}}
+    more = {
+        "headline": faster, "sensors": {"headline": {"mhz": 1234.0, "watts": 567.4}},
+        "options": {"max_running": 1024, "quantization": "fp8", "kv_cache_dtype": "auto"},
+        "card": WHOLE["card"] | {"flops_per_s": 6.5e14},
+    }  # fmt: skip
+    shown = page.tables([same | {"commit": "a1"} | part for part in (*parts, more)])
+    assert "commit `a1`" in shown and shown.count("- `python -m ramet bench gpu") == 5
+    assert "product makes 650 to 709 TFLOP/s" in shown
+    assert "| headline | 19,532 | 40.0 | 23.4 | 0 |  |  |" in shown
+    assert "| headline, 1,024 rows, fp8 weights | 54,321 | 9.0 | 5.0 | 0 | 1,234 | 567 |" in shown
+    assert not page.tables([same | {"commit": "a1"} | part for part in parts[1:]])
+
+
+def test_the_table_of_kernels_has_of_each_capability_the_newest_run():
+    older, newer = records.read(ROOT / "bench" / "results")["gpu_kernels"][:2]
+    of_hopper = [each | {"registers": 99} for each in newer["kernels"] if each["capability"] == 90]
+    shown = page.kernels([older, newer, newer | {"kernels": of_hopper, "command": "some more"}])
+    assert all(("| 99 |" in line) == ("| 9.0 |" in line) for line in shown.splitlines() if line[:3] in ("| 8", "| 9"))
+    whole = page.kernels([older, newer])
+    assert [line[:12] for line in shown.splitlines()[:-2]] == [line[:12] for line in whole.splitlines()[:-1]]
+    assert shown.endswith("`some more`") and newer["time"][:10] in shown
+
+
 def test_the_table_of_kernels_is_of_plain_attention():
-    (record,) = records.read(ROOT / "bench" / "results")["gpu_kernels"][-1:]
+    record = records.read(ROOT / "bench" / "results")["gpu_kernels"][1]
     ahead = [each | {"AHEAD": True, "registers": 254} for each in record["kernels"] if each["kernel"] == "_extend"]
     assert ahead and page.kernels([record | {"kernels": record["kernels"] + ahead}]) == page.kernels([record])
 
