@@ -44,7 +44,7 @@ LARGE = [
 
 
 class Rendering:
-    def __init__(self, source: str, limits: RenderLimits = RenderLimits()) -> None:
+    def __init__(self, source: str | None, limits: RenderLimits = RenderLimits()) -> None:
         self.workers = RenderWorkers(TemplateSources(source), limits)
         self._others = set(self._processes())
 
@@ -237,3 +237,6 @@ def test_close_ends_what_is_being_rendered() -> None:
 
 def test_templates_that_are_not_used_start_no_process(rendering: Callable[..., Rendering]) -> None:
     assert not rendering(BY_NAME).processes
+    none = rendering(None)
+    none.workers.warm()
+    assert none.refusal().status == 400 and not none.processes
