@@ -12,7 +12,7 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
+from ramet.runtime.grammar import gbnf, joined_patterns, json_schema, lark, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, TooComplex, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.keywords import SUPPORTED
@@ -37,6 +37,7 @@ def limits(step_items: int) -> LLParserLimits:
 
 
 LIMITS = limits(50_000)  # the default; an ambiguous constraint may still take seconds for a token
+UNDECIDED = "Unable to determine if regex is empty"  # of patterns that one string must match
 SPACES = r"[\x20\x0A\x0D\x09]{1,40}"  # bounded: a model may otherwise write spaces until its tokens are spent
 # without \u: it could spell the name of a property once more, with a value that its schema refuses
 ESCAPES = {"json_allowed_escapes": 'nrbtf\\"'}
@@ -149,7 +150,11 @@ class LLGuidanceBackend:
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         grammar = self._grammar_of(constraint, partial(self._read_schema, whitespace))
-        refused = refusal(LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS))
+        message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
+        if UNDECIDED in message:
+            grammar = self._grammar_of(constraint, partial(self._read_schema, whitespace, joins=True))
+            message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
+        refused = refusal(message)
         if refused is not None:
             self._grammar_of(constraint, self._check_schema)
             raise refused
@@ -213,8 +218,10 @@ class LLGuidanceBackend:
                 rules = TagRules(self._tokens, partial(embedded, read_schema)).make(tags.read(constraint.text))
                 return LLMatcher.grammar_from_lark(write_lark(rules))
 
-    def _read_schema(self, whitespace: Whitespace, schema: Any) -> dict[str, Any]:
+    def _read_schema(self, whitespace: Whitespace, schema: Any, joins: bool = False) -> dict[str, Any]:
         document = json_schema.read_value(schema, SUPPORTED[self.name])
+        if joins:
+            joined_patterns.join_patterns(document)
         return written(document, self._is_possible) | {"x-guidance": WHITESPACE[whitespace]}
 
     def _check_schema(self, schema: Any) -> dict[str, Any]:
