@@ -34,7 +34,8 @@ ABOUT_NO_FIELD = (
     "Cannot cancel a synchronous response",
     "Profiling is not in progress",
 )
-IN_OTHER_WORDS = re.compile(r"\(session_params\.\w+: ")  # SGLang's words come first, then the field
+# SGLang's words come first, then the field; a number beyond float64 may have a key that no field has
+IN_OTHER_WORDS = re.compile(r"\(session_params\.\w+: | at character \d+ of the body, ")
 # replies with `success` say in this field why it is false
 TELL_OF_FAILURE = {
     "/update_weights_from_disk": "message",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import psutil
 import pytest
 from bench_top import BenchTop
 from constrained import compiled as compiled_by
@@ -19,9 +20,10 @@ from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar import after_tail
 from ramet.runtime.grammar import aside as aside_module
-from ramet.runtime.grammar.aside import Apart, AsideGrammar, Bounded, Parsers
-from ramet.runtime.grammar.aside_process import Kill
-from ramet.runtime.grammar.base import BackendName, Vocabulary
+from ramet.runtime.grammar.aside import Apart, AsideFailed, AsideGrammar, Bounded, Parsers
+from ramet.runtime.grammar.aside_process import MEMORY_BYTES, Kill
+from ramet.runtime.grammar.base import BackendName, GrammarError, Vocabulary
+from ramet.runtime.grammar.compile import Loaded
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -184,6 +186,65 @@ def test_an_abort_ends_what_is_parsed_aside(aside: Grammars, overlap: str) -> No
     assert aside.parsers is not None and not aside.parsers.num_open
 
 
+def started(grammars: Grammars, text: str) -> AsideGrammar:
+    """An output that is parsed aside from its beginning and has these tokens."""
+    loaded = grammars.get(ebnf(AMBIGUOUS, "xgrammar", whitespace="single-space"))
+    assert isinstance(loaded, Loaded) and isinstance(loaded.compiled, Bounded)
+    return loaded.compiled.apart.start(ids_of(text))
+
+
+def parse(*outputs: AsideGrammar) -> None:
+    for grammar in outputs:
+        grammar.begin()
+    while any(grammar.pending for grammar in outputs):
+        outputs[0].parsers.poll(1.0)
+
+
+def test_the_end_of_an_output_ends_a_process_that_is_parsing(aside: Grammars, parsers: Parsers) -> None:
+    grammar = started(aside, "a b c d e f g h" * 100)
+    grammar.begin()
+    assert parsers._process is not None
+    while not (children := psutil.Process(parsers._process.pid).children()):
+        parsers.poll(0.01)
+    grammar.rest()
+    _, still_run = psutil.wait_procs(children, timeout=10)
+    assert not still_run, "it would go on parsing for the 20 s of its budget"
+
+
+def test_processes_of_one_output_share_its_budget(aside: Grammars, parsers: Parsers) -> None:
+    """Each retraction of a request ends its process, and its output goes on in another one."""
+    grammar = started(aside, "a b c d")
+    parse(grammar)
+    first_s = grammar.spent_s
+    grammar.rest()
+    parse(grammar)
+    assert grammar.spent_s > first_s > 0
+    other = started(aside, "a b c d e f g h" * 10)
+    other.spent_s = parsers.budget_s
+    parse(other)
+    with pytest.raises(GrammarError, match="the 20 s of --grammar-output-s"):
+        other.check()
+    grammar.rest()
+
+
+def test_outputs_beyond_the_number_of_processes_wait_for_one(
+    aside: Grammars, parsers: Parsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aside_module, "MAX_PROCESSES", 1)
+    first, second, third = (started(aside, "a b") for _ in range(3))
+    parse(first)
+    for waits in (second, third):
+        waits.begin()
+    assert (len(parsers._links), parsers.num_open) == (1, 3) and second.pending
+    assert first._link is not None
+    parsers._command_parent(Kill(first._link.key))
+    parse(second)
+    second.rest()
+    parse(third)
+    third.rest()
+    assert not parsers.num_open
+
+
 def test_a_parser_that_is_killed_ends_its_request_alone(early: Grammars) -> None:
     top = bench(early)
     for uid in (1, 2):
@@ -289,3 +350,17 @@ def test_what_is_parsed_aside_may_begin_inside_a_token(
         assert top.finish[1].kind is not FinishKind.ABORT, top.finish[1].message
         tops.append(top)
     assert dict(tops[0].tokens) == dict(tops[1].tokens)
+
+
+def test_a_process_is_bounded_and_the_end_of_its_parent_ends_what_it_parses(aside: Grammars, parsers: Parsers) -> None:
+    both = [started(aside, text) for text in ("a b", "c d")]
+    parse(*both)
+    assert parsers._process is not None
+    for child in psutil.Process(parsers._process.pid).children():
+        most, _ = child.rlimit(psutil.RLIMIT_AS)
+        assert child.memory_info().vms < most < child.memory_info().vms + 2 * MEMORY_BYTES
+    parsers._process.kill()
+    parsers.poll(30.0)
+    for grammar in both:
+        with pytest.raises(AsideFailed, match="SIGKILL"):
+            grammar.check()
