@@ -58,6 +58,24 @@ def test_a_slow_row_waits_for_nobody_where_it_is_alone() -> None:
         assert not running.held
 
 
+def test_a_request_that_has_ended_leaves_its_turn_and_its_budget() -> None:
+    top, clock = three(), ManualClock()
+    running = top.scheduler.running
+    slow = SlowRows(running, 1.0, clock)
+    for row in [running.get(uid) for uid in (1, 2)]:
+        assert row is not None and slow.charge(row, 0.9, "stop_regex") is None
+    other = running.get(3)
+    top.abort(1)
+    top.turn()
+    slow.settle(alone=False)
+    assert not running.held, "the turn is the second one's"
+    assert other is not None and slow.charge(other, 0.9, "stop_regex") is None
+    slow.forget(other.uid)
+    assert slow.charge(other, 0.9, "stop_regex") is None
+    assert slow.charge(other, 0.0, "stop_regex", num_tokens=10_000) is None, "its debt is paid"
+    assert slow.charge(other, 0.9, "stop_regex") is not None, "but not its budget"
+
+
 def test_what_takes_little_is_never_held() -> None:
     top = three()
     row, slow = top.scheduler.running.get(1), SlowRows(top.scheduler.running, 1.0, ManualClock())
