@@ -194,7 +194,7 @@ def test_a_body_has_its_room_until_it_is_parsed_and_is_not_slow_meanwhile() -> N
     data = b'{"text": "' + b"x" * (2 << 20) + b'"}'
 
     async def main() -> None:
-        bodies, app = Bodies(4 << 20, 4 << 20, 1 << 20, 60.0), web.Application()
+        bodies, app = Bodies(4 << 20, HeldBodies(4 << 20), 1 << 20, 60.0), web.Application()
 
         async def handler(request: web.Request) -> web.Response:
             await received(request)
