@@ -203,8 +203,8 @@ class ScheduleArgs(Struct, frozen=True, kw_only=True):
     max_queued_requests: Annotated[
         Annotated[int, Meta(ge=1, le=10**9)] | None,
         about(
-            "sequences (prompts times n) that may wait before 503; while none waits, one request may exceed it by as "
-            "many as can run at once; unset: no limit"
+            "sequences (prompts times n) that may wait before 503, beside those for which there is room in the running "
+            "batch; while none waits, one request may exceed it by --max-running-requests; unset: no limit"
         ),
     ] = None
     schedule_conservativeness: Annotated[

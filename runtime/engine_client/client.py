@@ -148,10 +148,20 @@ class EngineClient:
         """Sequences that are neither opened nor ended, and requests whose prompts are being made."""
         return self._sequences.num_waiting + sum(each.num_unsent for each in self._unsent)
 
+    @property
+    def _num_free_rows(self) -> int:
+        """How many of the waiting sequences can run at once: they wait for no other one to end."""
+        num_opened = self.num_open - self._sequences.num_waiting
+        return max(0, self.limits.max_running_requests - num_opened)
+
     def _num_waiting_of(self, name: str) -> int:
         """The number of waiting sequences that belong to the owner of this name."""
         unsent = sum(each.num_unsent for each in self._unsent if each.owner.name == name)
         return self._sequences.waiting_of[name] + unsent
+
+    def _num_free_rows_for(self, name: str) -> int:
+        """The free rows that waiting sequences of other owners leave."""
+        return max(0, self._num_free_rows - (self.num_waiting - self._num_waiting_of(name)))
 
     def adapters_in_use(self) -> tuple[frozenset[str], frozenset[str]]:
         """Of sequences that run, and of those that wait."""
@@ -181,14 +191,16 @@ class EngineClient:
     ) -> Iterator[Submission]:
         """A request from its arrival on. Leaving the block aborts what has not ended by then.
 
-        It is refused while `max_queued` sequences wait, and by `send` where its own are too many beside them.
+        It is refused while `max_queued` sequences wait, not counting those for which rows are free, and by `send`
+        where its own are too many beside them.
         `rid`: what ends it while its prompts are being made.
         """
         self.check_ready()
-        if not probe and self._max_queued is not None and self.num_waiting >= self._max_queued:
+        most = self._max_queued
+        if not probe and most is not None and self.num_waiting >= most + self._num_free_rows:
             raise ServerError(QUEUE_FULL, 503)
         if not probe and (name := OWNER.get().bounded):
-            self._queue_share.check(self._num_waiting_of(name))
+            self._queue_share.check(self._num_waiting_of(name), self._num_free_rows_for(name))
         submission = Submission(
             streaming, time.monotonic(), as_batch=as_batch, probe=probe, max_numbers=self._max_numbers, rid=rid
         )
@@ -492,9 +504,10 @@ class EngineClient:
             total = sum(prompt.num_bytes * prompt.params.n for prompt in prompts)
             check_bytes(prompts[0].field, total, "lower n, or send fewer prompts")
         if name := submission.owner.bounded:
-            self._queue_share.check_sent(prompts, self._num_waiting_of(name) - 1)
+            self._queue_share.check_sent(prompts, self._num_waiting_of(name) - 1, self._num_free_rows_for(name))
         if self._max_queued is not None:
-            check_queue(prompts, self.num_waiting - 1, self._max_queued, self.limits.max_running_requests)
+            rows = self._num_free_rows, self.limits.max_running_requests
+            check_queue(prompts, self.num_waiting - 1, self._max_queued, *rows)
 
     def _with_adapters(self, prompts: Many[Prompt]) -> Many[Prompt]:
         """Those that name one with its generation. Raises ClientError."""

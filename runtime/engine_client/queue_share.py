@@ -12,26 +12,28 @@ WHAT = "sequences in the queue"
 
 
 class QueueShare:
-    """A request enters the queue as a whole or not at all, as with --max-queued-requests for all keys together. If its
-    key has nothing else in the queue, it may exceed the bound by the key's share of the running sequences.
+    """A request enters the queue as a whole or not at all, as with --max-queued-requests for all keys together.
+    Sequences that can run at once do not count: `free_rows` are those that no other key's sequences wait for. If its
+    key has nothing else in the queue, a request may exceed the bound by the key's share of the running sequences.
     """
 
     def __init__(self, args: Args, max_running: int) -> None:
         whole = args.schedule.max_queued_requests or PER_ROW * max_running
         self.most = part(whole, args.share_per_key)
-        self._at_once = part(max_running, args.share_per_key)
+        self._max_running, self._at_once = max_running, part(max_running, args.share_per_key)
 
-    def check(self, held: int) -> None:
-        """Check a request that has just arrived; its key has `held` sequences queued. Raises ClientError."""
-        if held >= self.most:
-            raise over(WHAT, self.most, held)
+    def check(self, held: int, free_rows: int) -> None:
+        """Check a request that has just arrived; its key has `held` sequences that wait. Raises ClientError."""
+        if held >= self.most + free_rows:
+            raise over(WHAT, self.most, held - free_rows)
 
-    def check_sent(self, prompts: Many[Prompt], held: int) -> None:
-        """Check a request that is about to be sent; its key has `held` other sequences queued. Raises ClientError."""
+    def check_sent(self, prompts: Many[Prompt], held: int, free_rows: int) -> None:
+        """Check a request that is about to be sent; its key has `held` others that wait. Raises ClientError."""
         asked = num_sequences(prompts)
-        if asked > self.most + self._at_once:
-            fact = f"asks for {asked} sequences (prompts times n), must be at most {self.most + self._at_once}"
+        if asked > self.most + self._max_running:
+            fact = f"asks for {asked} sequences (prompts times n), must be at most {self.most + self._max_running}"
             hint = "one key may have that many in the queue and running (--max-share-per-key); send fewer at once"
             raise ClientError(prompts[0].field, fact, hint)
-        if held and held + asked > self.most:
-            raise over(WHAT, self.most, held, f"this request asks for {asked}: try again when some have ended")
+        if held + asked > self.most + (free_rows if held else max(free_rows, self._at_once)):
+            hint = f"this request asks for {asked}: try again when some have ended"
+            raise over(WHAT, self.most, max(0, held - free_rows), hint)

@@ -176,7 +176,8 @@ def test_cancelling_a_call_frees_what_it_held() -> None:
 
 def test_the_queue_s_limit_and_the_deadline_hold_in_process_too() -> None:
     async def check(client: EngineClient) -> None:
-        with client.submit([prompt()] * 3, streaming=False) as submission:
+        num_prompts = 2 + client.limits.max_running_requests
+        with client.submit([prompt()] * num_prompts, streaming=False) as submission:
             with pytest.raises(ServerError, match="queue is full"):
                 await whole(client, prompt())
             with pytest.raises(ServerError, match=r"within 0\.05 s"):

@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.control import Control, StartProfile
 from ramet.ipc.messages import Abort, Generate, PeerDied
@@ -76,16 +77,16 @@ def test_health_is_cheap_and_health_generate_goes_through_the_engine() -> None:
 
 def test_health_generate_is_not_refused_for_a_full_queue() -> None:
     async def check(server: Served) -> None:
-        waiting = asyncio.create_task(server.post("/generate", {"text": "a"}))
+        waiting = asyncio.create_task(server.post("/generate", {"text": "a", "sampling_params": {"n": 2}}))
         await server.engine.saw(Generate)
         assert (await server.post("/generate", {"text": "a"}))[0] == 503
         probe = asyncio.create_task(server.get("/health_generate"))
         await server.engine.saw(Generate, 2)
-        server.engine.step([2])
+        server.engine.step([3])
         assert (await probe)[0] == 200
         waiting.cancel()
 
-    served(check, auto=False, max_queued_requests=1)
+    served(check, auto=False, max_queued_requests=1, limits=replace(LIMITS, max_running_requests=1))
 
 
 def test_health_generate_of_a_full_server_takes_what_comes_for_others_as_proof_of_life() -> None:

@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import (
@@ -24,7 +25,7 @@ from ramet.runtime.intake.chat import Style
 from ramet.runtime.intake.language import MAX_ENDED, MAX_SELECTED
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
-from tests.fakes.engine import CACHED, EOS, TAIL, cut_somewhere, score_at, text_of, token_at
+from tests.fakes.engine import CACHED, EOS, LIMITS, TAIL, cut_somewhere, score_at, text_of, token_at
 from tests.fakes.media import TAKES_MEDIA, FakeMedia
 from tests.fakes.server import Served, served
 
@@ -573,15 +574,15 @@ def test_a_full_queue_and_a_refusal_come_before_a_stream_begins() -> None:
         status, reply = await server.post(GENERATE, {"prompt": ["REJECT"], "stream": True})
         assert status == 400 and reply["error"]["message"].startswith("prompt[0]")
         server.engine.auto = False
-        first = asyncio.ensure_future(server.post(GENERATE, HELLO))
-        await server.engine.saw(Generate)
+        first = asyncio.gather(*(server.post(GENERATE, HELLO) for _ in range(2)))
+        await server.engine.saw(Generate, 2)
         for path, body in ((GENERATE, {**HELLO, "stream": True}), (SELECT, PICK), (RENDER, HELLO)):
             assert await server.post(path, body) == (503, {"error": {"message": "The request queue is full."}})
         server.engine.auto = True
         server.engine._start()
-        assert (await first)[0] == 200
+        assert [status for status, _ in await first] == [200, 200]
 
-    served(check, max_queued_requests=1)
+    served(check, max_queued_requests=1, limits=replace(LIMITS, max_running_requests=1))
 
 
 def test_a_server_that_ends_renders_no_more() -> None:

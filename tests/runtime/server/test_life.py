@@ -16,6 +16,8 @@ from tests.fakes.specs import make_spec
 
 STREAMS = [("/generate", {"text": "a", "stream": True}), ("/v1/completions", {"prompt": "a", "stream": True})]
 
+ONE_ROW = replace(LIMITS, max_running_requests=1)
+
 
 def ask(server: Served, path: str = "/generate", **body: Any) -> "asyncio.Task[tuple[int, Any]]":
     return asyncio.create_task(server.post(path, {"text": "a", "prompt": "a", **body}))
@@ -160,14 +162,14 @@ def test_a_full_queue_is_a_503_until_somebody_is_opened(path: str) -> None:
         assert server.client.num_waiting == 2
         first.cancel(), second.cancel()
 
-    served(check, auto=False, max_queued_requests=2)
+    served(check, auto=False, max_queued_requests=2, limits=ONE_ROW)
 
 
 def test_a_batch_enters_the_queue_whole_or_not_at_all() -> None:
     async def check(server: Served) -> None:
         first = ask(server)
         await server.engine.saw(Generate)
-        for many in ({"text": ["a"] * 3}, {"sampling_params": {"n": 3}}):  # beside the first they are four
+        for many in ({"text": ["a"] * 3}, {"sampling_params": {"n": 3}}):  # four, of which one could run
             async with server.http.post("/generate", data=orjson.dumps({"text": "a", **many})) as response:
                 reply = await response.json()
                 assert response.status == 503 and response.headers["Retry-After"] == "1"
@@ -178,7 +180,7 @@ def test_a_batch_enters_the_queue_whole_or_not_at_all() -> None:
         assert server.client.num_waiting == 3
         first.cancel(), second.cancel()
 
-    served(check, auto=False, max_queued_requests=3)
+    served(check, auto=False, max_queued_requests=2, limits=ONE_ROW)
 
 
 def test_alone_a_request_may_bring_as_many_more_as_run_at_once() -> None:
@@ -207,7 +209,7 @@ def test_every_surface_counts_its_samples(n: int, place: str) -> None:
         assert status == 400 and reply["error"]["param"] == place and "asks for 3 seq" in reply["error"]["message"]
         assert server.engine.of_type(Generate) == []
 
-    served(check, auto=False, max_queued_requests=1, limits=replace(LIMITS, max_running_requests=1))
+    served(check, auto=False, max_queued_requests=1, limits=ONE_ROW)
 
 
 def test_inputs_that_wait_for_their_turn_do_not_count() -> None:

@@ -3,9 +3,11 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.control import PauseGeneration
 from ramet.ipc.messages import Abort, Generate
+from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, served
 
 PAUSE, CONTINUE = "/pause_generation", "/continue_generation"
@@ -78,13 +80,13 @@ def test_other_modes_end_nothing(mode: str, retract: bool) -> None:
 def test_requests_that_wait_count_in_the_queue_and_keep_their_deadline() -> None:
     async def check(server: Served) -> None:
         await server.post(PAUSE, {"mode": "in_place"})
-        waiting = asyncio.create_task(server.post("/generate", BODY))
+        waiting = asyncio.create_task(server.post("/generate", {"text": "a", "sampling_params": {"n": 2}}))
         await server.engine.saw(Generate)
         status, reply = await server.post("/generate", BODY)
         assert status == 503 and "queue" in reply["error"]["message"]
         assert (await waiting)[0] == 504
 
-    served(check, max_queued_requests=1, request_timeout_s=0.3)
+    served(check, max_queued_requests=1, request_timeout_s=0.3, limits=replace(LIMITS, max_running_requests=1))
 
 
 def test_a_second_pause_and_going_on_twice_are_answered() -> None:

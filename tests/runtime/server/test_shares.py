@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.messages import Generate
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.http import session_tree
 from ramet.runtime.shares import part
+from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, serving
 
 ADMIN, A = {"Authorization": "Bearer the-admin-key"}, {"Authorization": "Bearer key-of-a"}
 B = {"Authorization": "Bearer key-of-b"}
+ONE_ROW = replace(LIMITS, max_running_requests=1)
 BODY = {"text": "a", "sampling_params": {"max_new_tokens": 1}}
 
 
@@ -62,24 +65,37 @@ async def answered(server: Served, *tasks: "asyncio.Task[tuple[int, Any]]") -> N
 class TestQueue:
     def test_one_key_has_its_share_of_the_queue_and_others_theirs(self, keys: dict[str, str]) -> None:
         async def check() -> None:
-            async with shared(keys, max_queued_requests=4) as server:
+            async with shared(keys, max_queued_requests=4, limits=ONE_ROW) as server:
+                others = await waiting(server, ADMIN, 1)  # for the one row
                 mine = await waiting(server, A, 2)
                 await refused(server, "/generate", BODY, A, "may have 2 sequences in the queue at once")
-                others = await waiting(server, B, 2)
+                others += await waiting(server, B, 2)
                 assert (await server.post("/generate", BODY, headers=ADMIN))[0] == 503, "the whole queue is full"
                 await answered(server, *mine, *others)
                 await answered(server, *await waiting(server, A, 2))
 
         run(check())
 
+    def test_what_can_run_at_once_is_not_queued(self, keys: dict[str, str]) -> None:
+        async def check() -> None:
+            limits = replace(LIMITS, max_running_requests=4)
+            async with shared(keys, max_queued_requests=8, max_share_per_key=0.25, limits=limits) as server:
+                mine = await waiting(server, A, 6)  # 4 for the rows and 2 in the queue
+                await refused(server, "/generate", BODY, A, "may have 2 sequences in the queue at once")
+                others = await waiting(server, B, 2)
+                await refused(server, "/generate", BODY, B, "may have 2 sequences in the queue at once")
+                await answered(server, *mine, *others)
+
+        run(check())
+
     def test_a_request_enters_whole_or_not_at_all(self, keys: dict[str, str]) -> None:
         async def check() -> None:
-            async with shared(keys, max_queued_requests=4) as server:
-                many = {**BODY, "sampling_params": {"max_new_tokens": 1, "n": 7}}  # 2 in the queue and 4 that run
+            async with shared(keys, max_queued_requests=4, limits=ONE_ROW) as server:
+                many = {**BODY, "sampling_params": {"max_new_tokens": 1, "n": 4}}  # 2 in the queue and 1 that runs
                 status, reply = await server.post("/generate", many, headers=A)
-                assert status == 400 and "asks for 7 sequences" in reply["error"]["message"]
-                assert "at most 6" in reply["error"]["message"]
-                mine = await waiting(server, A, 1)
+                assert status == 400 and "asks for 4 sequences" in reply["error"]["message"]
+                assert "at most 3" in reply["error"]["message"]
+                mine = [*await waiting(server, ADMIN, 1), *await waiting(server, A, 1)]
                 many["sampling_params"]["n"] = 2
                 await refused(server, "/generate", many, A, "this request asks for 2")
                 await answered(server, *mine)
@@ -88,18 +104,18 @@ class TestQueue:
 
     def test_a_queue_without_a_bound_has_shares_as_well(self, keys: dict[str, str]) -> None:
         async def check() -> None:
-            async with shared(keys, max_share_per_key=0.005) as server:  # of 64 times 8 that may run
+            async with shared(keys, max_share_per_key=0.04, limits=ONE_ROW) as server:  # of 64 for the one row
+                others = await waiting(server, ADMIN, 3)
                 mine = await waiting(server, A, 2)
                 await refused(server, "/generate", BODY, A, "may have 2 sequences in the queue at once")
-                others = await waiting(server, ADMIN, 3)
                 await answered(server, *mine, *others)
 
         run(check())
 
     def test_a_stream_and_every_surface_are_told_in_their_shape(self, keys: dict[str, str]) -> None:
         async def check() -> None:
-            async with shared(keys, max_queued_requests=2) as server:
-                mine = await waiting(server, A, 1)
+            async with shared(keys, max_queued_requests=2, limits=ONE_ROW) as server:
+                mine = [*await waiting(server, ADMIN, 1), *await waiting(server, A, 1)]
                 chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
                 for path, kind in (("/v1/chat/completions", "type"), ("/v1/messages", "type")):
                     for more in ({}, {"stream": True}):
@@ -198,8 +214,8 @@ def test_one_key_has_its_share_of_sessions_and_of_their_memory(
 
 def test_with_one_key_there_are_no_shares() -> None:
     async def check() -> None:
-        async with serving(auto=False, api_key="key-of-a", max_queued_requests=4) as server:
-            mine = await waiting(server, A, 4)
+        async with serving(auto=False, api_key="key-of-a", max_queued_requests=4, limits=ONE_ROW) as server:
+            mine = await waiting(server, A, 5)
             assert (await server.post("/generate", BODY, headers=A))[0] == 503
             await answered(server, *mine)
 
