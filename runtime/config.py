@@ -97,7 +97,7 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     chat_template_timeout_s: Annotated[  # a conversation of 100,000 turns takes one or two
         float, about("CPU time that rendering one chat may take; its process is ended then", gt=0, le=DAY_S)
     ] = 3.0
-    chat_template_memory_mb: Annotated[  # the longest body in the widest characters takes 420
+    chat_template_memory_mb: Annotated[  # a text of 33 million letters takes 190, with one character beyond U+FFFF 420
         float,
         about(
             "memory that rendering one chat may take; a tokenizer process has two processes that render",
@@ -351,8 +351,8 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
     grammar_output_s: Annotated[
         float,
         about(
-            "seconds of a core that one output may take of such a process, or its stop_regex and constraint of the "
-            "decode loop, before its request ends with 400",
+            "seconds of a core for parsing one output, before its request ends with 400: in the process of its own "
+            "that --grammar-step-items moves it to, or, with its stop_regex, in the decode loop beyond 0.5 ms a token",
             gt=0,
             le=DAY_S,
         ),
@@ -590,6 +590,11 @@ class Args(Struct, frozen=True, kw_only=True):
         """1.0 where clients have no keys of their own."""
         asked = self.serve.max_share_per_key
         return 1.0 if not self.serve.api_key_file else 0.5 if asked is None else asked
+
+    @property
+    def jump_forward(self) -> str:
+        """The mode for constraints of the default backend; a request that names another one has that one's."""
+        return self.grammar.jump_forward or ("ff" if self.grammar.grammar_backend == "llguidance" else "off")
 
     @property
     def max_bodies_bytes(self) -> int:

@@ -43,6 +43,8 @@ def check_keys(path: str, api_key: str, admin_key: str) -> None:
             "takes that key alone"
         )
     read_key_file(path, admin_key)
+    if os.stat(path).st_mode & stat.S_IROTH:
+        LOGGER.warning("--api-key-file %s can be read by every user of this machine: chmod 600 %s", path, path)
 
 
 def read_key_file(path: str, admin_key: str) -> list[NamedKey]:
@@ -80,8 +82,6 @@ def _text(path: str) -> str:
         raise ConfigError(f"--api-key-file {path} is larger than {MAX_BYTES} bytes")
     if mode & stat.S_IWOTH:
         raise ConfigError(f"--api-key-file {path} can be changed by every user of this machine: chmod 600 {path}")
-    if mode & stat.S_IROTH:
-        LOGGER.warning("--api-key-file %s can be read by every user of this machine: chmod 600 %s", path, path)
     try:
         return data.decode()
     except UnicodeDecodeError:

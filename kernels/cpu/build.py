@@ -4,7 +4,7 @@ Decides which library is taken, flags, the cache's key and its place. Built ones
 The key is the content of the sources, the flags, the CPU's own feature flags and the compiler, so a cache that is
 shared between machines or outlives an upgrade never serves a wrong library. Where there is no compiler, a library of
 any compiler with the rest of the key is taken. A library ends with its own hash, for a damaged one would end the
-process that loads it. Files compile side by side.
+process that loads it. As many files compile side by side as there are cores.
 """
 
 import ctypes
@@ -17,7 +17,9 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -47,7 +49,8 @@ FLAGS = (*PORTABLE, NATIVE)
 WARNINGS = ("-Wno-psabi",)  # vector types wider than the ABI's registers never cross the library's border
 COMPILERS = ("g++", "c++", "clang++")
 VERSIONED = re.compile(r"(?:g|clang)\+\+-[0-9]+")
-TIMEOUT_S = 120
+TIMEOUT_S = 120  # for each file
+PROGRESS_S = 5.0  # between two lines of the log while files compile
 MAX_KEPT = 16  # libraries in the cache
 ROOM_BYTES = 1 << 23  # that a compilation needs: g++ 12 writes 2.5 MB
 HASH_BYTES = 32  # at the end of a library
@@ -279,7 +282,7 @@ def compile_library(
 ) -> None:
     """Write the library to `path`, whole or not at all: two processes may do this at the same moment.
 
-    `timeout_s`: of compiling, and of linking; None: TIMEOUT_S, what a start has for it.
+    `timeout_s`: of compiling each file, and of linking; None: TIMEOUT_S, what a start has for it.
     """
     within_s = TIMEOUT_S if timeout_s is None else timeout_s
     with OwnedFolder.make(path.parent, "compile-") as work, ProcessGroup(work.path) as group:
@@ -289,10 +292,10 @@ def compile_library(
             [str(compiler), *(flags or FLAGS), *WARNINGS, named, "-c", str(sources / name), "-o", str(target)]
             for name, target in zip(SOURCES, objects)
         ]
-        _run_together(group, compiles, within_s)
+        _run_all(group, compiles, within_s)
         whole = work.path / path.name
         command = [str(compiler), "-shared", "-pthread", *link, *map(str, objects), "-o", str(whole)]
-        _run_together(group, [command], within_s)
+        _run_all(group, [command], within_s)
         whole.chmod(0o700)
         digest = hashlib.sha256(whole.read_bytes()).digest()
         with whole.open("ab", buffering=0) as written:
@@ -301,12 +304,32 @@ def compile_library(
         os.replace(whole, path)
 
 
-def _run_together(group: ProcessGroup, commands: list[list[str]], timeout_s: float) -> None:
-    running = [group.start(command) for command in commands]
+def _run_all(group: ProcessGroup, commands: list[list[str]], timeout_s: float) -> None:
+    """As many at once as there are cores: each takes hundreds of MB. `timeout_s`: for each. Raises NoCompiler."""
+    said_s = time.monotonic()
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        running = [threads.submit(_run, group, command, timeout_s) for command in commands]
+        try:
+            for num, done in enumerate(as_completed(running), 1):
+                done.result()
+                if num < len(commands) and time.monotonic() - said_s > PROGRESS_S:
+                    logging.getLogger("ramet").warning("compiling the CPU kernels: %d/%d", num, len(commands))
+                    said_s = time.monotonic()
+        except BaseException:
+            group.kill()
+            threads.shutdown(cancel_futures=True)
+            raise
+
+
+def _run(group: ProcessGroup, command: list[str], timeout_s: float) -> None:
+    process = group.start(command)
     try:
-        outputs = [process.communicate(timeout=timeout_s)[0] for process in running]
+        output, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise NoCompiler(f"{' '.join(commands[0])} takes longer than {timeout_s:g} s") from error
-    for process, command, output in zip(running, commands, outputs):
-        if process.returncode:
-            raise NoCompiler(f"{' '.join(command)} failed with {process.returncode}\n{output[-2000:]}")
+        raise NoCompiler(f"{' '.join(command)} takes longer than {timeout_s:g} s") from error
+    if process.returncode:
+        raise NoCompiler(f"{' '.join(command)} failed with {process.returncode}\n{output[-2000:]}")
+
+
+def usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -44,9 +44,13 @@ class ProcessGroup:
         )
         return self._open.enter_context(started)
 
+    def kill(self) -> None:
+        """End all processes now; what waits for their output gets its end."""
+        os.killpg(self._watch.pid, signal.SIGKILL)
+
     def __enter__(self) -> "ProcessGroup":
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.killpg(self._watch.pid, signal.SIGKILL)
+        self.kill()
         self._open.close()

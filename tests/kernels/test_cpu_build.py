@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -167,7 +168,7 @@ def test_compilers_and_their_folder_go_with_the_process_that_started_them(
         os.fdopen(os.open(alive, os.O_RDONLY | os.O_NONBLOCK)) as ended,
         subprocess.Popen([sys.executable, "-c", loading], stderr=subprocess.PIPE) as child,
     ):
-        for _ in build.SOURCES:
+        for _ in build.SOURCES[: build.usable_cores()]:
             begun.readline()
         folder = short_tmp if private else cache
         (work,) = (path for path in folder.iterdir() if path.is_dir())
@@ -300,3 +301,18 @@ def test_without_a_home_the_kernels_are_still_compiled(monkeypatch: pytest.Monke
 
 def no_home() -> Path:
     raise RuntimeError("Could not determine home directory.")
+
+
+def test_as_many_files_compile_at_once_as_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tool, log = tmp_path / "c++", tmp_path / "log"
+    tool.write_text(f'#!/bin/sh\necho + >> {log}\nfor target; do :; done\necho > "$target"\necho - >> {log}\n')
+    tool.chmod(0o700)
+    monkeypatch.setattr(build, "usable_cores", lambda: 2)
+    monkeypatch.setattr(build, "PROGRESS_S", -1.0)
+    (tmp_path / "made").mkdir()
+    build.compile_library(tmp_path / "made" / "library.so", tool)
+    running = list(accumulate(1 if mark == "+" else -1 for mark in log.read_text().split()))
+    assert len(running) == 2 * (len(build.SOURCES) + 1) and max(running) <= 2
+    assert f"compiling the CPU kernels: 3/{len(build.SOURCES)}" in caplog.messages

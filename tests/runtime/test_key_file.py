@@ -9,7 +9,7 @@ import pytest
 from ramet.runtime import key_file
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.key_file import MAX_BYTES, NamedKey, read_key_file
+from ramet.runtime.key_file import MAX_BYTES, NamedKey, check_keys, read_key_file
 
 Write = Callable[..., str]
 
@@ -75,8 +75,13 @@ def test_a_file_that_is_none_is_refused_without_waiting_for_a_writer(tmp_path: P
 
 def test_who_may_read_and_change_the_file_counts(write: Write, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("WARNING", "ramet")
-    assert len(read_key_file(write("a SECRET-of-a\n", 0o640), "")) == 1 and not caplog.messages
-    assert len(read_key_file(write("a SECRET-of-a\n", 0o644), "")) == 1
+    check_keys(write("a SECRET-of-a\n", 0o640), "", "the-admin-key")
+    assert not caplog.messages
+    path = write("a SECRET-of-a\n", 0o644)
+    check_keys(path, "", "the-admin-key")
+    assert (
+        len(read_key_file(path, "")) == len(caplog.messages) == 1
+    )  # the server, which reads it again, does not repeat
     assert "can be read by every user of this machine: chmod 600" in caplog.text and "SECRET" not in caplog.text
     with pytest.raises(ConfigError, match="can be changed by every user of this machine: chmod 600"):
         read_key_file(write("a SECRET-of-a\n", 0o646), "")

@@ -185,7 +185,8 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
         started=service.started,
         internal_states=states,
     )
-    return respond({**options(service.args), **orjson.loads(limits.resolved), **service.style.resolved, **asdict(info)})
+    found = {**options(service.args), **_resolved(service.args), **orjson.loads(limits.resolved)}
+    return respond({**found, **service.style.resolved, **asdict(info)})
 
 
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
@@ -230,6 +231,16 @@ def options(args: Args) -> dict[str, Any]:
     for group in to_builtins(args).values():
         flat |= group
     return {**flat, **{name: "set" if flat[name] else "" for name in SECRET}}
+
+
+def _resolved(args: Args) -> dict[str, Any]:
+    """The values of options that follow from others where they are not set."""
+    return {
+        "cache_isolation": "key" if args.keeps_keys_apart else "none",
+        "max_share_per_key": args.share_per_key,
+        "jump_forward": args.jump_forward,
+        "max_bodies_mb": args.max_bodies_bytes / (1 << 20),
+    }
 
 
 def _check_runs(service: Service) -> None:

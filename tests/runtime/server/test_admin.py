@@ -33,6 +33,8 @@ def test_server_info_has_every_option_the_limits_and_the_live_state(path: str) -
         assert info["max_total_num_tokens"] == LIMITS.max_total_tokens and info["context_length"] == 1024
         assert info["version"] == __version__ and info["max_running_requests"] == 8
         assert info["internal_states"] == [{"running_requests": 7}]
+        resolved = "cache_isolation", "max_share_per_key", "jump_forward", "max_bodies_mb"
+        assert [info[name] for name in resolved] == ["none", 1.0, "ff", 256.0]
 
     served(check, schedule_policy="fcfs", page_size=16)
 
