@@ -47,4 +47,6 @@ cp constraints.txt "$pins"
 if "$VENV/bin/python" -c 'import sys, torch; sys.exit(torch.version.cuda is None)' 2>/dev/null; then
     sed -i.bak '/^triton==/d' "$pins" # torch with CUDA asks for a triton of its own
 fi
-pip install -q -c "$pins" -e ".[serve,dev]"
+# compat: the clone stands on the path. The default's finder would come behind a folder named ramet beside a script, which
+# the clone itself is for scripts in the folder that it lies in.
+pip install -q -c "$pins" -e ".[serve,dev]" --config-settings editable_mode=compat

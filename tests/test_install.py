@@ -66,3 +66,19 @@ def test_the_package_has_every_file_of_the_page(python: str, tmp_path: Path):
     folder = ROOT / "runtime" / "server" / "ui" / "assets"
     there = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     assert there and json.loads(done.stdout) == there
+
+
+def test_a_script_beside_the_clone_imports_the_package_and_not_the_clone_s_folder(tmp_path: Path):
+    (line,) = (line for line in (ROOT / "scripts" / "install.sh").read_text().splitlines() if '-e ".[serve' in line)
+    options = line.partition('-e ".[serve,dev]"')[2].split()
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (tmp_path / "ramet").symlink_to(ROOT)
+    fresh = str(tmp_path / "venv" / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", fresh, "--disable-pip-version-check", "install", "-q", "--no-deps"]
+    subprocess.run([*pip, "-e", str(tmp_path / "ramet"), *options], check=True)
+    (tmp_path / "script.py").write_text("import ramet; print(ramet.__file__)")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [fresh, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip()).samefile(ROOT / "ramet" / "__init__.py")

@@ -7,6 +7,7 @@ first rendering or ahead of it (`warm`). What runs in the process is in render_w
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,6 +28,7 @@ from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerPro
 WORKERS = 2  # so that one slow chat leaves a worker to the others
 GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues
 BUSY = 4  # times its timeout that a rendering may take while other processes have the machine's cores
+QUIET_S = 10.0  # between two lines of the log about renderings that were ended
 NICENESS = 0  # a client waits for it, as for the tokenizer
 
 
@@ -59,6 +61,7 @@ class RenderWorkers:
         for worker in self._workers:
             self._free.put(worker)
         self._closed = False
+        self._noted_s = float("-inf")  # when the log last said that a rendering was ended
 
     @classmethod
     def of(cls, args: Args) -> "RenderWorkers":
@@ -101,7 +104,7 @@ class RenderWorkers:
         try:
             outcome = self._tried(worker, job)
         except TimedOut as error:
-            LOGGER.warning("a rendering worker was killed: a chat took longer than %g s", self.limits.timeout_s)
+            self._note(self.limits.too_long)
             if error.starved:
                 raise RenderingEnded(f"{self.limits.too_long}, but the machine was busy", 503) from None
             raise RenderingEnded(self.limits.too_long) from None
@@ -113,9 +116,17 @@ class RenderWorkers:
             case Rendered(text):
                 return text
             case Ended(why):
+                self._note(why)
                 raise RenderingEnded(why)
             case Refused(record):
                 raise ClientError.of(record)
+
+    def _note(self, why: str) -> None:
+        """Log that a rendering was ended, at most once in QUIET_S: any client can send such a chat again and again."""
+        now_s = time.monotonic()
+        if now_s - self._noted_s > QUIET_S:
+            self._noted_s = now_s
+            LOGGER.warning("the rendering of a chat was ended: %s", why)
 
     def close(self) -> None:
         """When this returns, the processes have ended. Renderings in progress fail."""

@@ -113,9 +113,13 @@ def test_a_client_s_error_names_its_place(rendering: Callable[..., Rendering]) -
         "{{ n.a == m.a }}",
     ],
 )  # fmt: skip
-def test_what_never_ends_is_ended(source: str, rendering: Callable[..., Rendering]) -> None:
+def test_what_never_ends_is_ended_and_the_log_says_so_once(
+    source: str, rendering: Callable[..., Rendering], caplog: pytest.LogCaptureFixture
+) -> None:
     bounded = rendering(source, SHORT)
+    bounded.refusal()
     error = bounded.refusal()
+    assert len([line for line in caplog.messages if line.startswith("the rendering of a chat was ended: ")]) == 1
     assert error.status == 400 and error.place == "messages"
     assert "the 0.2 s of --chat-template-timeout-s" in error.fact or "--chat-template-memory-mb" in error.fact
 
