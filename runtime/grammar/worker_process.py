@@ -1,7 +1,10 @@
 """A compile worker as the pool sees it. What runs in the process is in runtime/grammar/worker.py."""
 
+import time
+
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.worker import Frame, Job, Outcome, Ready
+from ramet.runtime.log import LOGGER
 from ramet.runtime.worker_process import START_TIMEOUT_S, WorkerProcess
 
 
@@ -16,11 +19,15 @@ class CompileWorker:
 
     def run(self, job: Job, timeout_s: float) -> Outcome:
         """Raises TimedOut and WorkerEnded; the next call starts a new process then."""
+        began_s = time.monotonic()
         if self._process.start() is not None:
             self._libraries.clear()
         known = job.constraint.backend in self._libraries
         frame = self._process.run(job, timeout_s if known else START_TIMEOUT_S)
         if isinstance(frame, Ready):
+            if not known:
+                line = "a worker for constraints has loaded %s in %.1f s (not part of --grammar-timeout-s)"
+                LOGGER.info(line, job.constraint.backend, time.monotonic() - began_s)
             self._libraries.add(job.constraint.backend)
             frame = self._process.read(timeout_s)
         assert not isinstance(frame, Ready)

@@ -132,6 +132,16 @@ def test_a_constraint_is_compiled_once_for_all_who_ask(asking: Callable[..., Ask
     assert client.told.empty() and len(client.workers) == 1
 
 
+def test_the_log_says_once_how_long_a_worker_loaded_its_library(
+    asking: Callable[..., Asking], caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "ramet")
+    client = asking()
+    for pattern in ("a|b", "a|c"):
+        client.compile(regex(pattern))
+    assert len([line for line in caplog.messages if "has loaded llguidance in" in line]) == 1
+
+
 def test_a_constraint_is_compiled_for_each_scope_by_itself(asking: Callable[..., Asking]):
     client = asking()
     one, other = client.compile(regex("a+", scope="a")), client.compile(regex("a+", scope="b"))
