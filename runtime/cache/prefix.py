@@ -300,6 +300,15 @@ class PrefixCache:
         """Every prefix that is not leased."""
         self._evict(self._tree.evictable_tokens)
 
+    def beyond(self, tokens: Ints, namespace: Namespace, start: int) -> list[Node]:
+        """Nodes that are for `withdraw`: what begins with more than the first `start` of `tokens`, to whole pages."""
+        return self._tree.beyond(tokens, start - start % self.page_size, namespace) if self.enabled else []
+
+    def withdraw(self, nodes: Iterable[Node]) -> None:
+        """Nobody finds these, or what is below them, from now on. What is leased stays until it is evicted."""
+        for node in nodes:
+            self._take_evicted(self._tree.withdraw(node))
+
     def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
         """What a request gets where `lease` on `slots` was found."""
         return lease, slots
@@ -311,7 +320,10 @@ class PrefixCache:
         return Lease(len(slots), namespace, node)
 
     def _evict(self, num_tokens: int) -> None:
-        for slots in self._tree.evict(num_tokens):
+        self._take_evicted(self._tree.evict(num_tokens))
+
+    def _take_evicted(self, freed: Iterable[Ints]) -> None:
+        for slots in freed:
             self.evicted_tokens += len(slots)
             self._pages.free(self._pages.pages_of(slots))
 

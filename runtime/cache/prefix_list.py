@@ -46,6 +46,11 @@ class SequenceList(RadixTree):
         self._remove(entry)
         return entry.slots
 
+    def beyond(self, tokens: Ints, start: int, cached_in: Namespace) -> list[Node]:
+        found = self._roots.get(cached_in)
+        entries = [] if found is None or start >= len(tokens) else list(found.children.values())
+        return [each for each in entries if not each.withdrawn and self._common(each.run, tokens) > start]
+
     def _walk_each_from(self, root: Node, before: Ints, afters: Sequence[Ints]) -> tuple[Path, list[Path]]:
         return [], [list(self._walk_from(root, np.concatenate([before, after]))) for after in afters]
 
@@ -53,7 +58,7 @@ class SequenceList(RadixTree):
         """The entry with the longest prefix of `tokens`, which may go on beyond it."""
         best: tuple[Node, int] | None = None
         for entry in root.children.values() if len(tokens) else ():
-            if entry.run[0] == tokens[0]:
+            if entry.run[0] == tokens[0] and not entry.withdrawn:
                 common = self._common(entry.run, tokens)
                 if common and (best is None or common > best[1]):
                     best = entry, common

@@ -27,17 +27,19 @@ class Node:
     `wanted` counts in the same way who waits for it, which lets it be evicted after all others. A node that was removed
     still knows its parent: whoever waited for it has counted there as well. `num_losses`: evictions of its end.
     `state`: where the state after its last token is, of a model whose layers have one; 0: nowhere.
+    `withdrawn`: no match reaches it; it stays for as long as it is locked.
     """
 
     __slots__ = (
         "children", "locks", "namespace", "num_losses", "parent", "removed", "run", "slots", "state", "used", "wanted",
+        "withdrawn",
     )  # fmt: skip
 
     def __init__(self, namespace: Namespace, parent: "Node | None", run: Ints, slots: Ints, used: int) -> None:
         self.namespace, self.parent, self.run, self.slots, self.used = namespace, parent, run, slots, used
         self.children: dict[bytes, Node] = {}
         self.locks = self.wanted = self.num_losses = self.state = 0
-        self.removed = False
+        self.removed = self.withdrawn = False
 
     @property
     def is_evictable_leaf(self) -> bool:
@@ -226,6 +228,41 @@ class RadixTree:
                 self._remove(leaf)
         return freed
 
+    def beyond(self, tokens: Ints, start: int, cached_in: Namespace) -> list[Node]:
+        """The nodes that hold, with all below them, what begins with more than the first `start` (whole pages) of
+        `tokens`. Splits an edge there.
+        """
+        node, slots = self.match(tokens, cached_in)
+        above = len(slots) - len(node.run)
+        if len(slots) <= start:
+            return []
+        while above > start:
+            assert node.parent is not None
+            node = node.parent
+            above -= len(node.run)
+        if above < start:
+            self._split(node, start - above)
+        return [node]
+
+    def withdraw(self, top: Node) -> list[Ints]:
+        """Let no match reach `top` or what is below. Returns the slots of what nobody has locked, which is removed."""
+        parent = top.parent
+        assert parent is not None, "a root is never withdrawn"
+        del parent.children[self._key(top)]
+        top.withdrawn = True
+        parent.children[self._key(top)] = top
+        self.version += 1
+        below = [top]
+        for node in below:
+            below.extend(node.children.values())
+            node.num_losses += 1
+        freed = []
+        for node in below[::-1]:
+            if node.is_evictable_leaf:
+                freed.append(node.slots)
+                self._remove(node)
+        return freed
+
     def set_state(self, node: Node, state: int) -> None:
         """0: it has none any more."""
         node.state = state
@@ -369,4 +406,6 @@ class RadixTree:
             del self._roots[node.namespace]
 
     def _key(self, node: Node) -> bytes:
+        if node.withdrawn:
+            return id(node).to_bytes(9)  # as long as no page is
         return node.run[: self.page_size].tobytes()

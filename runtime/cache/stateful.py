@@ -9,6 +9,7 @@ with its node as well, never after it. Knows no request, and no tensor: a snapsh
 """
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ramet.runtime.arrays import Ints
@@ -140,8 +141,8 @@ class StatefulCache(PrefixCache):
             del self._kept[node]
             self.evicted_snapshots += 1
 
-    def _evict(self, num_tokens: int) -> None:
-        super()._evict(num_tokens)
+    def _take_evicted(self, freed: Iterable[Ints]) -> None:
+        super()._take_evicted(freed)
         for node, place in self._tree.take_lost_states():
             del self._kept[node]
             self._free.append(place)

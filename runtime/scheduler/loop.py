@@ -81,7 +81,7 @@ class InFlight:
 
 
 class MemoryShort(Exception):
-    """No room for the next step before the result of the one in flight is applied."""
+    """No room for the next step before the result of the one in flight is applied, or keys that it must not read."""
 
 
 class Scheduler:
@@ -368,6 +368,11 @@ class Scheduler:
             self._why.begin()
             self._why.end(WaitKind.PAUSE, self.pausing.why)
             return None
+        if self._results.unsound:
+            if self.running.left.in_flight:
+                raise MemoryShort
+            for request in self._results.unsound.settle():
+                self.waiting.add(request)
         if self._boundary is not None:
             for request in self.running.take_outgrown():
                 self.waiting.add(request)

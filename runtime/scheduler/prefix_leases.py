@@ -203,6 +203,13 @@ class PrefixLeases:
         self._forget_if_unused(first)
         return True
 
+    def end_those(self, is_ended: Callable[[Lease], bool]) -> None:
+        """End the leases of which `is_ended` is true."""
+        for claimed in list(self.claimed.values()):
+            if claimed.lease is not None and is_ended(claimed.lease):
+                self._end(claimed)
+                self._forget_if_unused(claimed)
+
     def end_all(self) -> None:
         """Before the cache is flushed."""
         for claimed in list(self.claimed.values()):

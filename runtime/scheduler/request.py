@@ -109,6 +109,7 @@ class Request:
         "first_logprob",
         "groups",
         "healing",
+        "is_apart",
         "is_long",
         "match_length",
         "match_losses",
@@ -124,6 +125,7 @@ class Request:
         "part",
         "pooled",
         "prompt_len",
+        "reads_others",
         "seed",
         "spec",
         "tail_bytes",
@@ -170,6 +172,8 @@ class Request:
         # index of the next prompt token whose log-probability is to be returned; None: none is left, or none is asked
         self.next_logprob = None if start is None or start + 1 >= self.prompt_len else start + 1
         self.cached_tokens: int | None = None  # of the prompt, when it was first admitted
+        self.reads_others = False  # some of what it has read was computed by others
+        self.is_apart = False  # it shares nothing with anybody (unsound.py)
         self.num_retractions = 0
         self.constrained: Constrained | None = None  # set when its constraint is compiled
         # set while the end of its prompt is chosen again
@@ -210,6 +214,8 @@ class Request:
         return (*self.spec.namespace, LONG) if is_long else self.spec.namespace
 
     def _computed_in(self, namespace: Namespace) -> Namespace:
+        if self.is_apart:
+            namespace = (*namespace, f"apart {self.uid}")
         if self.media is not None and self.media.era:
             namespace = (*namespace, f"media {self.media.era}")
         return (*namespace, f"weights {self.weights}") if self.weights else namespace
@@ -221,6 +227,10 @@ class Request:
             self.media.features.clear()
         if self.pooled is not None:
             self.pooled, self.next_hidden = None, 0
+
+    def begin_apart(self) -> None:
+        """It waits, and nothing that was computed so far is of use to it."""
+        self.is_apart, self.match_version = True, -1
 
     @property
     def num_logprobs(self) -> int:

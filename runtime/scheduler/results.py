@@ -37,6 +37,7 @@ from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.slow_rows import SlowRows
+from ramet.runtime.scheduler.unsound import UnsoundPrefixes
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -167,6 +168,7 @@ class Results:
             running, self.constrained, decide=self._decide, send=self._add_token, show=self._add_states
         )
         self.slow = SlowRows(running, budget_s, clock)
+        self.unsound = UnsoundPrefixes(running, leases)
         self._news = _News()
         self.generated_tokens = 0
         self.cached_tokens = 0  # prompt tokens that were found in the tree
@@ -189,11 +191,16 @@ class Results:
             table.applied[rows[alive]] += step.batch.num_new[alive]
         if self._running.states is not None:
             self._running.states.apply(step.snapshots, rows, alive)
-        self._add_prompt_logprobs(step, result, alive)
-        ends = self._failures(step, result, alive)  # index of the row -> why it ends
+        tells = result.broken or step.hidden or step.prompt_logprobs
+        again = self._computed_again(step, result, alive) if tells else []
         going = alive
-        if ends:
+        if again:
             going = alive.copy()
+            going[again] = False
+        self._add_prompt_logprobs(step, result, going)
+        ends = self._failures(step, result, going)  # index of the row -> why it ends
+        if ends:
+            going = going.copy()
             going[list(ends)] = False
         now_s = self._clock() if len(step.prefills) else 0.0
         for index in step.prefills[going[step.prefills]]:
@@ -211,6 +218,9 @@ class Results:
         ends |= self._finished(step, draws, tokens, going, drawn, healed)
         self._news.logprobs += drawn.values()
         self._add_hidden(step, result, going, ends, held)
+        if self.unsound.apart:
+            done = [index for index, finish in ends.items() if not finish.aborted]
+            self.unsound.are_finite(table.uids[rows[[*draws, *done]]].tolist())
         for index in sorted(ends):
             self._end(self._running.at(rows[index]), ends[index])
         self._running.left.confirm(step.number)
@@ -230,6 +240,21 @@ class Results:
         for i, why, status in result.failures:
             found[int(draws[i])] = Finish(FinishKind.ABORT, message=why, status=status)
         return {index: finish for index, finish in found.items() if alive[index]}
+
+    def _computed_again(self, step: Step, result: StepResult, alive: Flags) -> list[int]:
+        """Indices of rows with results that are not finite, whose requests are computed once more instead of ending.
+
+        Looks at logits, last hidden states and log-probabilities of prompts.
+        """
+        broken = set(step.batch.draws[list(result.broken)].tolist())
+        for span, states in zip(step.hidden, result.hidden, strict=True):
+            if span.last and not np.isfinite(states).all():
+                broken.add(span.index)
+        for place, logprobs in zip(step.prompt_logprobs, result.prompt_logprobs, strict=True):
+            if np.isnan(logprobs.values).any():
+                broken.add(place.index)
+        at, rows = self._running.at, step.batch.rows
+        return [index for index in sorted(broken) if alive[index] and not self.unsound.may_end(at(rows[index]))]
 
     def _append_tokens(self, rows: Ints, tokens: Ints) -> None:
         """rows [D] of the table drew tokens [D]. What follows from a constraint's is told by `constrained`."""
@@ -449,6 +474,7 @@ class Results:
             self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
         self.slow.forget(request.uid)
+        self.unsound.forget(request)
         if request.uid in self.leases.open:
             (self.leases.withdraw if finish.aborted else self.leases.keep)(request.uid)
         self.finished_requests += 1

@@ -73,6 +73,10 @@ class RunningSet:
     def __len__(self) -> int:
         return len(self._running)
 
+    @property
+    def cache(self) -> PrefixCache:
+        return self._cache
+
     def __iter__(self) -> Iterator[RunningRequest]:
         return iter(list(self._running.values()))
 
@@ -183,6 +187,7 @@ class RunningSet:
                 return None
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
+        request.reads_others |= lease.length > 0
         if self.states is not None:
             self.states.begin(running)
         self._enter(running)
@@ -195,6 +200,7 @@ class RunningSet:
         running = RunningRequest(request, row, Lease(0, cached_in, None), self.table)
         self.table.open(row, request, 0, self._penalty_slots.allocate() if request.params.penalised else 0)
         self._enter(running)
+        request.reads_others = True  # maybe
         self.parts.assemblies[request.uid] = Assembly(
             running, cached_in, cached=self._cache.enabled, copies=self._cache.copies
         )
@@ -286,17 +292,17 @@ class RunningSet:
 
     def _free(self, running: RunningRequest) -> list[Request]:
         if len(self._running) > 1:
-            return [self._retract(running)]
+            return [self.retract(running)]
         self._fail(running, f"does not fit the {self._cache.total_tokens} tokens of the KV pool by itself")
         return []
 
     def retract_all(self) -> list[Request]:
         """While no step is in flight."""
-        return [self._retract(running) for running in self]
+        return [self.retract(running) for running in self]
 
     def retract_without_output(self) -> list[Request]:
         """Those of whose output nothing was told. While no step is in flight."""
-        return [self._retract(each) for each in self if not each.num_output or each.request.healing is not None]
+        return [self.retract(each) for each in self if not each.num_output or each.request.healing is not None]
 
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""
@@ -305,6 +311,7 @@ class RunningSet:
         tokens, slots = self.table.tokens[row, computed], self.table.slots[row, computed]
         running.lease, duplicates = self._cache.publish(running.lease, tokens, slots)
         if len(duplicates):  # the tree has put its own slots in the place of ours
+            running.request.reads_others = True
             start, stop = self._slot_updates.get(row, (before, before))
             self._slot_updates[row] = min(start, before), max(stop, before + len(duplicates))
             self.left.add(Left(int(self.table.last_steps[row]), duplicates))
@@ -447,7 +454,13 @@ class RunningSet:
                 self.parts.parked_tokens -= len(part.pages)
                 self.left.add(Left(self.left.planned, part.pages, part.lease))
 
-    def _retract(self, running: RunningRequest) -> Request:
+    def drop_results(self, running: RunningRequest) -> None:
+        """Of steps that were planned with it."""
+        self.table.epochs[running.row] += 1
+        running.request.epoch += 1
+
+    def retract(self, running: RunningRequest) -> Request:
+        """While no step is in flight."""
         running.request.num_retractions += 1
         self.num_retractions += 1
         return self._take_back(running, is_long=running.request.is_long)

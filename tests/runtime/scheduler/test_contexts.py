@@ -201,7 +201,7 @@ def test_a_request_is_retracted_while_its_contexts_are_computed_and_comes_back(a
     running = top.scheduler.running
     if overlap == "on":
         top.scheduler._apply_in_flight()
-    top.scheduler.waiting.add(running._retract(running.get(1)))
+    top.scheduler.waiting.add(running.retract(running.get(1)))
     top.run()
     assert top.finish[1].num_retractions == 1
     alone = bench()

@@ -1,0 +1,146 @@
+"""Cached keys that may not be finite: they are withdrawn, and whoever has read them is computed once more.
+
+Some tokens overflow in some models, and an attention kernel may multiply the value of a masked token by zero: then the
+keys of earlier tokens, which others share, are not finite either. A long prompt has published its first chunks by the
+time its logits are known, and one that draws nothing is never known to be broken. So two rules:
+
+    not finite, and all that it read it has computed   ends; what it has published is withdrawn
+    not finite, and others have computed some of that  computed once more, in a namespace of its own:
+        finite now                                     what it had read of others is withdrawn
+        not finite again                               ends; what others have computed stays
+
+Requests that read something of what is withdrawn are retracted, and clients' leases on it end; a request that is not
+finite gets no lease. Withdrawing waits until no step is in flight, and nothing is admitted before. Knows the cache, the
+running set and the leases, not the policy.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from ramet.ipc.message import Uid
+from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.cache.radix import Namespace, Node
+from ramet.runtime.log import LOGGER
+from ramet.runtime.scheduler.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.request import Request, RunningRequest, request_of_part
+from ramet.runtime.scheduler.running import RunningSet
+
+
+class _Prefix(NamedTuple):
+    tokens: Ints
+    cached_in: Namespace
+    found: int  # the first of them, which others have computed
+
+    @property
+    def whole(self) -> "_Prefix":
+        return self._replace(found=0)
+
+
+class UnsoundPrefixes:
+    """False: there is nothing to settle."""
+
+    def __init__(self, running: RunningSet, leases: PrefixLeases) -> None:
+        self._running, self._leases = running, leases
+        self._again: list[RunningRequest] = []
+        self._withdrawn: list[_Prefix] = []
+        self.apart: dict[Uid, list[_Prefix]] = {}  # what those that are computed once more have read before
+
+    def __bool__(self) -> bool:
+        return bool(self._again or self._withdrawn)
+
+    def may_end(self, computed: RunningRequest) -> bool:
+        """What came of this request, or of a part of one, is not finite. False: the request is computed once more, and
+        results of steps that are planned with it are dropped.
+        """
+        running = self._owner_of(computed)
+        if running in self._again:
+            return False
+        prefixes = list(self._prefixes_of(running))
+        self._withdrawn += prefixes
+        if running.uid in self._leases.open:
+            self._leases.withdraw(running.uid)
+        request = running.request
+        if request.is_apart or not request.reads_others:
+            self.apart.pop(request.uid, None)  # what it had read of others stays
+            return True
+        LOGGER.warning(
+            "request %d has results that are not finite: it is computed once more, from nothing", running.uid
+        )
+        self._again.append(running)
+        self.apart[running.uid] = prefixes
+        self._running.drop_results(running)
+        return False
+
+    def are_finite(self, uids: Iterable[int]) -> None:
+        """So are their logits."""
+        for uid in self.apart.keys() & set(uids):
+            self._withdrawn += [prefix.whole for prefix in self.apart.pop(Uid(uid))]
+
+    def forget(self, request: Request) -> None:
+        """It has ended."""
+        self.apart.pop(request.uid, None)
+        if request.is_apart:  # nobody will look for what it has computed
+            self._withdrawn.append(_Prefix(request.tokens, request.prompt_namespace, 0))
+
+    def settle(self) -> list[Request]:
+        """While no step is in flight. Returns what goes back to the queue."""
+        retracted = []
+        for running in self._again:
+            if self._running.get(running.uid) is running:
+                retracted.append(self._running.retract(running))
+                running.request.begin_apart()
+        for prefix in self._withdrawn:
+            retracted += self._withdraw(prefix)
+        self._again, self._withdrawn = [], []
+        return retracted
+
+    def _withdraw(self, prefix: _Prefix) -> list[Request]:
+        """What is retracted publishes what it has computed, below what is withdrawn."""
+        cache = self._running.cache
+        ends = set(cache.beyond(*prefix))
+        if not ends:
+            return []
+        self._leases.end_those(partial(_is_below, ends))
+        readers = [each for each in self._running if any(_is_below(ends, lease) for lease in self._leases_of(each))]
+        retracted = [self._running.retract(each) for each in readers]
+        cache.withdraw(cache.beyond(*prefix))
+        return retracted
+
+    def _owner_of(self, computed: RunningRequest) -> RunningRequest:
+        part = computed.request.part
+        if part is None:
+            return computed
+        return next(each.owner for each in self._running.parts.assemblies.values() if part in each.parts)
+
+    def _leases_of(self, running: RunningRequest) -> Iterator[Lease]:
+        yield running.lease
+        assembly = self._running.parts.assemblies.get(running.uid)
+        for part in [] if assembly is None else dict.fromkeys(assembly.parts):
+            computing = self._running.parts.running.get(part.uid)
+            lease = part.lease if computing is None else computing.lease
+            if lease is not None:
+                yield lease
+
+    def _prefixes_of(self, running: RunningRequest) -> Iterator[_Prefix]:
+        """All that it has computed, and what of that others had."""
+        request, tokens, assembly = running.request, running.tokens, self._running.parts.assemblies.get(running.uid)
+        if assembly is None:
+            yield _Prefix(tokens.copy(), running.lease.cached_in, request.cached_tokens or 0)
+            return
+        yield _Prefix(tokens[request.base_length :].copy(), running.lease.cached_in, 0)
+        for part in dict.fromkeys(assembly.parts):
+            base = part.base.length
+            own = request_of_part(request, part).tokens[base:]
+            yield _Prefix(own, part.base.cached_in, max(part.own - base, 0) + part.num_cached)
+
+
+def _is_below(ends: set[Node], lease: Lease) -> bool:
+    """Whether a lease is on one of these nodes, or on anything below."""
+    node = lease.node
+    while node is not None:
+        if node in ends:
+            return True
+        node = node.parent
+    return False
