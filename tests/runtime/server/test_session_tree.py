@@ -303,3 +303,22 @@ def test_a_request_that_outlives_its_session_changes_nothing() -> None:
     assert sessions.close("s") is not None and sessions.close("s") is None
     assert sessions.end(turn, pack_ids([2]), DONE, 1.0) is None
     assert sessions.num_bytes == 0
+
+
+def test_clearing_a_request_compares_it_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands go on from one request, and all of them are cleared at once, or each as it fails."""
+    compared = list[Turn]()
+
+    def is_same(turn: Turn, other: object) -> bool:
+        compared.append(turn)
+        return turn is other
+
+    sessions, num = Sessions(1 << 20), 200
+    sessions.open("s", 60.0, 0.0)
+    begun(sessions, "root", [1], replace=True)
+    turns = [begun(sessions, f"{i}", [2], rid="root", replace=i == 0) for i in range(num)]
+    monkeypatch.setattr(Turn, "__eq__", is_same)
+    for turn in turns[num // 2 :]:
+        sessions.end(turn, b"", FAILED, 0.0)
+    assert begun(sessions, "new", [3], replace=True).prompt == pack_ids([3])
+    assert len(compared) < num and list(sessions.by_id["s"].turns) == ["new"]
