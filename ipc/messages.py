@@ -99,6 +99,7 @@ class Tokenize(Message, frozen=True):
     text: str
     add_special_tokens: bool = True
     pair: str | None = None  # a second text, behind the first one as the tokenizer joins two
+    owner: str = ""  # the name of the key that asks: see RequestSpec.key_name
 
 
 class Chat(msgspec.Struct, frozen=True):
@@ -118,12 +119,14 @@ class Render(Message, frozen=True):
 
     call: int
     chat: bytes  # a Chat as JSON, whose integers have no bounds
+    owner: str = ""
 
 
 class Detokenize(Message, frozen=True):
     call: int
     ids: bytes
     skip_special_tokens: bool = True
+    owner: str = ""
 
 
 class Turn(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -155,6 +158,7 @@ class RenderPrompt(Message, frozen=True):
     call: int
     segments: list[Segment]
     media: tuple[Prepared, ...] = ()
+    owner: str = ""
 
 
 class RenderChoices(Message, frozen=True):
@@ -165,6 +169,7 @@ class RenderChoices(Message, frozen=True):
     choices: list[str]
     healed: bool = True
     media: tuple[Prepared, ...] = ()
+    owner: str = ""
 
 
 class PromptReply(Message, frozen=True):

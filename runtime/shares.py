@@ -3,9 +3,10 @@
 The admin key is not bounded, and neither are clients without keys of their own. Both have an empty name here.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 
 from ramet.runtime.errors import ClientError
 
@@ -19,6 +20,20 @@ def over(what: str, most: int, held: int, hint: str = "") -> ClientError:
     """The error for a key that holds too much. `what`: the plural noun of what is counted."""
     fact = f"This key may have {most} {what} at once (--max-share-per-key), and has {held}."
     return ClientError("", fact, hint or "try again when some have ended", 429, "rate_limit_exceeded")
+
+
+class Places:
+    """`whole` places, of which one key has at most its share at once. Whoever finds none free waits."""
+
+    def __init__(self, whole: int, share: float) -> None:
+        self._free = asyncio.Semaphore(whole)
+        self._free_of = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(part(whole, share)))
+
+    @asynccontextmanager
+    async def one(self, name: str) -> AsyncIterator[None]:
+        """A place for this key within the block."""
+        async with self._free_of[name] if name else nullcontext(), self._free:
+            yield
 
 
 class Held:

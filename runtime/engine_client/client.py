@@ -404,30 +404,32 @@ class EngineClient:
 
     async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> TokenizeReply:
         """`pair`: a second text behind it, as the tokenizer joins two."""
-        worker = self._to_tokenizers[next(self._workers)]
-        return await self._ask(worker, TokenizeReply, lambda call: Tokenize(call, text, add_special_tokens, pair))
+        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
+        asked = lambda call: Tokenize(call, text, add_special_tokens, pair, owner)  # noqa: E731
+        return await self._ask(worker, TokenizeReply, asked)
 
     async def render(self, chat: bytes) -> RenderReply:
         """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt."""
-        worker = self._to_tokenizers[next(self._workers)]
-        return await self._ask(worker, RenderReply, lambda call: Render(call, chat))
+        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
+        return await self._ask(worker, RenderReply, lambda call: Render(call, chat, owner))
 
     async def render_prompt(self, segments: list[Segment], media: tuple[Prepared, ...] = ()) -> PromptReply:
         """A prompt of the language to its text and ids, with what its media expand to."""
-        worker = self._to_tokenizers[next(self._workers)]
-        return await self._ask(worker, PromptReply, lambda call: RenderPrompt(call, segments, media))
+        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
+        return await self._ask(worker, PromptReply, lambda call: RenderPrompt(call, segments, media, owner))
 
     async def render_choices(
         self, segments: list[Segment], choices: list[str], healed: bool, media: tuple[Prepared, ...] = ()
     ) -> ChoicesReply:
         """A prompt of the language and what may follow it to ids. `healed`: each is tokenised with the prompt."""
-        worker = self._to_tokenizers[next(self._workers)]
-        asked = lambda call: RenderChoices(call, segments, choices, healed, media)  # noqa: E731
+        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
+        asked = lambda call: RenderChoices(call, segments, choices, healed, media, owner)  # noqa: E731
         return await self._ask(worker, ChoicesReply, asked)
 
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
-        worker = self._to_tokenizers[next(self._workers)]
-        answer = await self._ask(worker, DetokenizeReply, lambda call: Detokenize(call, ids, skip_special_tokens))
+        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
+        asked = lambda call: Detokenize(call, ids, skip_special_tokens, owner)  # noqa: E731
+        answer = await self._ask(worker, DetokenizeReply, asked)
         return answer.text
 
     async def drained(self) -> None:

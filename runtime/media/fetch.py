@@ -17,6 +17,7 @@ from ramet.runtime.media.downloads import Downloads, Network
 from ramet.runtime.media.local_files import Outside, read_below
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.shares import Places
 
 SLICE = 1 << 17  # bytes that are decoded at once
 MAX_HEADER = 1024  # characters of a data URI before its comma
@@ -31,19 +32,20 @@ _SPACES = b" \t\r\n\f"
 class Fetcher:
     """`fetched` where a piece is decoded next, so that those which wait for a worker are few."""
 
-    def __init__(self, args: MediaArgs, network: Network | None = None) -> None:
+    def __init__(self, args: MediaArgs, network: Network | None = None, share: float = 1.0) -> None:
+        """`share`: the part of the places, in which pieces wait for a worker, that one key may have."""
         self._args = args
         self._most = int(args.max_media_mb * (1 << 20))
         self._downloads = Downloads(args, network or Network())
-        self._free, self._free_of_hosts = (asyncio.Semaphore(AT_ONCE * args.media_workers) for _ in range(2))
+        self._places, self._places_of_hosts = (Places(AT_ONCE * args.media_workers, share) for _ in range(2))
 
     @asynccontextmanager
-    async def fetched(self, source: MediaSource) -> AsyncIterator[bytes | list[bytes]]:
+    async def fetched(self, source: MediaSource, owner: str = "") -> AsyncIterator[bytes | list[bytes]]:
         """The bytes for as long as they are needed; others wait meanwhile, if there are many, those of hosts, which may
-        be slow, apart from what is here. Raises ClientError.
+        be slow, apart from what is here. `owner`: see Places. Raises ClientError.
         """
         is_of_host = isinstance(source.written, str) and _form(source.written) in ("http", "https")
-        async with self._free_of_hosts if is_of_host else self._free:
+        async with (self._places_of_hosts if is_of_host else self._places).one(owner):
             yield await self.fetch(source)
 
     async def fetch(self, source: MediaSource) -> bytes | list[bytes]:

@@ -27,7 +27,7 @@ class MediaIntake:
 
     def __init__(self, model_folder: Path, files: Path, args: MediaArgs, share: float = 1.0) -> None:
         """`files`: an empty folder of this user alone; whoever made it removes it after `close`. `share`: see Turns."""
-        self._fetcher = Fetcher(args)
+        self._fetcher = Fetcher(args, share=share)
         self.pool = MediaPool(model_folder, files, args, share)
         self._kept = KeptMedia(self.pool, int(args.media_files_mb * (1 << 20)) // KEPT_SHARE)
 
@@ -68,5 +68,5 @@ class MediaIntake:
         await self.pool.close()
 
     async def _prepare_one(self, source: MediaSource, request: asyncio.Semaphore, owner: Owner) -> Prepared:
-        async with request, self._fetcher.fetched(source) as data:
+        async with request, self._fetcher.fetched(source, owner.bounded) as data:
             return await self._kept.prepare(source, data, request, owner)

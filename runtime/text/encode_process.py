@@ -303,9 +303,9 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
             LOGGER.warning("limits arrived twice; the first ones stay")
 
 
-def chat_threads(encoder: Encoder, server: Callable[[], Outbox]) -> ChatThreads:
+def chat_threads(encoder: Encoder, server: Callable[[], Outbox], share: float = 1.0) -> ChatThreads:
     """For what `runs_aside`; `server` makes an outbox for each thread. Only the server gets an answer."""
-    return ChatThreads(lambda call, own: answer(encoder, call, own, own), server)
+    return ChatThreads(lambda call, own: answer(encoder, call, own, own), server, share)
 
 
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
@@ -324,7 +324,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
     encoder = Encoder(tokenizer, limits, Chats(workers.sources, workers))
-    threads = chat_threads(encoder, partial(Sender, sockets.address(paths.SERVER)))
+    threads = chat_threads(encoder, partial(Sender, sockets.address(paths.SERVER)), args.share_per_key)
     threads.run(workers.warm)
 
     def handle(message: ToTokenizer) -> None:

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from ramet.ipc.message import Message
-from ramet.ipc.messages import Abort, Detokenize, Generate, Render, Tokenize
-from ramet.runtime.text.long_calls import LONG_CHARS, LONG_IDS_BYTES
+from ramet.ipc.messages import Abort, Detokenize, Generate, Render, RenderChoices, RenderPrompt, Tokenize, Turn
+from ramet.runtime.text.long_calls import LONG_CHARS, LONG_IDS_BYTES, is_long
 from ramet.runtime.text.rendering import ChatThreads, runs_aside
 from ramet.runtime.text.tokenizer import LOCKED_IDS, Tokenizer
 from tests.fakes.specs import make_spec
@@ -23,6 +23,10 @@ LONG = Tokenize(1, LONG_TEXT)
         (LONG, True),
         (Tokenize(1, "a", pair=LONG_TEXT), True),
         (Detokenize(1, bytes(LONG_IDS_BYTES + 4)), True),
+        (RenderPrompt(1, [LONG_TEXT]), True),
+        (RenderChoices(1, ["a" * 1024], ["b"] * (LONG_CHARS // 1024)), True),  # each is tokenised with its prompt
+        (RenderChoices(1, ["a"], ["b", LONG_TEXT]), True),
+        (RenderChoices(1, ["a"], ["b", "c"]), False),
         (Tokenize(1, "a"), False),
         (Detokenize(1, bytes(4)), False),
         (Generate([1], make_spec(), text=LONG_TEXT), False),  # an Abort of it comes behind it
@@ -48,6 +52,11 @@ def test_a_chat_does_not_wait_for_a_long_text() -> None:
     goes_on.set()
     assert [served.get(timeout=WAIT_S) for _ in range(3)] == [LONG] * 3
     threads.close()
+
+
+def test_a_long_prompt_with_turns_keeps_no_chat_waiting() -> None:
+    prompt = RenderPrompt(1, [Turn("user", [LONG_TEXT])])
+    assert is_long(prompt) and runs_aside(prompt)
 
 
 def test_many_ids_are_the_text_that_few_are(byte_level: Tokenizer) -> None:
