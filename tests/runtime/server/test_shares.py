@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Generate
+from ramet.ipc.messages import Generate, Render, Tokenize
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.http import session_tree
-from ramet.runtime.shares import part
+from ramet.runtime.shares import Places, part
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, serving
 
@@ -232,3 +232,35 @@ def test_the_share_of_little_is_one() -> None:
 def test_the_share_is_a_half_unless_the_operator_says_otherwise(keys: dict[str, str]) -> None:
     assert resolve(make_args(**keys)).share_per_key == 0.5
     assert resolve(make_args(max_share_per_key=1, **keys)).share_per_key == 1.0
+
+
+def test_a_tokenizer_is_told_whose_calls_it_gets(keys: dict[str, str]) -> None:
+    async def check() -> None:
+        async with serving(**keys) as server:
+            for headers, owner in ((A, "a"), (ADMIN, "")):
+                chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+                assert (await server.post("/v1/chat/completions", chat, headers=headers))[0] == 200
+                assert (await server.post("/tokenize", {"prompt": "a"}, headers=headers))[0] == 200
+                assert [server.engine.of_type(kind)[-1].owner for kind in (Render, Tokenize)] == [owner, owner]
+
+    run(check())
+
+
+def test_a_key_that_fills_its_places_leaves_some_to_another_one() -> None:
+    async def check() -> None:
+        places, entered, leaves = Places(4, 0.5), list[str](), asyncio.Event()
+
+        async def hold(name: str) -> None:
+            async with places.one(name):
+                entered.append(name)
+                await leaves.wait()
+
+        tasks = [asyncio.create_task(hold(name)) for name in ("a", "a", "a", "a", "b")]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert entered == ["a", "a", "b"]
+        leaves.set()
+        await asyncio.gather(*tasks)
+        assert len(entered) == 5
+
+    run(check())
