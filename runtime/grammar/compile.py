@@ -159,6 +159,7 @@ class CompilePool:
         self._workers: dict[str, list[CompileWorker]] = {}
         self._closed = False
         self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
+        self._num_open = Counter[str]()  # of each backend
         self._threads: list[threading.Thread] = []
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
@@ -171,6 +172,7 @@ class CompilePool:
             if (found := self._cache.get(key)) is not None:
                 return found
             self._open[key] = compiling = Compiling()
+            self._num_open[key.backend] += 1
             self._start(key)
             self._jobs[key.backend].put(key, owner)
             return compiling
@@ -191,8 +193,8 @@ class CompilePool:
         """A worker, if this one, which was just added, would wait although another may be begun for it."""
         jobs = self._jobs.setdefault(constraint.backend, _Jobs(self._most_of_one))
         workers = self._workers.setdefault(constraint.backend, [])
-        num_open = sum(each.backend == constraint.backend for each in self._open)
-        if self._closed or len(workers) >= min(WORKERS, num_open) or (workers and not is_short(constraint)):
+        most = min(WORKERS, self._num_open[constraint.backend])
+        if self._closed or len(workers) >= most or (workers and not is_short(constraint)):
             return
         only_short = bool(workers)
         workers.append(worker := CompileWorker(self._vocabulary, self._memory_mb, self._niceness))
@@ -214,16 +216,21 @@ class CompilePool:
     def _run(self, worker: CompileWorker, constraint: Constraint) -> None:
         with self._lock:
             if not self._open[constraint].wanted:
-                del self._open[constraint]
+                self._end(constraint)
                 return
         outcome = self._compile(worker, constraint)
         with self._lock:
             if isinstance(outcome, Loaded) or outcome.status == 400:
                 self._cache.put(constraint, outcome)
-            self._open.pop(constraint).outcome = outcome
+            self._end(constraint).outcome = outcome
         if not self._closed:
             with self._telling:
                 self._ready()
+
+    def _end(self, constraint: Constraint) -> Compiling:
+        """It is no longer open. The lock is held."""
+        self._num_open[constraint.backend] -= 1
+        return self._open.pop(constraint)
 
     def _compile(self, worker: CompileWorker, constraint: Constraint) -> Loaded | Failed:
         try:

@@ -21,6 +21,7 @@ from ramet.runtime.intake.parsers.structure import Part, json_of
 from ramet.runtime.intake.parsers.tools import Offer, ToolParser, Unwritable, tool_parser_class
 
 # fields that say what the answer is; a call in its place has arguments of its own schema
+MAX_NAMED = 32  # tools in an error
 ANSWERS = ("response_format", "text.format", "output_format", "output_config.format")
 
 
@@ -53,7 +54,7 @@ def named_call(name: str | None, names: Many[str]) -> Calls:
     if name is None:
         raise ClientError("tool_choice", "is of type 'function', must have the function's name")
     if name not in names:
-        raise ClientError("tool_choice", f"names {shown(name)}, must name one of tools: {', '.join(names)}")
+        raise ClientError("tool_choice", f"names {shown(name)}, must name one of tools: {_some_of(names)}")
     return Calls(frozenset({name}), forced=True, single=True)
 
 
@@ -61,14 +62,20 @@ def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> Calls:
     if allowed.mode is None or not allowed.tools:
         fact = "is of type 'allowed_tools', must have the mode auto or required, and a list of tools"
         raise ClientError("tool_choice", fact)
-    chosen = set[str]()
+    chosen, known = set[str](), frozenset(names)
     for tool in allowed.tools:
         function = tool.get("function", tool)
         name = function.get("name") if isinstance(function, dict) else None
-        if not isinstance(name, str) or name not in names:
-            raise ClientError("tool_choice", f"names {shown(name)}, must name some of tools: {', '.join(names)}")
+        if not isinstance(name, str) or name not in known:
+            raise ClientError("tool_choice", f"names {shown(name)}, must name some of tools: {_some_of(names)}")
         chosen.add(name)
     return Calls(frozenset(chosen), forced=allowed.mode == "required")
+
+
+def _some_of(names: Many[str]) -> str:
+    """The first tools by name, for an error."""
+    named = ", ".join(names[:MAX_NAMED])
+    return f"{named}, … ({len(names)} in all)" if len(names) > MAX_NAMED else named
 
 
 # -- the constraint ----------------------------------------------------------------------------------------------------
@@ -102,16 +109,17 @@ def held_to(
         raise ClientError("tools", fact, f"calls are those of --tool-call-parser {parser}") from None
     held = of_tag("tools", {"type": "structural_tag", "format": form})
     fields = {id(offer.schema): calls.schemas[offer.name] for offer in offers if offer.name in calls.schemas}
-    parts = {place: fields[id(part)] for place, part in _inside(form, "#/format") if id(part) in fields}
+    found = [(keys, part) for keys, part in _inside(form, ("#", "format")) if id(part) in fields]
+    parts = {"/".join(map(str, keys)): fields[id(part)] for keys, part in found}
     return replace(spec, constraint=replace(held, backend=keeping.backend, whitespace=keeping.whitespace)), parts
 
 
-def _inside(part: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """All values in it with their places."""
-    yield place, part
+def _inside(part: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """All values in it, each with the keys on the way to it."""
+    yield keys, part
     entries = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for key, value in entries:
-        yield from _inside(value, f"{place}/{key}")
+        yield from _inside(value, (*keys, key))
 
 
 def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: Constraint | None) -> Part:

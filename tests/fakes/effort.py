@@ -1,6 +1,7 @@
 """How much something does, whatever else the machine does: tests bound it where a time would depend on the machine."""
 
 import sys
+import tracemalloc
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -37,4 +38,27 @@ def num_lines(act: Callable[[], object]) -> int:
         act()
     finally:
         sys.settrace(traced)
+    return num
+
+
+def num_bytes(act: Callable[[], object]) -> int:
+    """Memory that Python's lines take, each while it runs: a text that grows by pieces counts with every copy."""
+    num = held = 0
+
+    def count(_: FrameType, __: str, ___: object) -> Any:
+        nonlocal num, held
+        now, most = tracemalloc.get_traced_memory()
+        num += max(0, most - held)
+        held = now
+        tracemalloc.reset_peak()
+        return count
+
+    traced = sys.gettrace()
+    tracemalloc.start()
+    sys.settrace(count)
+    try:
+        act()
+    finally:
+        sys.settrace(traced)
+        tracemalloc.stop()
     return num

@@ -39,7 +39,10 @@ def patterns_of(offers: list[Offer]) -> list[str]:
     """Of everything between the parentheses of each call; "" where there is nothing. Raises Unwritable."""
     patterns = list[str]()
     for offer in offers:
-        patterns.append(_Writer(offer).arguments())
+        try:
+            patterns.append(_Writer(offer).arguments())
+        except RecursionError:
+            raise Unwritable("schema follows too many references inside one another", offer.name) from None
         if sum(map(len, patterns)) > MAX_WRITTEN:
             raise Unwritable(
                 f"schema, with those before it, comes to patterns of more than {MAX_WRITTEN} characters", offer.name
@@ -127,7 +130,8 @@ class _Writer:
             if not isinstance(name, str) or name not in properties:
                 raise self._cannot(f"{where}.required", f"names {name!r}, which is no property")
         each = [key(name) + self._value(one, f"{where}.properties.{name}") for name, one in properties.items()]
-        needed = [name in required for name in properties]
+        all_needed = frozenset(required)
+        needed = [name in all_needed for name in properties]
         if True in needed:
             first = needed.index(True)
             before = "".join(f"(?:{one}, )?" for one in each[:first])

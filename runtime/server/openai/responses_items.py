@@ -167,6 +167,7 @@ InputItem = InputMessage | Reasoning | ClientCall | ClientOutput | McpCall | Cod
 def messages_of(items: list[InputItem], place: str) -> list[Message]:
     """The thought, text and calls of one turn of the assistant become one message. `place`: the field of the items."""
     messages: list[Message] = []
+    thinking: list[Message] = []  # messages whose thoughts are still lists: joined once, at the end
     for i, item in enumerate(items):
         last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
         if item.__class__ is InputMessage and item.content.__class__ is str and (not last or item.role != "assistant"):
@@ -179,7 +180,7 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
                 messages.append({"role": role, "content": _content(content, f"{place}[{i}].content")})
             case Reasoning():
                 if thought := _thought(item):
-                    _think(messages, last, thought)
+                    _think(messages, last, thought, thinking)
             case McpCall(call_id) | CodeCall(call_id):
                 _add_call(messages, last, *_called(item))
                 messages.append(_result(call_id, _ran(item)))
@@ -190,15 +191,19 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
             case _:
                 call_id, output = _came_back(item)
                 messages.append(_result(call_id, _content(output, f"{place}[{i}].output")))
+    for message in thinking:
+        message["reasoning_content"] = "\n\n".join(message["reasoning_content"])
     return messages
 
 
-def _think(messages: list[Message], last: Message | None, thought: str) -> None:
+def _think(messages: list[Message], last: Message | None, thought: str, thinking: list[Message]) -> None:
     """A thought begins a new turn, unless the last turn consists of a thought alone."""
     if last is None or last["content"] or "tool_calls" in last:
         messages.append(last := {"role": "assistant", "content": ""})
-    before = last.get("reasoning_content")
-    last["reasoning_content"] = f"{before}\n\n{thought}" if before else thought
+    if "reasoning_content" not in last:
+        last["reasoning_content"] = []
+        thinking.append(last)
+    last["reasoning_content"].append(thought)
 
 
 def _add_call(messages: list[Message], last: Message | None, call_id: str, name: str, arguments: Arguments) -> None:

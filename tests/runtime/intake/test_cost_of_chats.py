@@ -17,7 +17,7 @@ from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.fit_turns import fitted
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.template_rules import TemplateRules
-from tests.fakes.effort import num_calls
+from tests.fakes.effort import num_bytes, num_calls
 
 NUM = 5000
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -84,3 +84,12 @@ class Cost(NamedTuple):
 def test_each_turn_costs_few_calls(cost: Cost) -> None:
     cost.act(cost.written)  # what is made once is made
     assert num_calls(lambda: cost.act(cost.written)) < cost.most * NUM + 3000
+
+
+THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "b"}]}
+LONG_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "a" * 100_000}]}
+
+
+def test_a_long_thought_is_not_copied_for_each_that_follows() -> None:
+    written = {"input": [LONG_THOUGHT, *[THOUGHT] * 200, USER]}
+    assert num_bytes(lambda: read_items(written)) < 20 * 100_000

@@ -95,3 +95,29 @@ def test_many_tools_come_to_no_more_than_one() -> None:
     offers = [Offer(f"f{i}", {"properties": {"a": {}, "b": {}}, "required": ["a"]}) for i in range(1024)]
     with pytest.raises(Unwritable, match="with those before it, comes to patterns of more than 262144"):
         patterns_of(offers)
+
+
+class Compared(str):
+    """A name that counts how often it is compared."""
+
+    num = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.num += 1
+        return str(self) == str(other)
+
+
+def test_required_properties_are_not_searched_for_each_property() -> None:
+    names = [f"p{i}" for i in range(300)]
+    schema = {"type": "object", "properties": {name: {"type": "null"} for name in names}}
+    Compared.num = 0
+    patterns_of([Offer("f", {**schema, "required": [Compared(name) for name in names]})])
+    assert Compared.num <= 4 * len(names)
+
+
+def test_a_long_chain_of_references_is_refused_in_words() -> None:
+    chain: dict[str, Any] = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(3000)} | {"d3000": {"type": "null"}}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "required": ["a"], "$defs": chain}
+    with pytest.raises(Unwritable, match="follows too many references inside one another"):
+        patterns_of([Offer("f", schema)])

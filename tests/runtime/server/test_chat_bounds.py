@@ -7,12 +7,14 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from ramet.ipc.messages import Abort, Drain, Finish, FinishKind, Generate, Render
 from ramet.runtime.engine_client.client import IN_TURN
 from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.intake.limits import MAX_ARGUMENT_ITEMS, MAX_TOOLS, MAX_TURNS, OPENED_SHARE
 from ramet.runtime.text.chat_messages import normalise
+from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, served
 
 HELLO = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5}
@@ -23,17 +25,18 @@ CHATS = [("/v1/chat/completions", HELLO), ("/v1/messages", HELLO), ("/v1/respons
 def test_a_chat_that_is_being_rendered_has_its_place_in_the_queue(path: str, body: dict[str, Any]) -> None:
     async def check(server: Served) -> None:
         server.engine.answers_renders = False
-        waiting = asyncio.create_task(server.post(path, body))
-        await server.engine.saw(Render)
-        assert server.client.num_waiting == 1
+        waiting = [asyncio.create_task(server.post(path, body)) for _ in range(2)]  # one of them could run
+        await server.engine.saw(Render, 2)
+        assert server.client.num_waiting == 2
         status, _ = await server.post(path, body)
-        assert status == 503 and len(server.engine.of_type(Render)) == 1, "what is refused is not rendered"
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
+        assert status == 503 and len(server.engine.of_type(Render)) == 2, "what is refused is not rendered"
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
         await server.get("/health")
         assert server.client.num_waiting == 0
 
-    served(check, max_queued_requests=1)
+    served(check, max_queued_requests=1, limits=replace(LIMITS, max_running_requests=1))
 
 
 @pytest.mark.parametrize("path, body", CHATS)
