@@ -4,7 +4,8 @@ Decides what is refused before anything is sent: size, nesting, text that is no 
 Knows no field but those that /generate has as well.
 """
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -19,6 +20,8 @@ from ramet.runtime.intake.body import deeper_than
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_DEPTH
 from ramet.runtime.intake.parsers.structure import exactly
 from ramet.runtime.intake.prompts import check_most
+
+NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in valid JSON: an escape of it whose backslash is not escaped itself
 
 
 def given(read: Callable[[str, Any], Constraint], place: str, value: Any) -> list[Constraint]:
@@ -103,7 +106,7 @@ def _read_json(place: str, given: Any) -> tuple[str, Any]:
         raise unreadable.of_text(place, shown(given), error) from None
     if deeper_than(MAX_DEPTH, value):
         raise ClientError(place, f"is nested deeper than {MAX_DEPTH} levels")
-    if "\\u0000" in text and any("\0" in each for each in _strings(value)):
+    if NUL.search(text):
         raise ClientError(place, "has a NUL character")
     return text, value
 
@@ -114,14 +117,6 @@ def _written(place: str, value: Any) -> str:
         return exact_json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise ClientError(place, f"is {shown(value)}, which cannot be written as JSON: {error}") from None
-
-
-def _strings(value: Any) -> Iterable[str]:
-    """All of a JSON value, keys among them."""
-    if isinstance(value, str):
-        yield value
-    for each in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _strings(each)
 
 
 def _check_text(place: str, text: str) -> None:

@@ -18,6 +18,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after, of_choices, of_schema, of_tag, only_one
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES
 from ramet.runtime.intake.specs import Constraints, SpecLists, read_specs
+from tests.fakes.effort import num_calls
 
 PARAMS = SamplingParams()
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}}
@@ -175,3 +176,10 @@ def test_a_constraint_may_begin_after_a_text() -> None:
     begun = beginning_after(spec, "</think>").constraint
     assert begun is not None and begun.after == "</think>" and begun.text == spec.constraint.text
     assert beginning_after(RequestSpec(PARAMS), "</think>") == RequestSpec(PARAMS)
+
+
+def test_a_nul_is_found_without_a_look_at_each_string() -> None:
+    schema = json.dumps({"enum": ["\\u0000", *[""] * 5000]})  # a backslash and five characters
+    assert num_calls(lambda: constraints(1, sampling_params={"json_schema": schema})) < 1000
+    for nul in ("\0", "\\\0", "a\\\\\0"):
+        assert "NUL" in str(refusal(sampling_params={"json_schema": json.dumps({"enum": [nul]})}))
