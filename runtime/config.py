@@ -97,7 +97,7 @@ class ModelArgs(Struct, frozen=True, kw_only=True):
     chat_template_timeout_s: Annotated[  # a conversation of 100,000 turns takes one or two
         float, about("CPU time that rendering one chat may take; its process is ended then", gt=0, le=DAY_S)
     ] = 3.0
-    chat_template_memory_mb: Annotated[  # a text of 33 million letters takes 190, with one character beyond U+FFFF 420
+    chat_template_memory_mb: Annotated[  # enough for 33 million letters, unless one is beyond U+FFFF: Python widens all
         float,
         about(
             "memory that rendering one chat may take; a tokenizer process has two processes that render",

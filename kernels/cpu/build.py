@@ -315,10 +315,10 @@ def _run_all(group: ProcessGroup, commands: list[list[str]], timeout_s: float) -
                 if num < len(commands) and time.monotonic() - said_s > PROGRESS_S:
                     logging.getLogger("ramet").warning("compiling the CPU kernels: %d/%d", num, len(commands))
                     said_s = time.monotonic()
-        except BaseException:
-            group.kill()
-            threads.shutdown(cancel_futures=True)
-            raise
+        finally:  # after a failure what waits does not begin, and what runs is ended
+            threads.shutdown(wait=False, cancel_futures=True)
+            if not all(each.done() for each in running):
+                group.kill()
 
 
 def _run(group: ProcessGroup, command: list[str], timeout_s: float) -> None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sized
 from collections.abc import Sequence as Many
 from contextlib import contextmanager
+from functools import partial
 from itertools import count, cycle
 from typing import Any, TypeVar
 
@@ -404,32 +405,27 @@ class EngineClient:
 
     async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> TokenizeReply:
         """`pair`: a second text behind it, as the tokenizer joins two."""
-        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
-        asked = lambda call: Tokenize(call, text, add_special_tokens, pair, owner)  # noqa: E731
-        return await self._ask(worker, TokenizeReply, asked)
+        asked = partial(Tokenize, text=text, add_special_tokens=add_special_tokens, pair=pair)
+        return await self._ask_tokenizer(TokenizeReply, asked)
 
     async def render(self, chat: bytes) -> RenderReply:
         """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt."""
-        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
-        return await self._ask(worker, RenderReply, lambda call: Render(call, chat, owner))
+        return await self._ask_tokenizer(RenderReply, partial(Render, chat=chat))
 
     async def render_prompt(self, segments: list[Segment], media: tuple[Prepared, ...] = ()) -> PromptReply:
         """A prompt of the language to its text and ids, with what its media expand to."""
-        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
-        return await self._ask(worker, PromptReply, lambda call: RenderPrompt(call, segments, media, owner))
+        return await self._ask_tokenizer(PromptReply, partial(RenderPrompt, segments=segments, media=media))
 
     async def render_choices(
         self, segments: list[Segment], choices: list[str], healed: bool, media: tuple[Prepared, ...] = ()
     ) -> ChoicesReply:
         """A prompt of the language and what may follow it to ids. `healed`: each is tokenised with the prompt."""
-        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
-        asked = lambda call: RenderChoices(call, segments, choices, healed, media, owner)  # noqa: E731
-        return await self._ask(worker, ChoicesReply, asked)
+        asked = partial(RenderChoices, segments=segments, choices=choices, healed=healed, media=media)
+        return await self._ask_tokenizer(ChoicesReply, asked)
 
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
-        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
-        asked = lambda call: Detokenize(call, ids, skip_special_tokens, owner)  # noqa: E731
-        answer = await self._ask(worker, DetokenizeReply, asked)
+        asked = partial(Detokenize, ids=ids, skip_special_tokens=skip_special_tokens)
+        answer = await self._ask_tokenizer(DetokenizeReply, asked)
         return answer.text
 
     async def drained(self) -> None:
@@ -476,6 +472,11 @@ class EngineClient:
                 waiting.set_exception(self._failure)
 
     # -- questions with one answer ----------------------------------------------------------------------------------
+
+    async def _ask_tokenizer(self, kind: type[A], question: Callable[..., Message]) -> A:
+        """Ask the worker whose turn it is. `question` makes the message of the call's number and the owner's name."""
+        worker, owner = self._to_tokenizers[next(self._workers)], OWNER.get().bounded
+        return await self._ask(worker, kind, lambda call: question(call=call, owner=owner))
 
     async def _ask(self, outbox: Outbox, kind: type[A], question: Callable[[int], Message]) -> A:
         """Sends the question with its number; returns the answer, or raises what it failed with."""

@@ -1,23 +1,23 @@
 """Compiles constraints beside the decode loop, and keeps what is compiled: an LRU bounded by bytes, for all requests.
 
 Decides how many are compiled at once, for how long, and what becomes of a failure. Each backend has worker processes
-of its own, of which one takes short constraints only: few that take seconds keep others waiting. Owners with names take
-turns, and none has more workers than its share. A thread for each
-process waits for it and loads what it made. A refusal is remembered like a compiled constraint, a timeout is not, nor
-is the death of a worker that the constraint did not cause: whoever asks after that tries again.
+of its own, of which one takes short constraints only: few that take seconds keep others waiting. Keys of clients take
+turns (fair_queue.py). A thread for each process waits for it and loads what it made. A refusal is remembered like a
+compiled constraint, a timeout is not, nor is the death of a worker that the constraint did not cause: whoever asks
+after that tries again.
 """
 
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import count
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from msgspec.structs import replace
 
 from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.fair_queue import FairQueue
 from ramet.runtime.grammar.aside import Parsers, bounded
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
@@ -62,58 +62,6 @@ class Compiling:
     wanted: bool = True  # False: nobody waits for it any more, and it need not begin
 
 
-class _Job(NamedTuple):
-    owner: str
-    constraint: Constraint
-
-
-class _Jobs:
-    """Constraints that wait for the workers of one backend. An owner with a name may have `most_of_one` of these."""
-
-    def __init__(self, most_of_one: int) -> None:
-        self._waiting: deque[_Job] = deque()
-        self._most_of_one = most_of_one
-        self._busy = Counter[str]()  # workers of each owner
-        self._last: dict[str, int] = {}  # when an owner with a name got one last
-        self._turns = count(1)
-        self._changed = threading.Condition()
-        self._closed = False
-
-    def put(self, constraint: Constraint, owner: str) -> None:
-        with self._changed:
-            self._waiting.append(_Job(owner, constraint))
-            self._changed.notify_all()
-
-    def take(self, only_short: bool) -> "_Job | None":
-        """The oldest one of the owner whose last turn is longest ago; waits for it. None: there will be none."""
-        with self._changed:
-            while not self._closed:
-                if ready := [job for job in self._waiting if self._may_begin(job, only_short)]:
-                    found = min(ready, key=lambda job: self._last.get(job.owner, 0))
-                    self._waiting.remove(found)
-                    self._busy[found.owner] += 1
-                    if found.owner:
-                        self._last[found.owner] = next(self._turns)
-                    return found
-                self._changed.wait()
-            return None
-
-    def done(self, job: "_Job") -> None:
-        """Its worker is free for others of its owner."""
-        with self._changed:
-            self._busy[job.owner] -= 1
-            self._changed.notify_all()
-
-    def _may_begin(self, job: "_Job", only_short: bool) -> bool:
-        has_room = not job.owner or self._busy[job.owner] < self._most_of_one
-        return has_room and (not only_short or is_short(job.constraint))
-
-    def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-
-
 def is_short(constraint: Constraint) -> bool:
     return len(constraint.text) <= SHORT
 
@@ -154,7 +102,7 @@ class CompilePool:
         self._wants_fsm, self._niceness, self._cache = wants_fsm, niceness, GrammarCache(cache_bytes)
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
-        self._jobs: dict[str, _Jobs] = {}  # by backend
+        self._jobs: dict[str, FairQueue[Constraint]] = {}  # by backend
         self._most_of_one = part(WORKERS, share)
         self._workers: dict[str, list[CompileWorker]] = {}
         self._closed = False
@@ -174,7 +122,7 @@ class CompilePool:
             self._open[key] = compiling = Compiling()
             self._num_open[key.backend] += 1
             self._start(key)
-            self._jobs[key.backend].put(key, owner)
+            self._jobs[key.backend].put(owner, key, is_long=not is_short(key))
             return compiling
 
     def close(self) -> None:
@@ -191,7 +139,7 @@ class CompilePool:
 
     def _start(self, constraint: Constraint) -> None:
         """A worker, if this one, which was just added, would wait although another may be begun for it."""
-        jobs = self._jobs.setdefault(constraint.backend, _Jobs(self._most_of_one))
+        jobs = self._jobs.setdefault(constraint.backend, FairQueue(self._most_of_one))
         workers = self._workers.setdefault(constraint.backend, [])
         most = min(WORKERS, self._num_open[constraint.backend])
         if self._closed or len(workers) >= most or (workers and not is_short(constraint)):
@@ -205,13 +153,14 @@ class CompilePool:
         thread.start()
         threading.stack_size(before)
 
-    def _serve(self, jobs: _Jobs, worker: CompileWorker, only_short: bool) -> None:
+    def _serve(self, jobs: FairQueue[Constraint], worker: CompileWorker, only_short: bool) -> None:
         self._begin()
-        while (job := jobs.take(only_short)) is not None:
+        while (found := jobs.take(only_short=only_short)) is not None:
+            owner, constraint = found
             try:
-                self._run(worker, job.constraint)
+                self._run(worker, constraint)
             finally:
-                jobs.done(job)
+                jobs.done(owner)
 
     def _run(self, worker: CompileWorker, constraint: Constraint) -> None:
         with self._lock:

@@ -25,7 +25,6 @@ from ramet.runtime.grammar.compile import (
     Failed,
     GrammarCache,
     Loaded,
-    _Jobs,
 )
 from ramet.runtime.subordinate import NICENESS
 from ramet.runtime.worker_process import TRIES
@@ -147,26 +146,6 @@ def test_a_constraint_is_compiled_for_each_scope_by_itself(asking: Callable[...,
     one, other = client.compile(regex("a+", scope="a")), client.compile(regex("a+", scope="b"))
     assert isinstance(one, Loaded) and isinstance(other, Loaded) and one is not other
     assert client.pool.get(regex("a+", scope="a")) is one and client.pool.get(regex("a+", scope="b")) is other
-
-
-def test_owners_take_turns_and_none_has_more_than_its_share_of_the_workers():
-    jobs = _Jobs(most_of_one=1)
-    for word in ("1", "2", "3"):
-        jobs.put(regex(word), "a")
-    jobs.put(regex("4"), "b")
-    first, second = jobs.take(only_short=False), jobs.take(only_short=False)
-    assert first is not None and second is not None
-    assert [(job.owner, job.constraint.text) for job in (first, second)] == [("a", "1"), ("b", "4")]
-    jobs.put(regex("5"), "b")
-    jobs.put(regex("6"), "")
-    third = jobs.take(only_short=False)
-    assert third is not None and third.constraint.text == "6", "it has no owner, and the others have their share"
-    jobs.done(second)
-    fourth = jobs.take(only_short=True)
-    assert fourth is not None and fourth.constraint.text == "5", "a's turn is next, but a has its share"
-    jobs.done(first)
-    fifth = jobs.take(only_short=True)
-    assert fifth is not None and fifth.constraint.text == "2"
 
 
 def test_a_refusal_is_remembered(asking: Callable[..., Asking]):

@@ -12,6 +12,7 @@ from samples import examples
 
 from ramet.runtime.intake.parsers.python_arguments import patterns_of
 from ramet.runtime.intake.parsers.tools import Offer, Unwritable
+from tests.fakes.effort import Compared
 
 
 def pattern_of(offer: Offer) -> str:
@@ -95,17 +96,6 @@ def test_many_tools_come_to_no_more_than_one() -> None:
     offers = [Offer(f"f{i}", {"properties": {"a": {}, "b": {}}, "required": ["a"]}) for i in range(1024)]
     with pytest.raises(Unwritable, match="with those before it, comes to patterns of more than 262144"):
         patterns_of(offers)
-
-
-class Compared(str):
-    """A name that counts how often it is compared."""
-
-    num = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        Compared.num += 1
-        return str(self) == str(other)
 
 
 def test_required_properties_are_not_searched_for_each_property() -> None:

@@ -5,17 +5,7 @@ import pytest
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.messages import AllowedTools, NamedChoice
 from ramet.runtime.intake.tool_choice import read_choice
-
-
-class Compared(str):
-    """A name that counts how often it is compared."""
-
-    num = 0
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        Compared.num += 1
-        return str(self) == str(other)
+from tests.fakes.effort import Compared
 
 
 def test_tools_are_not_searched_for_each_that_is_allowed() -> None:

@@ -3,10 +3,15 @@
 A stopped worker (SIGSTOP) behaves like a filter that never returns.
 """
 
+import fcntl
+import os
 import signal
+import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +20,7 @@ import pytest
 from samples import sampled
 
 from ramet.runtime.errors import ClientError
+from ramet.runtime.text import rendering as rendering_module
 from ramet.runtime.text.chat_template import ChatTemplate, RenderLimits
 from ramet.runtime.text.rendering import GRACE_S, WORKERS, RenderWorkers
 from ramet.runtime.text.template_files import TemplateSources
@@ -104,6 +110,13 @@ def test_a_client_s_error_names_its_place(rendering: Callable[..., Rendering]) -
     assert rendering("x").refusal(tools=None).place == "chat_template_kwargs"
 
 
+@pytest.fixture
+def on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rendering gets the CPU time that it may take, however long other tests need the cores."""
+    monkeypatch.setattr(rendering_module, "BUSY", 1000)
+
+
+@pytest.mark.usefixtures("on_a_busy_machine")
 @pytest.mark.parametrize(
     "source",
     [
@@ -133,6 +146,29 @@ def test_what_takes_all_memory_is_refused(source: str, rendering: Callable[..., 
     assert "the 96 MiB of --chat-template-memory-mb" in error.fact or "must" in error.fact or "more than" in error.fact
 
 
+@contextmanager
+def waiting(both: Rendering, ask: Callable[[], Any]) -> Iterator[tuple[psutil.Process, "Future[Any]"]]:
+    """Its one process, stopped, and a chat that it has been given."""
+    assert both.render() == "Hello"
+    (stopped,) = both.processes
+    stopped.suspend()
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(ask)
+        while not has_job(stopped):
+            time.sleep(0.001)
+        yield stopped, waits
+
+
+def has_job(stopped: psutil.Process) -> bool:
+    """Whether its standard input has bytes that it has not read."""
+    pipe = os.open(f"/proc/{stopped.pid}/fd/0", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    finally:
+        os.close(pipe)
+
+
+@pytest.mark.usefixtures("on_a_busy_machine")
 def test_a_chat_after_one_that_was_ended_is_rendered(rendering: Callable[..., Rendering]) -> None:
     both = rendering(BY_NAME, SHORT)
     for mode in ("time", "memory", "time"):
@@ -142,13 +178,7 @@ def test_a_chat_after_one_that_was_ended_is_rendered(rendering: Callable[..., Re
 
 def test_other_chats_are_rendered_beside_one_that_never_ends(rendering: Callable[..., Rendering]) -> None:
     both = rendering(BY_NAME, RenderLimits(timeout_s=600.0))
-    assert both.render() == "Hello"
-    (stopped,) = both.processes
-    stopped.suspend()
-    with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(both.render)
-        while both.workers._free.qsize() == WORKERS:
-            pass
+    with waiting(both, both.render) as (stopped, waits):
         assert [both.render() for _ in range(3)] == ["Hello"] * 3
         assert not waits.done()
         stopped.resume()
@@ -176,26 +206,14 @@ def test_a_chat_whose_worker_is_killed_is_tried_again(rendering: Callable[..., R
     for _ in range(2):  # while it is idle
         assert both.render() == "Hello"
         both.processes[0].kill()
-    assert both.render() == "Hello"
-    (stopped,) = both.processes
-    stopped.suspend()
-    with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(both.render)
-        while both.workers._free.qsize() == WORKERS:
-            pass
+    with waiting(both, both.render) as (stopped, waits):
         stopped.kill()
         assert waits.result(WAIT_S) == "Hello"
 
 
 def test_a_chat_that_crashes_its_worker_is_not_tried_again(rendering: Callable[..., Rendering]) -> None:
     both = rendering(BY_NAME, RenderLimits(timeout_s=600.0))
-    assert both.render() == "Hello"
-    (stopped,) = both.processes
-    stopped.suspend()
-    with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(both.refusal)
-        while both.workers._free.qsize() == WORKERS:
-            pass
+    with waiting(both, both.refusal) as (stopped, waits):
         stopped.send_signal(signal.SIGSEGV)
         stopped.resume()
         error = waits.result(WAIT_S)
@@ -227,13 +245,7 @@ def test_a_text_that_is_no_unicode_is_refused(rendering: Callable[..., Rendering
 
 def test_close_ends_what_is_being_rendered() -> None:
     both = Rendering(BY_NAME, RenderLimits(timeout_s=600.0))
-    assert both.render() == "Hello"
-    (stopped,) = both.processes
-    stopped.suspend()
-    with ThreadPoolExecutor(1) as threads:
-        waits = threads.submit(both.refusal)
-        while both.workers._free.qsize() == WORKERS:
-            pass
+    with waiting(both, both.refusal) as (_, waits):
         both.workers.close()
         assert waits.result(WAIT_S).status == 503
     assert not both.processes and both.refusal().status == 503
