@@ -368,7 +368,7 @@ class Scheduler:
             self._why.begin()
             self._why.end(WaitKind.PAUSE, self.pausing.why)
             return None
-        if self._results.unsound:
+        if self._results.unsound.again or self._results.unsound.withdrawn:
             if self.running.left.in_flight:
                 raise MemoryShort
             for request in self._results.unsound.settle():

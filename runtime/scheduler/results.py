@@ -474,7 +474,8 @@ class Results:
             self.constrained.send_unsent(request)
         self._stopping.forget(request.uid)
         self.slow.forget(request.uid)
-        self.unsound.forget(request)
+        if request.is_apart or self.unsound.apart:
+            self.unsound.forget(request)
         if request.uid in self.leases.open:
             (self.leases.withdraw if finish.aborted else self.leases.keep)(request.uid)
         self.finished_requests += 1

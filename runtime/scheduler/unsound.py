@@ -39,26 +39,23 @@ class _Prefix(NamedTuple):
 
 
 class UnsoundPrefixes:
-    """False: there is nothing to settle."""
+    """`again`: requests that are to be computed once more, `withdrawn`: prefixes that are to be. Most often neither."""
 
     def __init__(self, running: RunningSet, leases: PrefixLeases) -> None:
         self._running, self._leases = running, leases
-        self._again: list[RunningRequest] = []
-        self._withdrawn: list[_Prefix] = []
+        self.again: list[RunningRequest] = []
+        self.withdrawn: list[_Prefix] = []
         self.apart: dict[Uid, list[_Prefix]] = {}  # what those that are computed once more have read before
-
-    def __bool__(self) -> bool:
-        return bool(self._again or self._withdrawn)
 
     def may_end(self, computed: RunningRequest) -> bool:
         """What came of this request, or of a part of one, is not finite. False: the request is computed once more, and
         results of steps that are planned with it are dropped.
         """
         running = self._owner_of(computed)
-        if running in self._again:
+        if running in self.again:
             return False
         prefixes = list(self._prefixes_of(running))
-        self._withdrawn += prefixes
+        self.withdrawn += prefixes
         if running.uid in self._leases.open:
             self._leases.withdraw(running.uid)
         request = running.request
@@ -68,7 +65,7 @@ class UnsoundPrefixes:
         LOGGER.warning(
             "request %d has results that are not finite: it is computed once more, from nothing", running.uid
         )
-        self._again.append(running)
+        self.again.append(running)
         self.apart[running.uid] = prefixes
         self._running.drop_results(running)
         return False
@@ -76,24 +73,24 @@ class UnsoundPrefixes:
     def are_finite(self, uids: Iterable[int]) -> None:
         """So are their logits."""
         for uid in self.apart.keys() & set(uids):
-            self._withdrawn += [prefix.whole for prefix in self.apart.pop(Uid(uid))]
+            self.withdrawn += [prefix.whole for prefix in self.apart.pop(Uid(uid))]
 
     def forget(self, request: Request) -> None:
-        """It has ended."""
+        """It has ended. For requests that are apart, and for all while any is."""
         self.apart.pop(request.uid, None)
         if request.is_apart:  # nobody will look for what it has computed
-            self._withdrawn.append(_Prefix(request.tokens, request.prompt_namespace, 0))
+            self.withdrawn.append(_Prefix(request.tokens, request.prompt_namespace, 0))
 
     def settle(self) -> list[Request]:
         """While no step is in flight. Returns what goes back to the queue."""
         retracted = []
-        for running in self._again:
+        for running in self.again:
             if self._running.get(running.uid) is running:
                 retracted.append(self._running.retract(running))
                 running.request.begin_apart()
-        for prefix in self._withdrawn:
+        for prefix in self.withdrawn:
             retracted += self._withdraw(prefix)
-        self._again, self._withdrawn = [], []
+        self.again, self.withdrawn = [], []
         return retracted
 
     def _withdraw(self, prefix: _Prefix) -> list[Request]:

@@ -41,10 +41,8 @@ def make_app(front: Front) -> web.Application:
         if len(origins := request.headers.getall("Origin", [])) == 1:
             access.add_cors_headers(allowed, origins[0], response.headers)
 
-    max_bytes, held = (
-        int(serve.max_body_mb * (1 << 20)),
-        HeldBodies(front.args.max_bodies_bytes, front.args.share_per_key),
-    )
+    max_bytes = int(serve.max_body_mb * (1 << 20))
+    held = HeldBodies(front.args.max_bodies_bytes, front.args.share_per_key)
     app = web.Application(client_max_size=max_bytes)
     app[BODIES] = Bodies(max_bytes, held, serve.max_body_items, serve.transfer_timeout_s)
     app.cleanup_ctx.append(allowed.keys.following)
@@ -69,7 +67,8 @@ async def _answer(front: Front, allowed: Allowed, answered: Held, request: web.R
             needed = _access_of(path)
             allowed.keys.check(needed, owner)
             await _check_names(allowed, needed, request)
-            name = owner.bounded if owner is not None and allowed.keys.guard(needed) else ""
+            bounded = OWNER.get().bounded
+            name = bounded if allowed.keys.guard(needed) else ""  # probes with a key are not counted
             if (refused := answered.refusal(name)) is not None:
                 response = _last_refusal(request, path, refused)
             else:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,10 @@ def test_a_signal_to_the_whole_group_while_processes_start_ends_them_quietly(num
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in SCRIPTED.items()]
     command = [sys.executable, "-m", "ramet", "serve", "--port", "0", *flags]
     out = subprocess.PIPE
-    with subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True) as server:
+    as_in_a_terminal = partial(signal.signal, number, signal.SIG_DFL)  # jobs in the background ignore SIGINT
+    with subprocess.Popen(
+        command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=as_in_a_terminal
+    ) as server:
         while not (importing := [pid for pid in children_of(server.pid) if is_importing(pid)]):
             assert server.poll() is None
         waiting = signals_of(importing[0], "SigBlk") | ignored_by(importing[0])
