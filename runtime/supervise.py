@@ -18,11 +18,13 @@ from pathlib import Path
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Drain, LinesDropped, PeerDied, Ready
 from ramet.ipc.paths import SERVER
+from ramet.runtime import signals
 from ramet.runtime.errors import RametError
 from ramet.runtime.outputs import Outputs
 from ramet.runtime.service_manager import ServiceManager
 
 log = logging.getLogger("ramet")
+HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 INHERITED = (signal.SIGHUP, signal.SIGINT)  # ignored where they were at the start: nohup, a script's background job
 LAST_WORDS_S = 5.0  # how long the server may take to end its requests after a process ended
 GRACE_S = 10.0  # beyond the drain timeout, for the server to end requests and itself
@@ -69,9 +71,8 @@ class Supervisor:
         self._inbox, self._write_timeline, self._manager = inbox, write_timeline, manager
         self._outputs, self._has_dropped = outputs, threading.Event()
         outputs.listen(self._note_dropped)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
-            if number not in INHERITED or signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, lambda n, _: self._events.put(Signalled(n)))
+        ignored = {number for number in INHERITED if signal.getsignal(number) is signal.SIG_IGN}
+        signals.listen(set(HEARD) - ignored, lambda number: self._events.put(Signalled(number)))
         threading.Thread(target=self._read_ready, daemon=True).start()
 
     def watch(self, name: str, child: subprocess.Popen[bytes]) -> None:
