@@ -55,9 +55,22 @@ class Turn:
     older: "Turn | None" = field(default=None, repr=False)  # that goes on from the same turn, as does the next
     newer: "Turn | None" = field(default=None, repr=False)
     name_bytes: int = 0  # of its rid, and of the UTF-8 that Python may keep beside it
+    # `source` is the nearest earlier turn of which the prompt has own tokens. `jump` is a turn further up the chain of
+    # sources, placed so that a search takes logarithmic time: Myers, "An applicative random-access stack".
+    source: "Turn | None" = field(default=None, repr=False)
+    jump: "Turn | None" = field(default=None, repr=False)
+    num_sources: int = 0
 
     def __post_init__(self) -> None:
         self.name_bytes = sys.getsizeof(self.rid) + len(self.rid.encode())
+        self.source = source = self._find_source()
+        if source is None:
+            return
+        self.num_sources, self.jump, further = source.num_sources + 1, source, source.jump
+        if further is not None:
+            after = further.jump.num_sources if further.jump is not None else -1
+            if source.num_sources - further.num_sources == further.num_sources - after:
+                self.jump = further.jump
 
     @property
     def num_prompt(self) -> int:
@@ -80,13 +93,21 @@ class Turn:
     @property
     def prompt(self) -> bytes:
         """The whole of it."""
-        parts, needed, turn = [self.piece], self.kept, self.before
-        while turn is not None and needed:
-            if needed > turn.kept:
-                parts.append((turn.piece + turn.output)[: (needed - turn.kept) * ID_BYTES])
-                needed = turn.kept
-            turn = turn.before
+        parts, needed, turn = [self.piece], self.kept, self.source
+        while turn is not None:
+            parts.append((turn.piece + turn.output)[: (needed - turn.kept) * ID_BYTES])
+            needed, turn = turn.kept, turn.source
         return b"".join(reversed(parts))
+
+    def _find_source(self) -> "Turn | None":
+        """The nearest earlier turn that keeps fewer tokens than this one: only its own tokens are part of the prompt.
+
+        Turns before one that another goes on from have ended, so their tokens stay as they are.
+        """
+        turn = self.before
+        while turn is not None and turn.kept >= self.kept:
+            turn = turn.jump if turn.jump is not None and turn.jump.kept >= self.kept else turn.source
+        return turn
 
     def and_after(self) -> Iterator["Turn"]:
         """It and all that go on from it."""
@@ -126,6 +147,7 @@ class Session:
     used_s: float  # when it was opened, or a turn began or ended
     owner: Owner = NOBODY
     turns: dict[str, Turn] = field(default_factory=dict)
+    num_running: int = 0  # turns that the engine has
     closes: bool = False  # once its turn has ended
     held: Prompt | None = None  # tokens that the cache keeps for it, asked for as a prompt
 
@@ -137,11 +159,6 @@ class Session:
     @property
     def last(self) -> Turn | None:
         return next(reversed(self.turns.values()), None)
-
-    @property
-    def running(self) -> Turn | None:
-        turns = [self.last] if self.streaming else self.turns.values()
-        return next((turn for turn in turns if turn is not None and turn.run is not None), None)
 
 
 class Ended(NamedTuple):
@@ -196,14 +213,14 @@ class Sessions:
         session = self.find(session_id, owner)
         if session is None or session.closes:
             return None
-        if session.streaming and session.running is not None:
+        if session.streaming and session.num_running:
             session.closes = True
             return None
         return self._forget(session)
 
     def expire(self, now_s: float) -> list[Session]:
         """Closes those that were idle for too long."""
-        late = [each for each in self.by_id.values() if now_s - each.used_s > each.timeout_s and not each.running]
+        late = [each for each in self.by_id.values() if now_s - each.used_s > each.timeout_s and not each.num_running]
         return [self._forget(each) for each in late]
 
     def begin(
@@ -232,6 +249,7 @@ class Sessions:
             self._stop(before)
         made.attach()
         session.turns[rid], session.used_s = made, now_s
+        session.num_running += 1
         self._count(made)
         return made
 
@@ -239,7 +257,8 @@ class Sessions:
         """The request has ended, or was left. Returns the session if that closes it."""
         if turn.run is None:
             return None  # another has taken its place, or its session is gone
-        session, turn.run = turn.session, None
+        session = turn.session
+        _taken(turn)
         if self.by_id.get(session.name) is not session:
             return None
         session.used_s = now_s
@@ -269,13 +288,13 @@ class Sessions:
 
     def _stop(self, turn: Turn) -> None:
         """One that another goes on from: what it has drawn so far is its output."""
-        run, turn.run = turn.run, None
+        run = _taken(turn)
         assert run is not None, f"{turn.rid} has ended"
         self._set_output(turn, run.output())
         run.stop()
 
     def _drop(self, turn: Turn) -> None:
-        run, turn.run = turn.run, None
+        run = _taken(turn)
         if run is not None:
             run.stop()
         turn.detach()
@@ -287,6 +306,13 @@ class Sessions:
             self._count(turn, -1)
         del self.by_id[session.name]
         return session
+
+
+def _taken(turn: Turn) -> Run | None:
+    """What runs of the turn, which from now on counts as ended."""
+    run, turn.run = turn.run, None
+    turn.session.num_running -= run is not None
+    return run
 
 
 def _before(session: Session, asked: SessionParams) -> Turn | None:
@@ -309,10 +335,10 @@ def _last(session: Session, asked: SessionParams) -> Turn | None:
         if value:
             fact = f"is {shown(value)}, but a streaming session takes appends only"
             raise ClientError(f"session_params.{name}", fact, "open one without streaming")
-    if session.running is not None:
-        why = f"a streaming session takes one request at a time; {shown(session.running.rid)} runs"
-        raise _refused("id", NEVER_FINISHED, why)
     last = session.last
+    if last is not None and last.run is not None:
+        why = f"a streaming session takes one request at a time; {shown(last.rid)} runs"
+        raise _refused("id", NEVER_FINISHED, why)
     if asked.rid is not None and _named(session, asked.rid) is not last:
         fact = f"is {shown(asked.rid)}, but a streaming session goes on from its last request"
         raise ClientError("session_params.rid", fact, "omit it")

@@ -22,6 +22,7 @@ from ramet.runtime.server.http.session_tree import (
     Sessions,
     Turn,
 )
+from tests.fakes.effort import num_lines
 
 BOS = 1
 TOKENS = st.lists(st.integers(0, 9), max_size=3)
@@ -322,3 +323,44 @@ def test_clearing_a_request_compares_it_with_no_other(monkeypatch: pytest.Monkey
         sessions.end(turn, b"", FAILED, 0.0)
     assert begun(sessions, "new", [3], replace=True).prompt == pack_ids([3])
     assert len(compared) < num and list(sessions.by_id["s"].turns) == ["new"]
+
+
+def chained(num: int, piece: list[int]) -> Sessions:
+    """A session of so many turns that have ended, each of which goes on from the one before it."""
+    sessions, before = Sessions(1 << 30), None
+    sessions.open("s", 10.0, 0.0)
+    for number in range(num):
+        turn = begun(sessions, f"{number}", piece if number else [1], rid=before)
+        sessions.end(turn, b"", DONE, 0.0)
+        before = turn.rid
+    return sessions
+
+
+def test_turns_without_tokens_cost_a_later_prompt_nothing() -> None:
+    effort = list[int]()
+    for num in (10, 3000):
+        turn = begun(chained(num, []), "last", [2], rid=f"{num - 1}")
+        effort.append(num_lines(lambda turn=turn: turn.prompt))
+        assert turn.prompt == pack_ids([1, 2])
+    assert effort[0] == effort[1]
+
+
+def test_a_short_prompt_after_a_long_chain_is_found_in_a_few_steps() -> None:
+    num = 3000
+    for offset in (1, 7, num // 2, num - 1):
+        sessions = chained(num, [2])
+        asked = {"rid": f"{num - 1}", "offset": offset}
+        assert num_lines(lambda sessions=sessions, asked=asked: begun(sessions, "last", [], **asked)) < 300
+        turn = sessions.by_id["s"].turns["last"]
+        assert turn.prompt == pack_ids([1, *[2] * (offset - 1)])
+        assert offset > 10 or num_lines(lambda turn=turn: turn.prompt) < 150
+
+
+def test_a_session_that_runs_is_found_without_a_look_at_its_turns() -> None:
+    effort = list[int]()
+    for num in (10, 3000):
+        sessions = chained(num, [])
+        begun(sessions, "last", [2], rid="0")
+        effort.append(num_lines(lambda sessions=sessions: sessions.expire(100.0)))
+        assert list(sessions.by_id) == ["s"]
+    assert effort[0] == effort[1]
