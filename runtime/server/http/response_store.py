@@ -1,20 +1,52 @@
 """Responses that clients may get again, or continue. They are in the memory of this process alone."""
 
+import sys
+from array import array
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cachetools import LRUCache
 
 from ramet.runtime.owner import Owner
 
+# Of an id that a client gave, beside its text: its place in a dictionary, and the pair of numbers there.
+OWN_ID_BYTES = 200
+
+
+class StoredItems:
+    """The items of a response's input as JSON objects, each of which can be read without the others."""
+
+    __slots__ = ("_ends", "_json", "own_ids", "size")
+
+    def __init__(self, items: Iterable[tuple[str, bytes]] = ()) -> None:
+        """`items`: of each the id that its client gave, or nothing, and its JSON."""
+        self._ends, self.own_ids = array("Q", [0]), dict[str, tuple[int, int]]()  # id -> its first and last place
+        found, own_bytes = list[bytes](), 0
+        for place, (own_id, item) in enumerate(items):
+            found.append(item)
+            self._ends.append(self._ends[-1] + len(item))
+            if own_id:
+                first, _ = self.own_ids.get(own_id, (place, place))
+                own_bytes += (first == place) * (OWN_ID_BYTES + sys.getsizeof(own_id))
+                self.own_ids[own_id] = first, place
+        self._json = b"".join(found)
+        self.size = len(self._json) + len(self._ends) * self._ends.itemsize + own_bytes
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, place: int) -> bytes:
+        return self._json[self._ends[place] : self._ends[place + 1]]
+
 
 class Stored(NamedTuple):
     response: bytes  # JSON object, as it was sent
-    items: bytes  # JSON list of the input's items
+    items: StoredItems
     messages: bytes  # JSON list: the chat up to the response's end, without instructions
 
     @property
     def size(self) -> int:
-        return sum(map(len, self))
+        return len(self.response) + self.items.size + len(self.messages)
 
 
 class ResponseStore:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime import exact_json
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
@@ -24,7 +23,7 @@ from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond, written
 from ramet.runtime.server.http.items import Items
-from ramet.runtime.server.http.response_store import Stored
+from ramet.runtime.server.http.response_store import Stored, StoredItems
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import responses_replies as replies
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob, token_logprobs
@@ -33,6 +32,7 @@ from ramet.runtime.server.openai.responses_chat import (
     chat_after,
     kept_items,
     listed,
+    place_of,
     read_chat,
     read_stored,
     with_items,
@@ -61,7 +61,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
         def keep(response: ResponseReply) -> bool:
             messages = chat_after(before, body.input, response.output)
-            kept = Stored(encode(response), encode(kept_items(sent["input"])), encode(messages))
+            kept = Stored(encode(response), kept_items(sent["input"]), encode(messages))
             return service.responses.put(submission.owner, response.id, kept)
 
         begun = _begun(body, sent, asked, params, stored)
@@ -83,7 +83,7 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
                 raise ClientError("stream", "is set, but a stored response is returned whole", "omit it")
             return web.Response(body=found.response, content_type="application/json")
         case (("GET" | "HEAD"), "input_items"):
-            return respond(_page(listed(key, exact_json.loads(found.items)), request.query))
+            return respond(_page(key, found.items, request.query))
         case "DELETE", "":
             service.responses.remove(OWNER.get(), key)
             return respond(replies.DeletedResponse(key))
@@ -93,18 +93,23 @@ async def stored(service: Service, request: web.Request, name: str) -> web.Respo
             raise ClientError("", f"There is no {request.method} {request.path} here.", status=404)
 
 
-def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> replies.ResponseItems:
-    """Newest first unless the query says order=asc; `limit` of them, those that come `after` an id."""
-    if query.get("order") != "asc":
-        items.reverse()
+def _page(key: str, items: StoredItems, query: Mapping[str, str]) -> replies.ResponseItems:
+    """Newest first unless the query says order=asc; `limit` of them, those that come `after` an id.
+
+    No other item is read, because a client may ask for thousands of pages.
+    """
+    ascending = query.get("order") == "asc"
+    places = range(len(items)) if ascending else range(len(items) - 1, -1, -1)
     limit = query.get("limit", str(MAX_ITEMS))
     if not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= MAX_ITEMS:
         raise ClientError("limit", f"is {shown(limit)}, must be in [1, {MAX_ITEMS}]")
-    after = query.get("after")
-    start = next((i + 1 for i, item in enumerate(items) if item["id"] == after), 0)
-    page = items[start : start + int(limit)]
+    after = place_of(query.get("after", ""), key, items, newest=not ascending)
+    start = 0 if after is None else places.index(after) + 1
+    chosen = places[start : start + int(limit)]
+    page = [listed(key, items, place) for place in chosen]
     first_id, last_id = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    return replies.ResponseItems(data=page, first_id=first_id, last_id=last_id, has_more=start + len(page) < len(items))
+    has_more = start + len(page) < len(items)
+    return replies.ResponseItems(data=page, first_id=first_id, last_id=last_id, has_more=has_more)
 
 
 def _stored(service: Service, key: str, place: str) -> Stored:

@@ -23,6 +23,7 @@ from ramet.runtime.intake.sampling_fields import UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
 from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.server.http.response_store import StoredItems
 from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
 from ramet.runtime.server.openai.responses_items import InputItem, Message, messages_of
 from ramet.runtime.server.openai.responses_replies import OutputItem
@@ -108,9 +109,9 @@ def with_items(written: dict[str, Any]) -> dict[str, Any]:
     return {**written, "input": typed}
 
 
-def kept_items(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def kept_items(items: list[dict[str, Any]]) -> StoredItems:
     """The items of `with_items` as they are listed later: messages have parts."""
-    return list(map(_with_parts, items))
+    return StoredItems((_own(item, "id"), exact_json.encode(_with_parts(item))) for item in items)
 
 
 def _with_parts(item: dict[str, Any]) -> dict[str, Any]:
@@ -120,17 +121,38 @@ def _with_parts(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "content": [of_model if item["role"] == "assistant" else {"type": "input_text", "text": text}]}
 
 
-_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}  # or "item"
+MAX_DIGITS = 10  # of an item's number
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+OTHER = "item"  # prefix of the other types
 
 
-def listed(response_id: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Items as a stored response lists them: each has an id, by which OpenAI's client knows what it is."""
-    listing = []
-    for i, item in enumerate(items):
-        made_id = f"{_PREFIXES.get(item['type'], 'item')}_{response_id.removeprefix('resp_')}_{i}"
-        own = {name: item[name] for name in ("id", "status") if isinstance(item.get(name), str) and item[name]}
-        listing.append({**item, "id": made_id, "status": "completed", **own})
-    return listing
+def listed(response_id: str, items: StoredItems, place: int) -> dict[str, Any]:
+    """The item as a stored response lists it: it has an id, by which OpenAI's client knows what it is."""
+    item = exact_json.loads(items[place])
+    made_id = f"{_PREFIXES.get(item['type'], OTHER)}_{_made_of(response_id)}_{place}"
+    own = {name: value for name in ("id", "status") if (value := _own(item, name))}
+    return {**item, "id": made_id, "status": "completed", **own}
+
+
+def place_of(item_id: str, response_id: str, items: StoredItems, *, newest: bool) -> int | None:
+    """Where the listed item with this id stands. `newest`: the last one, should a client have given it twice."""
+    if item_id in items.own_ids:
+        first, last = items.own_ids[item_id]
+        return last if newest else first
+    prefix, _, number = item_id.partition(f"_{_made_of(response_id)}_")
+    is_made = prefix in (*_PREFIXES.values(), OTHER) and number.isdecimal() and len(number) < MAX_DIGITS
+    return int(number) if is_made and int(number) < len(items) else None
+
+
+def _made_of(response_id: str) -> str:
+    """The part of a made id that is the response's."""
+    return response_id.removeprefix("resp_")
+
+
+def _own(item: dict[str, Any], name: str) -> str:
+    """The text that the client gave in this field; nothing where it gave none."""
+    value = item.get(name)
+    return value if isinstance(value, str) else ""
 
 
 def chat_after(before: list[Message], given: str | list[InputItem], output: list[OutputItem]) -> list[Message]:

@@ -1,13 +1,16 @@
 """/v1/responses: items in and out, events that add up to the response, what is stored and continued."""
 
+import sys
+import tracemalloc
 from typing import Any
 
 import orjson
 import pytest
 
 from ramet.ipc.messages import Generate, Render
+from ramet.runtime import exact_json
 from ramet.runtime.owner import NOBODY, Owner
-from ramet.runtime.server.http.response_store import ResponseStore, Stored
+from ramet.runtime.server.http.response_store import ResponseStore, Stored, StoredItems
 from tests.fakes.engine import CACHED, cut_somewhere, pieces_of
 from tests.fakes.server import Served, served
 
@@ -248,6 +251,68 @@ def test_listed_input_items_have_ids_and_parts_the_newest_first() -> None:
     served(check)
 
 
+OWN = [None, "a", "", "b", "a", None, "msg_3", None]  # ids that a client gives, one of them twice
+NAMED_ITEMS = [{"role": "user", "content": f"{i}", **({"id": own} if own else {})} for i, own in enumerate(OWN)]
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_a_page_has_what_follows_an_id_in_its_order(order: str, limit: int) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": NAMED_ITEMS})
+        path = f"{PATH}/{reply['id']}/input_items?order={order}&limit={limit}"
+        _, whole = await server.get(f"{PATH}/{reply['id']}/input_items?order={order}")
+        items = whole["data"]
+        made, step = reply["id"].removeprefix("resp_"), 1 if order == "asc" else -1
+        assert [each["content"][0]["text"] for each in items] == [f"{i}" for i in range(8)][::step]
+        assert [each["id"] for each in items][::step] == [own or f"msg_{made}_{i}" for i, own in enumerate(OWN)]
+        ids = [each["id"] for each in items]
+        for after in [*ids, "other", f"msg_{made}_8", f"msg_{made}_x", f"other_{made}_1"]:
+            start = ids.index(after) + 1 if after in ids else 0
+            page = items[start : start + limit]
+            _, found = await server.get(f"{path}&after={after}")
+            assert found["data"] == page and found["has_more"] == (start + limit < len(items))
+            assert found["first_id"] == (page[0]["id"] if page else None)
+            assert found["last_id"] == (page[-1]["id"] if page else None)
+
+    served(check)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_page_of_input_items_reads_no_other_item(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, loads = list[int](), exact_json.loads
+
+    def counted(data: bytes) -> Any:
+        read.append(len(data))
+        return loads(data)
+
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": [{"role": "user", "content": "x" * 100}] * 1000})
+        monkeypatch.setattr(exact_json, "loads", counted)
+        _, page = await server.get(f"{PATH}/{reply['id']}/input_items?limit=2&order={order}")
+        _, page = await server.get(f"{PATH}/{reply['id']}/input_items?limit=2&order={order}&after={page['last_id']}")
+        made, places = reply["id"].removeprefix("resp_"), (2, 3) if order == "asc" else (997, 996)
+        assert [each["id"] for each in page["data"]] == [f"msg_{made}_{place}" for place in places]
+
+    served(check)
+    assert len(read) == 4 and max(read) < 250
+
+
+def test_what_a_stored_response_takes_is_counted() -> None:
+    """As tracemalloc has it: items of a few bytes, each with an id of its own."""
+    items = [(f"{i:0200d}", b"x") for i in range(2000)]
+    tracemalloc.start()
+    try:
+        kept = StoredItems(items)
+        del items
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken + 2000 * sys.getsizeof("0" * 200) <= kept.size < 2 * taken + 2000 * sys.getsizeof("0" * 200)
+
+
 @pytest.mark.parametrize("body, options", [({"store": False}, {}), ({}, {"stored_responses_mb": 0})])
 def test_what_is_not_stored_is_not_there(body: dict[str, Any], options: dict[str, Any]) -> None:
     async def check(server: Served) -> None:
@@ -282,7 +347,7 @@ def test_a_limit_of_listed_items_out_of_range_is_refused(limit: str) -> None:
 
 
 def test_the_store_forgets_the_least_recently_used_first() -> None:
-    small, large = Stored(b"x" * 96, b"[]", b"[]"), Stored(b"x" * 2000, b"[]", b"[]")
+    small, large = Stored(b"x" * 96, StoredItems(), b"[]"), Stored(b"x" * 2000, StoredItems(), b"[]")
     store = ResponseStore(10 * small.size)
     for i in range(10):
         store.put(NOBODY, str(i), small)
@@ -297,7 +362,7 @@ def test_the_store_forgets_the_least_recently_used_first() -> None:
 
 
 def test_the_owner_that_has_most_makes_room_and_no_other() -> None:
-    small, store = Stored(b"x" * 96, b"[]", b"[]"), ResponseStore(1000)
+    small, store = Stored(b"x" * 90, StoredItems(), b"[]"), ResponseStore(1000)
     first, second = Owner("first", False), Owner("second", False)
     store.put(first, "mine", small)
     for i in range(20):
