@@ -328,7 +328,7 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
         about("between the tokens of JSON: one space after , and :, none, or as the model likes"),
     ] = "single-space"
     grammar_timeout_s: Annotated[
-        float, about("seconds that compiling one constraint may take before its requests end with 504", gt=0, le=DAY_S)
+        float, about("CPU time that compiling one constraint may take before its requests end with 504", gt=0, le=DAY_S)
     ] = 10.0
     grammar_memory_mb: Annotated[  # 40 strings that may be left out take 700 with xgrammar, most schemas 1
         float,

@@ -48,7 +48,7 @@ class MediaArgs(Struct, frozen=True, kw_only=True):
         int, about("processes that decode; a server starts them when its model is there", ge=1, le=64)
     ] = 2
     media_timeout_s: Annotated[
-        float, about("how long decoding one piece may take; its worker is ended then", gt=0, le=MAX_S)
+        float, about("CPU time that decoding one piece may take; its worker is ended then", gt=0, le=MAX_S)
     ] = 30.0
     media_fetch_timeout_s: Annotated[
         float, about("how long fetching one piece may take, redirects included", gt=0, le=MAX_S)

@@ -149,12 +149,12 @@ class WorkerProcess(Generic[F]):
         finally:
             self._busy = False
 
-    def read(self, timeout_s: float) -> F:
-        """The next frame of the same job. Raises TimedOut and WorkerEnded."""
+    def read(self, timeout_s: float, most_s: float = 0.0) -> F:
+        """The next frame of the same job, with times as those of `run`. Raises TimedOut and WorkerEnded."""
         process = self._process
         if process is None:
             raise WorkerEnded(-signal.SIGKILL, started=False)
-        return self._next(process, _Deadline(process, timeout_s))
+        return self._next(process, _Deadline(process, timeout_s, most_s))
 
     def interrupt(self) -> None:
         """End the process if a job runs in it. The job ends with WorkerEnded."""

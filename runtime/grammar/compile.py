@@ -45,8 +45,8 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why there is none. `status` is that of the requests: 400, 504 at the timeout, 503 where somebody kills workers,
-    500 where it is our fault.
+    """Why there is none. `status` is that of the requests: 400, 504 at the timeout, 503 where the machine was too
+    busy or somebody kills workers, 500 where it is our fault.
     """
 
     fact: str
@@ -191,9 +191,8 @@ class CompilePool:
             if self._parsers is None:
                 return Loaded(backend.load(outcome.data), backend, fsm)
             return Loaded(bounded(backend, constraint.kind, outcome.data, self._parsers), backend, fsm)
-        except TimedOut:
-            LOGGER.warning("compiling a %s took longer than %g s: given up", constraint.kind.value, self._timeout_s)
-            return Failed(f"takes longer than the {self._timeout_s:g} s of --grammar-timeout-s to compile", status=504)
+        except TimedOut as error:
+            return self._timed_out(constraint, error)
         except WorkerEnded as error:
             return self._ended(constraint, error)
         except (GrammarError, ConfigError) as error:
@@ -212,6 +211,14 @@ class CompilePool:
                     raise
                 LOGGER.warning("a compile worker ended with %s; its constraint is tried again", error)
         return worker.run(job, self._timeout_s)
+
+    def _timed_out(self, constraint: Constraint, error: TimedOut) -> Failed:
+        kind, most = constraint.kind.value, f"the {self._timeout_s:g} s of --grammar-timeout-s"
+        if error.starved:
+            LOGGER.warning("the machine was too busy to compile a %s: given up", kind)
+            return Failed(f"was not compiled: the machine was too busy to give it {most}", "try again later", 503)
+        LOGGER.warning("compiling a %s took more than %g s of CPU time: given up", kind, self._timeout_s)
+        return Failed(f"takes longer than {most} to compile", status=504)
 
     def _ended(self, constraint: Constraint, error: WorkerEnded) -> Failed:
         if not self._closed:

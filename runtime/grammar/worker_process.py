@@ -5,6 +5,7 @@ import time
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.worker import Frame, Job, Outcome, Ready
 from ramet.runtime.log import LOGGER
+from ramet.runtime.subordinate import STRETCH
 from ramet.runtime.worker_process import START_TIMEOUT_S, WorkerProcess
 
 
@@ -18,18 +19,21 @@ class CompileWorker:
         self._libraries = set[str]()  # that the process has loaded
 
     def run(self, job: Job, timeout_s: float) -> Outcome:
-        """Raises TimedOut and WorkerEnded; the next call starts a new process then."""
-        began_s = time.monotonic()
+        """`timeout_s`: CPU time; on a busy machine the job may take STRETCH times as long.
+
+        Raises TimedOut and WorkerEnded; the next call starts a new process then.
+        """
+        began_s, most_s = time.monotonic(), STRETCH * timeout_s
         if self._process.start() is not None:
             self._libraries.clear()
         known = job.constraint.backend in self._libraries
-        frame = self._process.run(job, timeout_s if known else START_TIMEOUT_S)
+        frame = self._process.run(job, timeout_s if known else START_TIMEOUT_S, most_s)
         if isinstance(frame, Ready):
             if not known:
                 line = "a worker for constraints has loaded %s in %.1f s (not part of --grammar-timeout-s)"
                 LOGGER.info(line, job.constraint.backend, time.monotonic() - began_s)
             self._libraries.add(job.constraint.backend)
-            frame = self._process.read(timeout_s)
+            frame = self._process.read(timeout_s, most_s)
         assert not isinstance(frame, Ready)
         return frame
 

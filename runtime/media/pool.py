@@ -166,10 +166,8 @@ class MediaPool:
         """Raises ClientError and ServerError."""
         try:
             outcome = self._outcome(worker, piece)
-        except TimedOut:
-            LOGGER.warning("%s was killed: a piece took longer than %g s", worker.name, self._limits.media_timeout_s)
-            fact = f"takes longer than the {self._limits.media_timeout_s:g} s of --media-timeout-s to prepare"
-            raise ClientError(piece.source.place, fact, "send a smaller one", 413) from None
+        except TimedOut as error:
+            raise self._timed_out(worker, piece, error) from None
         except WorkerEnded as error:
             raise self._ended(piece, error) from None
         if isinstance(outcome, Refused) and outcome.status >= 500:
@@ -197,6 +195,14 @@ class MediaPool:
         if not piece.is_wanted:
             raise ServerError("The client went away.", 503)
         return worker.run(piece.job)
+
+    def _timed_out(self, worker: MediaWorker, piece: Piece, error: TimedOut) -> RametError:
+        place, most = piece.source.place, f"the {self._limits.media_timeout_s:g} s of --media-timeout-s"
+        if error.starved:
+            LOGGER.warning("%s was killed: the machine was too busy to prepare a piece", worker.name)
+            return ServerError(f"{place} was not prepared: the machine was too busy to give it {most}", 503)
+        LOGGER.warning("%s was killed: a piece took more than %s", worker.name, most)
+        return ClientError(place, f"takes longer than {most} to prepare", "send a smaller one", 413)
 
     def _ended(self, piece: Piece, error: WorkerEnded) -> RametError:
         place = piece.source.place

@@ -9,7 +9,7 @@ from ramet.runtime.errors import ServerError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.media.worker import Frame, Job, Outcome, Ready, Unusable
 from ramet.runtime.media_options import MediaArgs
-from ramet.runtime.subordinate import NICENESS
+from ramet.runtime.subordinate import NICENESS, STRETCH
 from ramet.runtime.worker_process import ONE_THREAD, WorkerProcess
 
 ENVIRONMENT = ONE_THREAD | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
@@ -40,8 +40,11 @@ class MediaWorker:
             LOGGER.info("%s is process %s, begun in %.1f s", self.name, self.pid, time.monotonic() - began_s)
 
     def run(self, job: Job) -> Outcome:
-        """After `start`. Raises TimedOut and WorkerEnded; the next `start` begins a new process then."""
-        frame = self._process.run(job, self._timeout_s)
+        """After `start`. Raises TimedOut and WorkerEnded; the next `start` begins a new process then.
+
+        The timeout is CPU time; on a busy machine the job may take STRETCH times as long.
+        """
+        frame = self._process.run(job, self._timeout_s, STRETCH * self._timeout_s)
         assert not isinstance(frame, Ready | Unusable)
         return frame
 

@@ -158,13 +158,19 @@ def test_a_catastrophic_pattern_is_kept_to_or_refused(server: Live, pattern: str
 
 
 def test_a_timeout_names_its_field_and_leaves_no_process():
-    with Live(**SMALL, grammar_timeout_s=0.01) as server:
+    """A machine that is too busy is another error: a client tries that again."""
+    with Live(**SMALL, grammar_timeout_s=0.1) as server:
         reply = server.generate(text="x", sampling_params={"json_schema": WIDE})
         assert reply.status_code == 504
         message = reply.json()["error"]["message"]
         assert "json_schema" in message and "--grammar-timeout-s" in message
         assert not workers_of(psutil.Process(server.process.pid))
-        assert server.generate(text="x", sampling_params={"max_new_tokens": 3}).status_code == 200
+        assert server.generate(text="x", sampling_params={"regex": "[ab]"}).status_code == 200
+        for worker in workers_of(psutil.Process(server.process.pid)):
+            worker.suspend()
+        reply = server.generate(text="x", sampling_params={"regex": "[cd]"})
+        assert reply.status_code == 503 and reply.headers["Retry-After"] == "1"
+        assert "regex was not compiled: the machine was too busy" in reply.json()["error"]["message"]
 
 
 # -- options -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,7 @@ from ramet.runtime.engine_client.media import Preparing as EnginePreparing
 from ramet.runtime.engine_client.media import counted, with_media
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
+from ramet.runtime.media import worker_process
 from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.service import MediaIntake
@@ -334,8 +336,9 @@ class Asking:
 
     @property
     def worker(self) -> psutil.Process:
-        (found,) = workers_of(psutil.Process())
-        return found
+        (only,) = self.pool._workers
+        assert only.pid is not None
+        return psutil.Process(only.pid)
 
     def close(self) -> None:
         self.loop.close(self.intake.close())
@@ -439,15 +442,42 @@ def test_a_piece_that_crashes_its_worker_is_refused(asking: Asking):
     assert refused.value.status == 400 and refused.value.place == "image_data[0]"
 
 
-def test_a_piece_that_takes_too_long_is_refused_and_its_worker_ends(asking: Asking):
-    asking.release(asking.prepare())
-    stopped = asking.worker
-    stopped.suspend()
-    with pytest.raises(ClientError, match="takes longer than the 6 s of --media-timeout-s") as refused:
-        asking.prepare()
-    assert refused.value.status == 413 and not stopped.is_running()
-    asking.release(asking.prepare())
-    assert asking.left == []
+@pytest.fixture
+def hurried(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asking]:
+    """A piece may take 0.3 seconds, which a small one does not."""
+    monkeypatch.setattr(worker_process, "STRETCH", 4)
+    made = Asking(folder, tmp_path, media_timeout_s=0.3, media_workers=1, media_files_mb=92 / 1024)
+    made.release(made.prepare())
+    yield made
+    made.close()
+
+
+def test_a_piece_that_takes_too_long_is_refused_and_its_worker_ends(hurried: Asking, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(worker_process, "STRETCH", 1000)  # it gets its time, however busy the machine is
+    out, before = io.BytesIO(), hurried.worker
+    Image.new("RGB", (8000, 8000)).save(out, "PNG", compress_level=1)
+    with pytest.raises(ClientError, match=r"takes longer than the 0\.3 s of --media-timeout-s") as refused:
+        hurried.prepare(out.getvalue())
+    assert refused.value.status == 413 and not before.is_running()
+    hurried.release(hurried.prepare())
+    assert hurried.left == []
+
+
+def test_the_time_of_a_piece_is_that_of_its_process(hurried: Asking):
+    """A machine without time for it is not its fault."""
+    before = hurried.worker
+    before.suspend()
+    resuming = threading.Timer(0.5, before.resume)
+    resuming.start()
+    hurried.release(hurried.prepare())
+    resuming.join()
+    assert hurried.worker == before
+    before.suspend()
+    with pytest.raises(ServerError, match="the machine was too busy") as failed:
+        hurried.prepare()
+    assert failed.value.status == 503 and not before.is_running()
+    hurried.release(hurried.prepare())
+    assert hurried.left == []
 
 
 def test_a_client_that_goes_away_frees_its_place(asking: Asking):
