@@ -44,6 +44,11 @@ class Outbox(Protocol):
     def send(self, message: Message) -> None: ...
 
 
+class BatchOutbox(Outbox, Protocol):
+    def send_all(self, messages: Iterable[Message]) -> None:
+        """In this order. Messages between threads arrive together."""
+
+
 class Sender:
     """Pushes messages to one inbox. `send` blocks while that inbox is full. Not for two threads at once."""
 
@@ -55,6 +60,10 @@ class Sender:
 
     def send(self, message: Message) -> None:
         self._socket.send(encode(message), copy=True)
+
+    def send_all(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.send(message)
 
     def close(self) -> None:
         self._socket.close()
@@ -162,6 +171,10 @@ class MemoryChannel(Generic[M]):
 
     def send(self, message: Message) -> None:
         self._queue.append(self._codec.decode(encode(message)) if self._codec else message)
+
+    def send_all(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.send(message)
 
     @property
     def is_empty(self) -> bool:

@@ -100,6 +100,7 @@ class Tokenize(Message, frozen=True):
     add_special_tokens: bool = True
     pair: str | None = None  # a second text, behind the first one as the tokenizer joins two
     owner: str = ""  # the name of the key that asks: see RequestSpec.key_name
+    after_prompts: bool = False  # answered when the owner's prompts that came before it are read
 
 
 class Chat(msgspec.Struct, frozen=True):

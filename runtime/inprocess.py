@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ramet.ipc.channel import ThreadInbox
 from ramet.ipc.folders import OwnedFolder
@@ -35,8 +34,9 @@ from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.decode_process import Detokenizer
-from ramet.runtime.text.encode_process import Encoder, answer, chat_threads
-from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, runs_aside
+from ramet.runtime.text.dispatch import Dispatch
+from ramet.runtime.text.encode_process import Encoder, dispatch_to
+from ramet.runtime.text.rendering import RenderWorkers
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.threads import Arrivals, EngineThread
 
@@ -55,7 +55,7 @@ class InProcessEngine:
         self._arrivals = Arrivals(self._loop, self._deliver, self._can_wait)
         self._detokenizer = Detokenizer(tokenizer)
         self._media: MediaIntake | None = None
-        self._chats: ChatThreads | None = None
+        self._dispatch: Dispatch | None = None
         self._threads = [EngineThread("scheduler", self._loop, partial(self._schedule, load), self._failed)]
 
     @classmethod
@@ -87,8 +87,8 @@ class InProcessEngine:
         for thread in self._threads:
             await thread.ended()
         self._rendering.close()
-        if self._chats is not None:
-            self._chats.close()
+        if self._dispatch is not None:
+            self._dispatch.close()
         if self._media is not None:
             await self._media.close()
             self._files.remove()
@@ -131,16 +131,10 @@ class InProcessEngine:
 
     # -- on the tokenizer's thread ----------------------------------------------------------------------------------
 
-    def _tokenize(self, encoder: Encoder, chats: ChatThreads) -> None:
+    def _tokenize(self, dispatch: Dispatch) -> None:
         while True:
             for message in self._to_tokenizer.drain(block=True):
-                if runs_aside(message):
-                    chats.put(message)
-                    continue
-                admitted = Collected()
-                answer(encoder, message, scheduler=admitted, server=self._arrivals)
-                if admitted.messages:
-                    self._to_scheduler.send_all(admitted.messages)  # a batch enters the queue whole
+                dispatch.handle(message)
 
     # -- on the event loop ------------------------------------------------------------------------------------------
 
@@ -164,8 +158,8 @@ class InProcessEngine:
             media=self._media,
         )
         encoder = Encoder(self._tokenizer, limits, Chats(self._rendering.sources, self._rendering))
-        self._chats = chat_threads(encoder, lambda: self._arrivals)
-        tokenize = partial(self._tokenize, encoder, self._chats)
+        self._dispatch = dispatch_to(encoder, self._to_scheduler, self._arrivals, lambda: self._arrivals)
+        tokenize = partial(self._tokenize, self._dispatch)
         self._threads.append(EngineThread("tokenizer", self._loop, tokenize, self._failed))
         self._ready.set_result(client)
 
@@ -191,13 +185,3 @@ def _files() -> OwnedFolder:
         return OwnedFolder.make(Path(tempfile.gettempdir()), FILES)
     except OSError as error:
         raise ConfigError(f"no folder for prepared media can be made: {error}; set TMPDIR to one with room") from None
-
-
-class Collected:
-    """An outbox that keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.messages: list[Any] = []
-
-    def send(self, message: Message) -> None:
-        self.messages.append(message)

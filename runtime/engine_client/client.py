@@ -235,7 +235,7 @@ class EngineClient:
         submission.num_unsent = num_sequences(prompts)
         for i, piece in enumerate(in_pieces(prompts, lambda prompt: (prompt.params.n, prompt.num_bytes))):
             if i:
-                await submission.unless_ended(self._read_by_workers())
+                await submission.unless_ended(self._read_by_workers(submission.owner.name))
             self._send(piece, submission)
 
     def _checked(self, prompts: Many[Prompt], submission: Submission) -> Many[Prompt]:
@@ -243,10 +243,13 @@ class EngineClient:
         self._check_room(prompts, submission)
         return self._with_adapters(_owned(prompts, submission.owner))
 
-    async def _read_by_workers(self) -> None:
-        """Returns when the tokenizer workers have read all prompts that were sent before: they answer in order."""
-        asked = [self._ask(each, TokenizeReply, lambda call: Tokenize(call, "", False)) for each in self._to_tokenizers]
-        await asyncio.gather(*asked)
+    async def _read_by_workers(self, owner: str) -> None:
+        """Returns when the tokenizer workers have read all prompts of this owner that were sent before."""
+
+        def question(call: int) -> Tokenize:
+            return Tokenize(call, "", False, owner=owner, after_prompts=True)
+
+        await asyncio.gather(*[self._ask(each, TokenizeReply, question) for each in self._to_tokenizers])
 
     def _send(self, prompts: Many[Prompt], submission: Submission) -> None:
         submission.num_unsent -= num_sequences(prompts)

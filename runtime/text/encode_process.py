@@ -10,11 +10,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ramet.ipc import paths
-from ramet.ipc.channel import Outbox, Receiver, Sender
+from ramet.ipc.channel import BatchOutbox, Outbox, Receiver, Sender
 from ramet.ipc.media import PlacedMedia, Prepared
 from ramet.ipc.messages import (
     Abort,
@@ -57,10 +58,12 @@ from ramet.runtime.text.checks import (
     check_stop_patterns,
 )
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
+from ramet.runtime.text.dispatch import Dispatch, Later, uids_of
 from ramet.runtime.text.healing import check_healing, take_tail
+from ramet.runtime.text.long_calls import is_long_text
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
 from ramet.runtime.text.placing import end_of_media, expand_ids, expand_text, spans_of
-from ramet.runtime.text.rendering import ChatThreads, RenderWorkers, runs_aside
+from ramet.runtime.text.rendering import RenderWorkers
 from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
@@ -68,6 +71,16 @@ from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
 _chat = decoder_of(Chat)
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
+
+
+class WrittenChat(NamedTuple):
+    """A chat as text, without its ids."""
+
+    call: int
+    owner: str
+    text: str
+    may_exceed: bool
+    has_media: bool
 
 
 class Encoder:
@@ -118,16 +131,16 @@ class Encoder:
         given = request.arrival_s, tail, request.contexts, request.traced
         return Admit(request.uids, spec, packed, request.embeds, *given, tokenized, placed)
 
-    def admit_all(self, batch: GenerateAll) -> list[Admit] | list[Rejected]:
+    def admit_all(self, batch: GenerateAll) -> tuple[list[Admit], list[Rejected]]:
         """All of them; or the refusal of the first bad prompt, as that of every other one too."""
         admitted: list[Admit] = []
         for item in batch.items:
             answer = self.admit(item)
             if isinstance(answer, Rejected):
                 others = [Rejected(other.uids, answer.error) for other in batch.items if other is not item]
-                return [answer, *others]
+                return [], [answer, *others]
             admitted.append(answer)
-        return admitted
+        return admitted, []
 
     def tokenize(self, call: Tokenize) -> TokenizeReply | CallFailed:
         try:
@@ -140,19 +153,30 @@ class Encoder:
         return TokenizeReply(call.call, pack_ids(ids))
 
     def render(self, call: Render) -> RenderReply | CallFailed:
-        """The ids of a chat. The template writes special tokens itself."""
+        """The ids of a chat."""
+        written = self.write(call)
+        return written if isinstance(written, CallFailed) else self.read(written)
+
+    def write(self, call: Render) -> WrittenChat | CallFailed:
         try:
             chat = _chat(call.chat)
             text = self._chats.render(chat)
-            ids = self._encode(text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
+        except ClientError as error:
+            return CallFailed(call.call, error.record)
+        return WrittenChat(call.call, call.owner, text, chat.may_exceed, chat.has_media)
+
+    def read(self, chat: WrittenChat) -> RenderReply | CallFailed:
+        """The template writes special tokens itself."""
+        try:
+            ids = self._encode(chat.text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
             if not ids:
                 raise ClientError("messages", "has no tokens once rendered, must have at least 1")
             if len(ids) >= self._limits.context_length and not chat.may_exceed:
                 raise self._longer_than_context("messages", f"{len(ids)} tokens")
             check_ids("messages", ids, self._limits.vocab_size)
         except ClientError as error:
-            return CallFailed(call.call, error.record)
-        return RenderReply(call.call, pack_ids(ids), text[-TAIL_CHARS:], text if chat.has_media else "")
+            return CallFailed(chat.call, error.record)
+        return RenderReply(chat.call, pack_ids(ids), chat.text[-TAIL_CHARS:], chat.text if chat.has_media else "")
 
     def detokenize(self, call: Detokenize) -> DetokenizeReply | CallFailed:
         ids = unpack_ids(call.ids)
@@ -263,36 +287,54 @@ def _check_most(place: str, unit: str, number: int, most: int) -> None:
         raise ClientError(place, f"has {number} {unit}, must have at most {most}")
 
 
-def answer(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Outbox) -> None:
-    """Serve one message. A failure of ours ends that request alone."""
+def answer(
+    encoder: Encoder,
+    message: ToTokenizer | WrittenChat,
+    scheduler: BatchOutbox,
+    server: Outbox,
+    aside: Callable[[Later], None] | None = None,
+) -> None:
+    """Serve one message. `aside`: as of Serve. A failure of ours ends that request alone."""
     try:
-        _serve(encoder, message, scheduler, server)
+        if isinstance(message, Render):
+            _render(encoder, message, server, aside)
+        else:
+            _serve(encoder, message, scheduler, server)
     except Exception as error:  # noqa: BLE001 - logged, and sent to the caller
         LOGGER.exception("the tokenizer failed on one %s", type(message).__name__)
         fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
-        if isinstance(message, Generate):
-            server.send(Rejected(message.uids, ErrorRecord("the request", fact, status=500)))
-        elif isinstance(message, GenerateAll):
-            uids = [uid for item in message.items for uid in item.uids]
-            server.send(Rejected(uids, ErrorRecord("the request", fact, status=500)))
-        elif isinstance(message, Tokenize | Render | Detokenize | RenderPrompt | RenderChoices):
+        if isinstance(message, Generate | GenerateAll):
+            server.send(Rejected(uids_of(message), ErrorRecord("the request", fact, status=500)))
+        elif isinstance(message, Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | WrittenChat):
             server.send(CallFailed(message.call, ErrorRecord("the call", fact, status=500)))
 
 
-def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Outbox) -> None:
+def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[Later], None] | None) -> None:
+    written = encoder.write(call)
+    if isinstance(written, CallFailed):
+        server.send(written)
+    elif aside is not None and is_long_text(written.text):
+        aside(written)
+    else:
+        server.send(encoder.read(written))
+
+
+def _serve(encoder: Encoder, message: ToTokenizer | WrittenChat, scheduler: BatchOutbox, server: Outbox) -> None:
     match message:
         case Generate():
             admitted = encoder.admit(message)
             (server if isinstance(admitted, Rejected) else scheduler).send(admitted)
         case GenerateAll():
-            for each in encoder.admit_all(message):
-                (server if isinstance(each, Rejected) else scheduler).send(each)
+            batch, rejected = encoder.admit_all(message)
+            scheduler.send_all(batch)
+            for each in rejected:
+                server.send(each)
         case Abort():
             scheduler.send(message)
         case Tokenize():
             server.send(encoder.tokenize(message))
-        case Render():
-            server.send(encoder.render(message))
+        case WrittenChat():
+            server.send(encoder.read(message))
         case Detokenize():
             server.send(encoder.detokenize(message))
         case RenderPrompt():
@@ -303,9 +345,10 @@ def _serve(encoder: Encoder, message: ToTokenizer, scheduler: Outbox, server: Ou
             LOGGER.warning("limits arrived twice; the first ones stay")
 
 
-def chat_threads(encoder: Encoder, server: Callable[[], Outbox], share: float = 1.0) -> ChatThreads:
-    """For what `runs_aside`; `server` makes an outbox for each thread. Only the server gets an answer."""
-    return ChatThreads(lambda call, own: answer(encoder, call, own, own), server, share)
+def dispatch_to(
+    encoder: Encoder, scheduler: BatchOutbox, server: Outbox, own_server: Callable[[], Outbox], share: float = 1.0
+) -> Dispatch:
+    return Dispatch(partial(answer, encoder), scheduler, server, own_server, share)
 
 
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
@@ -324,18 +367,12 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
     encoder = Encoder(tokenizer, limits, Chats(workers.sources, workers))
-    threads = chat_threads(encoder, partial(Sender, sockets.address(paths.SERVER)), args.share_per_key)
-    threads.run(workers.warm)
-
-    def handle(message: ToTokenizer) -> None:
-        if runs_aside(message):
-            threads.put(message)
-        else:
-            answer(encoder, message, scheduler, server)
-
+    own_server = partial(Sender, sockets.address(paths.SERVER))
+    dispatch = dispatch_to(encoder, scheduler, server, own_server, args.share_per_key)
+    dispatch.run(workers.warm)
     for message in early:
-        handle(message)
-    ring.handle_all(inbox, handle)
+        dispatch.handle(message)
+    ring.handle_all(inbox, dispatch.handle)
 
 
 def _await_limits(inbox: Receiver[ToTokenizer]) -> tuple[Limits, list[ToTokenizer]]:

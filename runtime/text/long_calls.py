@@ -1,19 +1,20 @@
-"""Calls with a long text or many ids. They run on a thread of their own, so that other clients' prompts do not wait.
+"""Messages with a long text or many ids. They are served on a thread of their own, so that others do not wait.
 
-Decides which calls these are. The libraries release Python's lock while they tokenise and decode. Only calls that the
-server answers are here: a prompt stays in the tokenizer's own order, so that no Abort can overtake it.
+Decides which messages these are. The libraries release Python's lock while they tokenise and decode.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ramet.ipc.messages import (
     ContextGroup,
     Detokenize,
+    Generate,
+    GenerateAll,
     RenderChoices,
     RenderPrompt,
     Segment,
     Tokenize,
-    ToTokenizer,
     Turn,
 )
 
@@ -21,29 +22,61 @@ LONG_CHARS = 1 << 15  # tokenised in 15 ms
 LONG_IDS_BYTES = 4 << 16  # int32; decoded in 10 ms
 
 
-def is_long(message: ToTokenizer) -> bool:
-    match message:
-        case Tokenize(text=text, pair=pair):
-            return len(text) + len(pair or "") > LONG_CHARS
-        case Detokenize(ids=ids):
-            return len(ids) > LONG_IDS_BYTES
-        case RenderPrompt(segments=segments):
-            return _num_chars(segments) > LONG_CHARS
-        case RenderChoices(segments=segments, choices=choices):
-            return _num_chars(segments) * (len(choices) + 1) + sum(map(len, choices)) > LONG_CHARS
-        case _:
-            return False
+def is_long(message: Any) -> bool:
+    """Of a message to the tokenizer."""
+    found = _IS_LONG.get(type(message))
+    return found is not None and found(message)
+
+
+def is_long_text(text: str) -> bool:
+    return len(text) > LONG_CHARS
+
+
+def _in_tokenize(call: Tokenize) -> bool:
+    return len(call.text) + len(call.pair or "") > LONG_CHARS
+
+
+def _in_detokenize(call: Detokenize) -> bool:
+    return len(call.ids) > LONG_IDS_BYTES
+
+
+def _in_prompt(prompt: Generate) -> bool:
+    return prompt.text is not None and len(prompt.text) > LONG_CHARS
+
+
+def _in_batch(batch: GenerateAll) -> bool:
+    return sum(len(item.text or "") for item in batch.items) > LONG_CHARS
+
+
+def _in_segments(call: RenderPrompt) -> bool:
+    return _num_chars(call.segments) > LONG_CHARS
+
+
+def _in_choices(call: RenderChoices) -> bool:
+    return _num_chars(call.segments) * (len(call.choices) + 1) + sum(map(len, call.choices)) > LONG_CHARS
+
+
+_IS_LONG: dict[type, Callable[[Any], bool]] = {
+    Tokenize: _in_tokenize,
+    Detokenize: _in_detokenize,
+    Generate: _in_prompt,
+    GenerateAll: _in_batch,
+    RenderPrompt: _in_segments,
+    RenderChoices: _in_choices,
+}
 
 
 def _num_chars(segments: Sequence[Segment]) -> int:
     """Characters of all texts of a prompt."""
-    total = 0
+    return sum(map(len, _texts(segments)))
+
+
+def _texts(segments: Sequence[Segment]) -> Iterable[str]:
     for segment in segments:
         match segment:
             case str():
-                total += len(segment)
+                yield segment
             case ContextGroup(contexts=contexts):
-                total += sum(map(len, contexts))
+                yield from contexts
             case Turn(content=content):
-                total += _num_chars(content)
-    return total
+                yield from _texts(content)

@@ -6,34 +6,20 @@ first rendering or ahead of it (`warm`). What runs in the process is in render_w
 """
 
 import queue
-import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeGuard
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import (
-    Chat,
-    Detokenize,
-    Render,
-    RenderChoices,
-    RenderPrompt,
-    Tokenize,
-    ToTokenizer,
-    Turn,
-)
+from ramet.ipc.messages import Chat
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.exact_json import encode
 from ramet.runtime.log import LOGGER
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render, source_for
-from ramet.runtime.text.fair_threads import FairThreads
-from ramet.runtime.text.long_calls import is_long
 from ramet.runtime.text.render_worker import Ended, Frame, Job, Outcome, Ready, Refused, Rendered, Templates
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
 
-Aside = Render | RenderPrompt | RenderChoices | Tokenize | Detokenize
 WORKERS = 2  # so that one slow chat leaves a worker to the others
 GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues
 BUSY = 4  # times its timeout that a rendering may take while other processes have the machine's cores
@@ -171,49 +157,3 @@ class RenderWorkers:
         if error.from_outside:
             return RenderingEnded(f"{TRIES} processes ended with {error}, which may mean that memory ran out", 503)
         return RenderingEnded(f"{self.limits.too_large}, or is nested too deeply: its process ended with {error}")
-
-
-def renders_chat(message: ToTokenizer) -> bool:
-    """Whether a message needs a chat template."""
-    match message:
-        case Render():
-            return True
-        case RenderPrompt() | RenderChoices():
-            return any(isinstance(segment, Turn) for segment in message.segments)
-        case _:
-            return False
-
-
-def runs_aside(message: ToTokenizer) -> TypeGuard[Aside]:
-    """Whether ChatThreads serves it."""
-    return renders_chat(message) or is_long(message)
-
-
-class ChatThreads:
-    """Serves messages that render chats on threads of their own: others do not wait, however long a template takes.
-
-    Calls with long texts have another thread, so that chats do not wait for them either. Keys of clients take turns.
-    `outbox` is called once in each thread. `share`: the part of the threads that one key may have.
-    """
-
-    def __init__(self, serve: Callable[[Any, Outbox], None], outbox: Callable[[], Outbox], share: float = 1.0) -> None:
-        self._serve, self._outbox, self._own = serve, outbox, threading.local()
-        self._threads = FairThreads(WORKERS, "ramet-chats", self._answer, share)
-        self._long_texts = FairThreads(1, "ramet-long-texts", self._answer, share)
-
-    def put(self, message: Aside) -> None:
-        (self._long_texts if is_long(message) else self._threads).put(message.owner, message)
-
-    def run(self, work: Callable[[], None]) -> None:
-        """Run `work` on one of these threads: a process ends with the thread that started it."""
-        self._threads.run(work)
-
-    def close(self) -> None:
-        """Drop what waits, and wait for what runs: after RenderWorkers.close that does not take long."""
-        self._threads.close()
-        self._long_texts.close()
-
-    def _answer(self, message: Any) -> None:
-        if not hasattr(self._own, "outbox"):
-            self._own.outbox = self._outbox()
-        self._serve(message, self._own.outbox)

@@ -1,0 +1,116 @@
+"""Which thread of a tokenizer serves a message.
+
+Decides: chats are rendered on two threads, long texts are tokenised on one, and keys of clients take turns on both.
+So neither a slow template nor a long text keeps other messages waiting, which are served at once, in order. The text
+that a chat becomes is a long text like any other. What a thread has to send to the scheduler goes through
+prompt_order.py.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ramet.ipc.channel import BatchOutbox, Outbox
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Generate, GenerateAll, Render, RenderChoices, RenderPrompt, Tokenize, ToTokenizer, Turn
+from ramet.runtime.text.fair_threads import FairThreads
+from ramet.runtime.text.long_calls import is_long
+from ramet.runtime.text.prompt_order import PromptOrder
+from ramet.runtime.text.rendering import WORKERS
+
+
+class Later(Protocol):
+    """A message that another thread serves."""
+
+    @property
+    def owner(self) -> str:
+        """The name of the key that sent it."""
+
+
+class Serve(Protocol):
+    def __call__(
+        self, message: Any, /, *, scheduler: BatchOutbox, server: Outbox, aside: Callable[[Later], None]
+    ) -> None:
+        """Serve it. `aside` takes what is left to do with a long text."""
+
+
+class Dispatch:
+    """`server` is for the thread that calls `handle`; `own_server` makes one for each other thread.
+
+    `share`: the part of the threads that one key may have.
+    """
+
+    def __init__(
+        self,
+        serve: Serve,
+        scheduler: BatchOutbox,
+        server: Outbox,
+        own_server: Callable[[], Outbox],
+        share: float = 1.0,
+    ) -> None:
+        self._serve, self._scheduler, self._server = serve, PromptOrder(scheduler), server
+        self._own_server, self._own = own_server, threading.local()
+        self._chats = FairThreads(WORKERS, "ramet-chats", self._answer, share)
+        self._long_texts = FairThreads(1, "ramet-long-texts", self._answer, share)
+
+    def handle(self, message: ToTokenizer) -> None:
+        """For one thread, in the order of arrival."""
+        if is_long(message):
+            self._leave(message)
+        elif renders_chat(message):
+            self._chats.put(owner_of(message), message)
+        elif isinstance(message, Tokenize) and message.after_prompts and self._scheduler.has_left(message.owner):
+            self._long_texts.put(message.owner, message)
+        else:
+            self._serve(message, scheduler=self._scheduler, server=self._server, aside=self._put_aside)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run `work` on one of the threads for chats: a process ends with the thread that started it."""
+        self._chats.run(work)
+
+    def close(self) -> None:
+        """Drop what waits, and wait for what runs: after RenderWorkers.close that is no chat."""
+        self._chats.close()
+        self._long_texts.close()
+
+    def _leave(self, message: ToTokenizer) -> None:
+        owner = owner_of(message)
+        if isinstance(message, Generate | GenerateAll):
+            self._scheduler.leaves(owner, uids_of(message))
+        self._long_texts.put(owner, message)
+
+    def _put_aside(self, message: Later) -> None:
+        self._long_texts.put(message.owner, message)
+
+    def _answer(self, message: Any) -> None:
+        """On one of the threads."""
+        if not hasattr(self._own, "server"):
+            self._own.server = self._own_server()
+        try:
+            self._serve(message, scheduler=self._scheduler, server=self._own.server, aside=self._put_aside)
+        finally:
+            if isinstance(message, Generate | GenerateAll):
+                self._scheduler.returns(owner_of(message), uids_of(message))
+
+
+def renders_chat(message: ToTokenizer) -> bool:
+    """Whether a message needs a chat template."""
+    if type(message) is RenderPrompt or type(message) is RenderChoices:
+        return any(isinstance(segment, Turn) for segment in message.segments)
+    return type(message) is Render
+
+
+def owner_of(message: Any) -> str:
+    """The name of the key that sent a message; empty: it is not bounded."""
+    match message:
+        case Generate():
+            return message.spec.key_name
+        case GenerateAll(items=[first, *_]):
+            return first.spec.key_name
+    owner: str = getattr(message, "owner", "")
+    return owner
+
+
+def uids_of(prompt: Generate | GenerateAll) -> list[Uid]:
+    items = prompt.items if isinstance(prompt, GenerateAll) else [prompt]
+    return [uid for item in items for uid in item.uids]
