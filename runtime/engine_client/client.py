@@ -151,7 +151,9 @@ class EngineClient:
 
     @property
     def _num_free_rows(self) -> int:
-        """How many of the waiting sequences can run at once: they wait for no other one to end."""
+        """How many of the waiting sequences can run at once: they wait for no other one to end, nor for an operator."""
+        if self.pauses.began.is_set():
+            return 0
         num_opened = self.num_open - self._sequences.num_waiting
         return max(0, self.limits.max_running_requests - num_opened)
 

@@ -1,6 +1,7 @@
 """/pause_generation and /continue_generation: what clients of a paused server see, and what an operator is told."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, served
 
 PAUSE, CONTINUE = "/pause_generation", "/continue_generation"
+Ask = tuple[str, dict[str, Any]]
 BODY = {"text": "a", "sampling_params": {"max_new_tokens": 2}}
 PAUSED = {"message": "Generation paused successfully.", "status": "ok"}
 CONTINUED = {"message": "Generation continued successfully.", "status": "ok"}
@@ -87,6 +89,29 @@ def test_requests_that_wait_count_in_the_queue_and_keep_their_deadline() -> None
         assert (await waiting)[0] == 504
 
     served(check, max_queued_requests=1, request_timeout_s=0.3, limits=replace(LIMITS, max_running_requests=1))
+
+
+@pytest.mark.parametrize(
+    ("holds", "goes_on"),
+    [
+        ((PAUSE, {"mode": "in_place"}), (CONTINUE, {})),
+        (("/release_memory_occupation", {"tags": ["kv_cache"]}), ("/resume_memory_occupation", {})),
+    ],
+)
+def test_a_server_that_computes_nothing_has_no_free_rows(holds: Ask, goes_on: Ask) -> None:
+    async def check(server: Served) -> None:
+        assert (await server.post(*holds))[0] == 200
+        waiting = [asyncio.create_task(server.post("/generate", BODY)) for _ in range(2)]
+        await server.engine.saw(Generate, 2)
+        status, reply = await server.post("/generate", BODY)
+        assert status == 503 and reply["error"]["message"] == "The request queue is full."
+        assert (await server.post(*goes_on))[0] == 200
+        waiting += [asyncio.create_task(server.post("/generate", BODY)) for _ in range(4)]
+        await server.engine.saw(Generate, 6)
+        for each in waiting:
+            each.cancel()
+
+    served(check, auto=False, max_queued_requests=2, limits=replace(LIMITS, max_running_requests=4))
 
 
 def test_a_second_pause_and_going_on_twice_are_answered() -> None:
