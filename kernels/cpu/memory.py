@@ -1,4 +1,4 @@
-"""Memory of our own for tensors on the CPU: on huge pages where the system allows it, and used again and again.
+"""Memory of our own for tensors on the CPU that live long: on huge pages where the system allows it.
 
 A page fault costs microseconds for 4 KiB, which is more than most ops compute in that time. Knows no kernel.
 """
@@ -8,15 +8,13 @@ import ctypes
 import math
 import mmap
 import threading
-import weakref
-from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 HUGE_PAGE = 1 << 21
-CHUNK_BYTES = 1 << 24  # that an arena grows by
+CHUNK_BYTES = 1 << 24  # of the pages that small tensors share
 LINE = 64  # bytes of a cache line
 MADV_DONTNEED = 4
 MADV_POPULATE_WRITE = 23  # of Linux since 5.14; mmap does not know it, and holds Python's lock meanwhile
@@ -99,42 +97,3 @@ class _SharedPages:
 
 
 _shared = _SharedPages()
-
-
-class Arena:
-    """Tensors whose memory goes to the next one of about their size when nothing refers to them any more."""
-
-    def __init__(self) -> None:
-        self._free: defaultdict[int, list[int]] = defaultdict(list)  # size of a block -> addresses
-        self._pages: list[Pages] = []
-        self._next = self._end = 0  # of the last pages, what is in no block yet
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """As torch.empty on the CPU."""
-        num = math.prod(shape)
-        if not num:
-            return torch.empty(tuple(shape), dtype=dtype)
-        size = _rounded(num * dtype.itemsize)
-        free = self._free[size]
-        address = free.pop() if free else self._cut(size)
-        block = (ctypes.c_char * size).from_address(address)
-        weakref.finalize(block, free.append, address).atexit = False
-        return torch.frombuffer(block, dtype=dtype, count=num).view(tuple(shape))
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(len(pages.memory) for pages in self._pages)
-
-    def _cut(self, size: int) -> int:
-        if self._next + size > self._end:
-            pages = Pages(max(size, CHUNK_BYTES))
-            self._pages.append(pages)
-            self._next, self._end = pages.address, pages.address + max(size, CHUNK_BYTES)
-        address, self._next = self._next, self._next + size
-        return address
-
-
-def _rounded(size: int) -> int:
-    """To one of four sizes between two powers of two, so that blocks fit many tensors."""
-    step = max(LINE, 1 << max(0, size.bit_length() - 3))
-    return -(-size // step) * step

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ramet.kernels.cpu.memory import Arena
+from ramet.kernels.cpu.arena import Arena
 
 KINDS: dict[str, Any] = {"p": c_void_p, "n": c_int64, "i": c_int, "f": c_float}  # pointer, size, number, float
 Native = Callable[..., None]
@@ -121,9 +121,10 @@ class Tape:
             self.calls.append(Call(entry, at))
             at += len(arguments) * words.itemsize
         self.keep(words)
+        self._recorded = []  # numbers of Python, which take ten times the memory of `words`
 
     def __len__(self) -> int:
-        return len(self._recorded)
+        return len(self.calls) + len(self._recorded)
 
 
 class Replay:

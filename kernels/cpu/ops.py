@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import reference
+from ramet.kernels.cpu.arena import Arena
 from ramet.kernels.cpu.experts import DTYPES, NativeExperts, NativeMixture
-from ramet.kernels.cpu.memory import Arena
 from ramet.kernels.cpu.native import Native, Plan, Replay, Rule, Step, Tape, native
 from ramet.kernels.reference import HeadNorms
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows

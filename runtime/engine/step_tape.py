@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ramet.kernels.cpu.arena import borrowed
 from ramet.kernels.cpu.native import Replay
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.engine.inputs import Draws, NotReplayable, StepInputs
@@ -106,7 +107,7 @@ class Recorder:
             Replay(ops.library, (take, forward_tape, draw_tape, give), ops.threads)
             for take, give in zip(takes, gives, strict=True)
         ]
-        return TapedStep(logits, tuple(drawn), tuple(alone), tuple(whole))
+        return TapedStep(borrowed(logits), tuple(drawn), tuple(alone), tuple(whole))
 
     def _relay(self, inputs: StepInputs) -> None:
         of, buffer, forward = inputs.read.of, self._row_buffer, inputs.forward

@@ -8,7 +8,8 @@ from compiled import compiled_kernels
 from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
-from ramet.kernels.cpu.memory import HUGE_PAGE, LINE, SHARED_BYTES, Arena, huge_empty, huge_zeros
+from ramet.kernels.cpu.arena import Arena, borrowed
+from ramet.kernels.cpu.memory import HUGE_PAGE, LINE, SHARED_BYTES, huge_empty, huge_zeros
 from ramet.kernels.cpu.native import Replay
 from ramet.kernels.cpu.weight_file import gives_huge_pages, is_on_huge_pages
 
@@ -41,6 +42,48 @@ def test_an_arena_stays_as_large_as_what_lives_at_once() -> None:
     for _ in range(100):
         arena.empty((1000, 1000), torch.float32)
     assert arena.num_bytes < 40 << 20
+
+
+@given(lists(integers(1, 3000), max_size=30))
+def test_smaller_steps_take_no_more_memory_than_the_largest_one(smaller: list[int]) -> None:
+    def step(tokens: int) -> None:
+        x = arena.empty((tokens, 256), torch.bfloat16)
+        for _ in range(2):
+            qkv = arena.empty((tokens, 512), torch.bfloat16)
+            x = qkv = arena.empty((tokens, 256), torch.bfloat16)
+            both = arena.empty((tokens, 1408), torch.bfloat16)
+            both = arena.empty((tokens, 704), torch.bfloat16)
+            x = arena.empty((tokens, 256), torch.bfloat16)
+        del qkv, both, x
+
+    arena = Arena()
+    step(3000)
+    largest = arena.num_bytes
+    for tokens in smaller:
+        step(tokens)
+    assert arena.num_bytes == largest < 3000 * 7000
+
+
+@given(lists(tuples(integers(1, 40), integers(0, 5)), min_size=1, max_size=80))
+def test_bytes_that_come_back_are_one_place_again(plan: list[tuple[int, int]]) -> None:
+    arena, alive = Arena(), []
+    for num, at in plan:
+        alive.insert(at, arena.empty((num * LINE,), torch.int8))
+        del alive[at + 3 :]
+    reached = arena.num_bytes
+    alive.clear()
+    whole = arena.empty((reached,), torch.int8)
+    assert arena.num_bytes == reached == whole.nbytes
+
+
+def test_memory_that_is_borrowed_goes_to_the_next_tensor() -> None:
+    arena = Arena()
+    held = arena.empty((3, 50), torch.float32).fill_(1)
+    seen = borrowed(held)
+    assert seen.shape == held.shape and seen.eq(1).all()
+    del held
+    arena.empty((3, 50), torch.float32).fill_(2)
+    assert seen.eq(2).all()
 
 
 def test_large_tensors_begin_on_a_huge_page_and_small_ones_are_torchs() -> None:

@@ -17,6 +17,8 @@ from steps import make_batch
 from tiny_families import make_family
 from tiny_model import make_tiny
 
+from ramet.kernels.cpu.memory import LINE
+from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
 from ramet.runtime.engine.batch import Batch, HiddenRows
@@ -209,6 +211,29 @@ def test_closing_waits_for_the_step_that_runs(both: tuple[Rows, Rows]) -> None:
     launched = replayed.runner.launch(replayed.decoding(24))
     replayed.runner.close()
     assert np.array_equal(launched.result().tokens, plain.runner.launch(plain.decoding(24)).result().tokens)
+
+
+def test_steps_of_fewer_rows_or_tokens_take_no_memory_of_their_own(tmp_path: Path) -> None:
+    runner = start(make_tiny(tmp_path))
+    rows = Rows(runner)
+    assert isinstance(runner._kernels, CpuOps)
+    arenas = runner._kernels._arena, runner._kernels._tape_arena
+
+    def prompt(tokens: int) -> None:
+        runner.launch(rows.batch([(1, 0, tokens)])).result()
+
+    def decoding(num: int) -> None:
+        runner.launch(rows.decoding(num)).result()
+
+    prompt(200)
+    decoding(MAX_ROWS)
+    of_largest = [arena.num_bytes for arena in arenas]
+    for num in range(1, MAX_ROWS):
+        decoding(num)
+        prompt(8 * num)
+    assert runner._graphs is not None and runner._graphs.num_prepared == len(sizes_up_to(MAX_ROWS))
+    kept = runner._graphs.num_prepared * 2 * LINE  # tokens, and which logits are finite
+    assert arenas[0].num_bytes == of_largest[0] and arenas[1].num_bytes <= of_largest[1] + kept
 
 
 def test_what_asks_for_more_than_logits_is_no_replay(both: tuple[Rows, Rows]) -> None:
