@@ -30,7 +30,7 @@ from ramet.runtime.config import make_args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary, Whitespace
-from ramet.runtime.grammar.compile import Failed, Loaded
+from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -66,6 +66,9 @@ class Grammars:
         if isinstance(found, Failed):
             raise BadOption(f"a {constraint.kind.value} {found.fact}")
         return found.compiled
+
+    def take_compiled(self) -> list[Compiling]:
+        return []
 
     def close(self) -> None:
         pass

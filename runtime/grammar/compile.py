@@ -71,6 +71,9 @@ class GrammarSource(Protocol):
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling: ...
 
+    def take_compiled(self) -> list[Compiling]:
+        """Each that has an outcome, once."""
+
     def close(self) -> None: ...
 
 
@@ -108,6 +111,7 @@ class CompilePool:
         self._closed = False
         self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
         self._num_open = Counter[str]()  # of each backend
+        self._compiled: list[Compiling] = []  # that nobody has taken
         self._threads: list[threading.Thread] = []
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
@@ -124,6 +128,11 @@ class CompilePool:
             self._start(key)
             self._jobs[key.backend].put(owner, key, is_long=not is_short(key))
             return compiling
+
+    def take_compiled(self) -> list[Compiling]:
+        with self._lock:
+            compiled, self._compiled = self._compiled, []
+            return compiled
 
     def close(self) -> None:
         """Ends the processes at once, and the threads; what a thread loads is not waited for."""
@@ -171,7 +180,8 @@ class CompilePool:
         with self._lock:
             if isinstance(outcome, Loaded) or outcome.status == 400:
                 self._cache.put(constraint, outcome)
-            self._end(constraint).outcome = outcome
+            self._compiled.append(compiling := self._end(constraint))
+            compiling.outcome = outcome
         if not self._closed:
             with self._telling:
                 self._ready()

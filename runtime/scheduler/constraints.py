@@ -42,7 +42,8 @@ class Constraints:
         self._retokenizer: Retokenizer | None = None
         if self._jump_forward == "retokenize" and tokenizer is not None:
             self._retokenizer = Retokenizer(tokenizer)
-        self.compiling: dict[Compiling, list[tuple[Constraint, Request]]] = {}  # who waits for what is compiled
+        self.compiling: dict[Compiling, dict[Uid, tuple[Constraint, Request]]] = {}  # who waits for what is compiled
+        self._compiling_of: dict[Uid, Compiling] = {}  # what each of them waits for
 
     def attach(self, request: Request) -> Finish | bool:
         """True: it may run. False: it waits until its constraint is compiled. Or why it never will."""
@@ -52,38 +53,41 @@ class Constraints:
             return _refused(constraint, Failed("cannot be kept to: the grammar backend is none", hint))
         found = self._source.get(constraint, request.spec.key_name)
         if isinstance(found, Compiling):
-            self.compiling.setdefault(found, []).append((constraint, request))
+            self.compiling.setdefault(found, {})[request.uid] = constraint, request
+            self._compiling_of[request.uid] = found
             return False
         refused = self._begin(request, constraint, found)
         return True if refused is None else refused
 
     def settled(self) -> Iterator[tuple[Request, Finish | None]]:
         """Requests whose constraint is compiled by now, or why it cannot be."""
-        for compiling in list(self.compiling):
-            if compiling.outcome is not None:
-                for constraint, request in self.compiling.pop(compiling):
-                    yield request, self._begin(request, constraint, compiling.outcome)
+        for compiling in self._source.take_compiled() if self._source is not None else ():
+            assert compiling.outcome is not None
+            for uid, (constraint, request) in self.compiling.pop(compiling, {}).items():
+                del self._compiling_of[uid]
+                yield request, self._begin(request, constraint, compiling.outcome)
 
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
-        return next((reason for request, reason in self.all_waiting() if request.uid == uid), "")
+        compiling = self._compiling_of.get(uid)
+        return "" if compiling is None else _why_it_waits(self.compiling[compiling][uid][0])
 
     def all_waiting(self) -> list[tuple[Request, str]]:
         """Requests whose constraints are being compiled, and why each waits."""
-        entries = (entry for waiting in self.compiling.values() for entry in waiting)
-        return [(request, f"its {constraint.kind.value} is being compiled") for constraint, request in entries]
+        entries = (entry for waiting in self.compiling.values() for entry in waiting.values())
+        return [(request, _why_it_waits(constraint)) for constraint, request in entries]
 
     def remove(self, uid: Uid) -> Request | None:
         """A request that waits for its constraint, which it does no longer."""
-        for compiling, waiting in self.compiling.items():
-            for entry in waiting:
-                if entry[1].uid == uid:
-                    waiting.remove(entry)
-                    if not waiting:
-                        compiling.wanted = False
-                        del self.compiling[compiling]
-                    return entry[1]
-        return None
+        compiling = self._compiling_of.pop(uid, None)
+        if compiling is None:
+            return None
+        waiting = self.compiling[compiling]
+        _, request = waiting.pop(uid)
+        if not waiting:
+            compiling.wanted = False
+            del self.compiling[compiling]
+        return request
 
     def close(self) -> None:
         if self._source is not None:
@@ -120,6 +124,10 @@ class Constraints:
         mode = JumpMode(self._jump_forward or ("ff" if backend.canonical else "off"))
         steps = request.needs_each_step(self._raw) or (mode is JumpMode.FF and not backend.canonical)
         return JumpMode.OFF if steps else mode
+
+
+def _why_it_waits(constraint: Constraint) -> str:
+    return f"its {constraint.kind.value} is being compiled"
 
 
 def place_of(request: Request) -> str:

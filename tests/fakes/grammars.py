@@ -27,6 +27,7 @@ class Grammars:
         self._backends: dict[str, Backend] = {}
         self._done: dict[Constraint, Loaded | Failed] = {}
         self.compiling: dict[Constraint, Compiling] = {}
+        self._compiled: list[Compiling] = []
         self.owners: list[str] = []  # who asked for a constraint
         self.held, self.closed = held, False
         self.parsers, self._step_items = parsers, step_items
@@ -40,11 +41,15 @@ class Grammars:
             self._done[key] = self._compile(key)
         return self._done[key]
 
-    def release(self, failed: Failed | None = None) -> None:
-        """All that was held is compiled, or has failed. A scheduler must be told: Wake."""
-        for key, compiling in self.compiling.items():
+    def release(self, failed: Failed | None = None, most: int | None = None) -> None:
+        """All that was held, or the first `most`, is compiled or has failed. A scheduler must be told: Wake."""
+        for key in list(self.compiling)[:most]:
+            self._compiled.append(compiling := self.compiling.pop(key))
             compiling.outcome = failed or self._compile(key)
-        self.compiling.clear()
+
+    def take_compiled(self) -> list[Compiling]:
+        compiled, self._compiled = self._compiled, []
+        return compiled
 
     def close(self) -> None:
         self.closed = True

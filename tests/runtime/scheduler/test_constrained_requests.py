@@ -418,6 +418,9 @@ class FailingBackend:
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
         return Loaded(FailingCompiled(int(constraint.text), self.error, self.where), self)  # type: ignore[arg-type]
 
+    def take_compiled(self) -> list[Compiling]:
+        return []
+
     def close(self) -> None:
         pass
 
