@@ -1,7 +1,9 @@
 """Constraints through llguidance: the default. Its masks leave only the canonical tokenisation of what is forced."""
 
+import codecs
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -48,39 +50,108 @@ WHITESPACE: dict[Whitespace, dict[str, Any]] = {
 }
 
 
+MAX_TOKENISED = 4096  # bytes of forced text that are made tokens at once, under 1 ms; the library would take them all
+INSIDE = bytes(range(0x80, 0xC0))  # bytes of a character that are not its first one
+UNSURE = 4  # one of so many of these tokens, at their end, might be another one if more of the text was known
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all outputs of a backend have in common."""
+
+    tokenizer: LLTokenizer
+    eos: frozenset[int]
+    end_mask: Ints  # [W]
+
+
 class LLGuidanceGrammar:
-    """The end is kept here: the library refuses it where nothing else may follow, and would not take it back."""
+    """The end is kept here: the library refuses it where nothing else may follow, and would not take it back.
 
-    __slots__ = ("_end_mask", "_ended", "_eos", "_matcher")
+    So are the tokens that are forced: the library would find all of them again for each of their masks.
+    """
 
-    def __init__(self, matcher: LLMatcher, eos: frozenset[int], end_mask: Ints) -> None:
-        self._matcher, self._eos, self._end_mask = matcher, eos, end_mask
+    __slots__ = ("_ended", "_forced", "_matcher", "_num_followed", "_shared", "_tokens")
+
+    def __init__(self, matcher: LLMatcher, shared: Shared, forced: list[int] | None = None) -> None:
+        self._matcher, self._shared = matcher, shared
+        self._tokens: list[int] = []  # that were accepted, without the end
+        self._forced = forced  # what was forced some tokens ago; None: not known. It is never written
+        self._num_followed = 0  # of these, tokens that were accepted
         self._ended = False
 
     def accept(self, token: int) -> bool:
         if self._ended:
             return False
-        if token in self._eos and self._matcher.is_accepting():
+        if token in self._shared.eos and self._matcher.is_accepting():
             self._ended = True
             return True
         taken: bool = self._matcher.try_consume_tokens([token]) == 1
         if not taken:
             self._check()
-        return taken
+            return False
+        self._tokens.append(token)
+        self._follow(token)
+        return True
+
+    def _follow(self, token: int) -> None:
+        """What was forced stays known until its last token is accepted: more may be forced behind that."""
+        if self._forced is None or self._forced[self._num_followed : self._num_followed + 1] != [token]:
+            self._forced = None
+            return
+        self._num_followed += 1
+        if self._num_followed == len(self._forced):
+            self._forced = None
 
     def fill_mask(self, bits: Ints) -> None:
         if self._ended:
-            bits[:] = self._end_mask
-            return
+            bits[:] = self._shared.end_mask
+        elif (token := self._next) is not None:
+            bits[:] = 0
+            bits.view(np.uint32)[token >> 5] = 1 << (token & 31)
+        else:
+            self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
+            self._check()
+
+    def warm(self, bits: Ints) -> None:
+        """WRITES bits [W] int32. The first mask may take a second; the library lets other threads run meanwhile."""
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
         self._check()
 
     def forced(self) -> list[int]:
-        if self.must_end:
-            return []
-        forced = list(takewhile(lambda token: token not in self._eos, self._matcher.compute_ff_tokens()))
-        self._check()
-        return forced
+        return [] if self.must_end else self._known()[self._num_followed :]
+
+    @property
+    def _next(self) -> int | None:
+        """The only token that may come next. None: there is a choice, or nothing may follow."""
+        if self._matcher.is_stopped():
+            return None
+        forced = self._known()
+        return forced[self._num_followed] if forced else None
+
+    def _known(self) -> list[int]:
+        """What is forced, of which `_num_followed` tokens are accepted."""
+        if self._forced is None:
+            self._forced, self._num_followed = self._look(), 0
+            self._check()
+        return self._forced
+
+    def _look(self) -> list[int]:
+        text = self._matcher.compute_ff_bytes()
+        found = self._first_of(text) if len(text) > MAX_TOKENISED else None
+        if found is None:
+            found = self._matcher.compute_ff_tokens() if text else []
+        return list(takewhile(lambda token: token not in self._shared.eos, found))
+
+    def _first_of(self, text: bytes) -> list[int] | None:
+        """The first tokens of a long text. None: it has a control token, or other bytes that are no UTF-8."""
+        begin = text[:MAX_TOKENISED]
+        rest = begin.lstrip(INSIDE)  # the last token may have ended inside a character
+        try:
+            whole = len(begin) - len(rest) + len(codecs.getincrementaldecoder("utf-8")().decode(rest).encode())
+        except UnicodeDecodeError:
+            return None
+        found, _ = self._shared.tokenizer.tokenize_partial(begin[:whole], recent_tokens=self._tokens[-1:])
+        return found[: len(found) - len(found) // UNSURE]
 
     def forced_text(self) -> bytes:
         forced = b"" if self.must_end else self._matcher.compute_ff_bytes()
@@ -93,9 +164,15 @@ class LLGuidanceGrammar:
             num_tokens -= 1
         done = self._matcher.rollback(num_tokens)
         assert done, f"rollback of {num_tokens} tokens: {self._matcher.get_error()}"
+        if num_tokens:
+            del self._tokens[-num_tokens:]
+            self._num_followed -= num_tokens
+            if self._num_followed < 0:
+                self._forced = None
 
     def fork(self) -> "LLGuidanceGrammar":
-        other = LLGuidanceGrammar(self._matcher.deep_copy(), self._eos, self._end_mask)
+        other = LLGuidanceGrammar(self._matcher.deep_copy(), self._shared, self._forced)
+        other._tokens, other._num_followed = self._tokens.copy(), self._num_followed
         other._ended = self._ended
         return other
 
@@ -113,8 +190,8 @@ class LLGuidanceGrammar:
 
     @property
     def matcher(self) -> LLMatcher | None:
-        """What fills its mask; None once it has ended."""
-        return None if self._ended else self._matcher
+        """What fills its mask; None where that is known."""
+        return None if self._ended or self._next is not None else self._matcher
 
 
 class LLGuidanceCompiled:
@@ -139,13 +216,12 @@ class LLGuidanceBackend:
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1, step_items: int | None = None) -> None:
         self._tokens = Tokens(vocabulary)
         self._limits = LIMITS if step_items is None else limits(step_items)  # for what `load` returns
-        self._eos = frozenset(self._tokens.eos_ids)
-        self._end_mask = self._tokens.end_mask
         plain = self._tokens.plain_tokenizer()
         try:
             self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
         except ValueError as error:
             raise ConfigError(f"llguidance cannot read {vocabulary.folder}: {short(str(error))}") from error
+        self._shared = Shared(self._tokenizer, frozenset(self._tokens.eos_ids), self._tokens.end_mask)
         self._executor = LLExecutor(num_threads) if num_threads > 1 else None
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
@@ -167,8 +243,9 @@ class LLGuidanceBackend:
         try:
             grammar, bits = self._load(prepared, LIMITS).start(), np.empty(self._tokens.words, np.int32)
             grammar.fill_mask(bits)
-            for token in grammar.forced():
-                grammar.accept(token)
+            while forced := grammar.forced():
+                for token in forced:
+                    grammar.accept(token)
             grammar.fill_mask(bits)
         except GrammarError as error:
             fact = f"cannot be begun: before anything is chosen it {error.fact}"
@@ -181,8 +258,9 @@ class LLGuidanceBackend:
         matcher = LLMatcher(self._tokenizer, str(prepared, "utf-8"), log_level=0, limits=limits)
         if matcher.is_error():
             raise GrammarError(f"cannot be compiled: {lark.in_one_line(matcher.get_error())}")
-        prototype = LLGuidanceGrammar(matcher, self._eos, self._end_mask)
-        prototype.fill_mask(np.empty_like(self._end_mask))  # outputs share its automata; the first mask may take 0.3 s
+        first = LLGuidanceGrammar(matcher.deep_copy(), self._shared)
+        first.warm(np.empty_like(self._shared.end_mask))  # outputs share its automata
+        prototype = LLGuidanceGrammar(matcher, self._shared, first.forced() or None)
         return LLGuidanceCompiled(prototype, 32_768 + 64 * len(prepared))
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
