@@ -23,7 +23,10 @@ SUITE = (
     "tests/kernels/test_cpu_ops.py",
     "tests/kernels/test_draw.py",
     "tests/kernels/test_normalise.py",
+    "tests/kernels/test_adapters.py",
+    "tests/kernels/test_rows_are_apart_on_a_cpu.py",
     "tests/runtime/attention/test_backends_agree.py",
+    "tests/runtime/attention/test_rows_are_apart.py",
     "tests/runtime/layers",
 )
 PROGRAM = """

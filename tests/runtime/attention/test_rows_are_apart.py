@@ -18,6 +18,7 @@ from test_backends_agree import Rows, step, stored_and_attended
 from test_latent_backends import SMALL, layer_of
 
 from ramet.kernels import reference
+from ramet.kernels.cpu.native import native
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.gathered import GatheredAttention
@@ -25,6 +26,7 @@ from ramet.runtime.attention.latent import LatentReference
 from ramet.runtime.attention.latent_cpu import LatentCpuAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
+from ramet.runtime.engine.backends import machine, use
 from ramet.runtime.layers.modules import pack_linears
 from ramet.runtime.weights.packing import packer_of
 
@@ -51,6 +53,25 @@ GRID = [(case, kind) for case in CASES for kind in kinds_of(case)]
 
 @pytest.mark.parametrize(("case", "kind"), sampled(GRID, 10, seed=4), ids=str)
 def test_rows_and_slots_of_others_change_no_row(case: dict[str, Any], kind: str) -> None:
+    others_change_no_row(case, kind)
+
+
+OF_PAIRS = [{**each, "dtype": torch.bfloat16} for each in CASES]
+
+
+@pytest.mark.parametrize("case", sampled(OF_PAIRS, 4, seed=1), ids=str)
+@pytest.mark.parametrize(("dots", "tiles"), [(0, 0), (1, 0), (1, 1)])
+def test_no_arithmetic_lets_others_change_a_row(dots: int, tiles: int, case: dict[str, Any]) -> None:
+    """Products in pairs and by tile registers, of the CPUs that have them."""
+    ops = compiled_kernels()
+    try:
+        native(ops.library, "choose_attention", "ii")(dots, tiles)
+        others_change_no_row(case, "compiled")
+    finally:
+        use(ops.library, machine(ops.library, ops.threads))
+
+
+def others_change_no_row(case: dict[str, Any], kind: str) -> None:
     (clean, is_own), (dirty, _) = (attended(kind, number, **case) for number in (0.5, math.nan))
     assert not clean.isnan().any() and dirty[~is_own].isnan().all()
     assert torch.equal(clean[is_own], dirty[is_own])
