@@ -511,11 +511,21 @@ class EngineClient:
         if self._max_numbers is not None:
             total = sum(prompt.num_bytes * prompt.params.n for prompt in prompts)
             check_bytes(prompts[0].field, total, "lower n, or send fewer prompts")
-        if name := submission.owner.bounded:
-            self._queue_share.check_sent(prompts, self._num_waiting_of(name) - 1, self._num_free_rows_for(name))
+        self.check_count(prompts[0].field, num_sequences(prompts), submission)
+
+    def check_count(self, place: str, asked: int, submission: Submission | None = None) -> None:
+        """Check how many sequences a request has. Call it as soon as that is known, because reading them takes longer.
+
+        `place`: the field of its prompts. `submission`: the request, once it is open. Raises ClientError and
+        ServerError.
+        """
+        own = submission is not None  # counted while its prompts are being made
+        if name := (submission.owner if submission is not None else OWNER.get()).bounded:
+            held, free_rows = self._num_waiting_of(name) - own, self._num_free_rows_for(name)
+            self._queue_share.check_asked(place, asked, held, free_rows)
         if self._max_queued is not None:
             rows = self._num_free_rows, self.limits.max_running_requests
-            check_queue(prompts, self.num_waiting - 1, self._max_queued, *rows)
+            check_queue(place, asked, self.num_waiting - own, self._max_queued, *rows)
 
     def _with_adapters(self, prompts: Many[Prompt]) -> Many[Prompt]:
         """Those that name one with its generation. Raises ClientError."""

@@ -1,9 +1,6 @@
 """How many sequences one key may have in the queue, where clients have keys of their own."""
 
-from collections.abc import Sequence as Many
-
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.submission import Prompt, num_sequences
 from ramet.runtime.errors import ClientError
 from ramet.runtime.shares import over, part
 
@@ -27,13 +24,14 @@ class QueueShare:
         if held >= self.most + free_rows:
             raise over(WHAT, self.most, held - free_rows)
 
-    def check_sent(self, prompts: Many[Prompt], held: int, free_rows: int) -> None:
-        """Check a request that is about to be sent; its key has `held` others that wait. Raises ClientError."""
-        asked = num_sequences(prompts)
+    def check_asked(self, place: str, asked: int, held: int, free_rows: int) -> None:
+        """Check the `asked` sequences of a request; its key has `held` others that wait. `place`: the field of its
+        prompts. Raises ClientError.
+        """
         if asked > self.most + self._max_running:
             fact = f"asks for {asked} sequences (prompts times n), must be at most {self.most + self._max_running}"
             hint = "one key may have that many in the queue and running (--max-share-per-key); send fewer at once"
-            raise ClientError(prompts[0].field, fact, hint)
+            raise ClientError(place, fact, hint)
         if held + asked > self.most + (free_rows if held else max(free_rows, self._at_once)):
             hint = f"this request asks for {asked}: try again when some have ended"
             raise over(WHAT, self.most, max(0, held - free_rows), hint)

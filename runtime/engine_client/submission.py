@@ -113,18 +113,17 @@ def num_sequences(prompts: Many[Prompt]) -> int:
     return sum(prompt.params.n for prompt in prompts)
 
 
-def check_queue(prompts: Many[Prompt], waiting: int, most: int, free_rows: int, at_once: int) -> None:
-    """Raises where a request's sequences do not all fit into the queue beside the `waiting` ones, `most` together,
-    not counting those that can run at once because rows are free.
+def check_queue(place: str, asked: int, waiting: int, most: int, free_rows: int, at_once: int) -> None:
+    """Raises where the `asked` sequences of a request do not all fit into the queue beside the `waiting` ones, `most`
+    together, not counting those that can run at once because rows are free. `place`: the field of its prompts.
 
     A request enters whole or not at all. While nothing else waits, it may bring as many sequences more as run
     `at_once`: they leave the queue with the next steps.
     """
-    asked = num_sequences(prompts)
     if asked > most + at_once:
         fact = f"asks for {asked} sequences (prompts times n), must be at most {most + at_once}"
         hint = f"{most} wait (--max-queued-requests) while {at_once} run; send fewer at once"
-        raise ClientError(prompts[0].field, fact, hint)
+        raise ClientError(place, fact, hint)
     if waiting and waiting + asked > most + free_rows:
         raise ServerError(QUEUE_FULL, 503)
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Limits
-from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, about, shown
+from ramet.ipc.params import MAX_NEW_TOKENS, MAX_SAMPLES, SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
@@ -21,6 +21,7 @@ from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
 from ramet.runtime.media.source import MediaSource
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
+PROMPTS = ("text", "input_ids", "input_embeds")
 Media = str | dict[str, Any] | list[Any] | None
 MEDIA = (
     "{}: a URL, a data URI, base64, a path, or an object (docs/media.md); a list has those of the only prompt, or an "
@@ -137,12 +138,39 @@ def names_in(body: SpecLists, count: int, batch: bool) -> list[dict[str, Any]]:
     ]
 
 
+# -- of a body, before its fields are read -----------------------------------------------------------------------------
+
+
+def num_asked(written: dict[str, Any]) -> tuple[str, int]:
+    """The field of the prompts, and how many sequences a body asks for at least. Raises ClientError for too many."""
+    place = next((name for name in PROMPTS if written.get(name) is not None), "text")
+    given, params = written.get(place), written.get("sampling_params")
+    nested = place != "input_embeds" or (isinstance(given, list) and _is_batch_of_embeds(given))
+    count = len(given) if isinstance(given, list) and given and nested and checks.is_batch(given) else 1
+    checks.check_count(place, count)
+    asked = (
+        sum(map(_samples, params)) if isinstance(params, list) and len(params) == count else count * _samples(params)
+    )
+    checks.check_count(place, asked)
+    return place, asked
+
+
+def _samples(params: Any) -> int:
+    """Those of one prompt; 1 where the number is absent or wrong."""
+    n = params.get("n") if params.__class__ is dict else None
+    return n if n.__class__ is int and 1 <= n <= MAX_SAMPLES else 1
+
+
+def _is_batch_of_embeds(given: list[Any]) -> bool:
+    return bool(given and isinstance(given[0], list) and given[0] and isinstance(given[0][0], list))
+
+
 # -- of a body ---------------------------------------------------------------------------------------------------------
 
 
 def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tuple[list[Prompt], bool]:
     """The prompts in order, and whether the client sent a list of them."""
-    given = [name for name in ("text", "input_ids", "input_embeds") if getattr(body, name) is not None]
+    given = [name for name in PROMPTS if getattr(body, name) is not None]
     if len(given) != 1:
         raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
     (place,) = given
@@ -150,9 +178,9 @@ def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tu
     rids = _rids(body.rid, request_id, len(contents), batch)
     batch_rid = (body.rid if isinstance(body.rid, str) else request_id) if batch else ""
     prompts = make_prompts(body, contents, batch, rids, defaults, batch_rid)
+    checks.check_count(place, sum(prompt.params.n for prompt in prompts))
     if isinstance(body.rid, list):
         _check_distinct(prompts)
-    checks.check_count(place, sum(prompt.params.n for prompt in prompts))
     written = {name: value for name in FIELDS if (value := getattr(body, name)) is not None}
     if written:
         prompts = with_sources_of(prompts, read_fields(written, len(prompts), batch, defaults.limits.media))
@@ -210,7 +238,7 @@ def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bo
     if place != "input_embeds":
         checks.check_prompts(place, given)
         return checks.read_contents(place, given, limits)
-    batch = bool(given[0]) and isinstance(given[0][0], list)
+    batch = _is_batch_of_embeds(given)
     checks.check_count(place, len(given) if batch else 1)
     each = checks.placed(place, given, batch)
     return [(at, {"embeds": checks.pack_embeds(at, rows, limits)}) for at, rows in each], batch

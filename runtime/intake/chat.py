@@ -140,6 +140,7 @@ def chat_of(written: Mapping[str, Any], tools: frozenset[str] | None = None) -> 
         raise ClientError("continue_final_message", "is true, but so is add_generation_prompt: only one of them can be")
     functions = [tool for tool in written.get("tools") or () if tool is not None]
     given = [tool for tool in functions if tools is None or tool["function"]["name"] in tools]
+    check_most("tools", "entries", len(given), MAX_TOOLS)  # before a constraint is made of their schemas
     kwargs = template_kwargs(fields.reasoning_effort, fields.verbosity, fields.documents)
     return Chat(
         written["messages"],
@@ -237,7 +238,6 @@ def _under(constraint: Constraint, reading: Reading, thinks: bool) -> Reading:
 async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> RenderReply:
     """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
-    check_most("tools", "entries", len(chat.tools or ()), MAX_TOOLS)
     await _check_arguments(chat.messages, place)
     try:
         written = _as_json(asdict(chat))

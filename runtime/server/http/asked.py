@@ -8,7 +8,7 @@ from msgspec.structs import asdict, replace
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.engine_client.submission import Submission
+from ramet.runtime.engine_client.submission import Prompt, Submission, num_sequences
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import prepare, rendered_by, without_media
@@ -87,6 +87,8 @@ async def send_chat(
     thoughts: Thoughts = Thoughts.STREAMED,
 ) -> list[Reader]:
     """Renders and sends it. Returns a reader for each of its sequences. `place` and `thoughts` as `prepare`'s."""
+    num = num_sequences([Prompt(asked.rid, asked.spec)])
+    service.client.check_count(place, num, submission)  # rendering takes longer
     made = prepare(
         service.client.render,
         service.style,

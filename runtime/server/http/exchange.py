@@ -9,7 +9,7 @@ value that was sent, or else has the id.
 import asyncio
 import random
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -47,9 +47,14 @@ async def read_object(request: web.Request) -> dict[str, Any]:
     return await received(request)
 
 
-async def read_body(request: web.Request, type_: type[T]) -> T:
-    """As `read_object`; a field of the wrong type is a ClientError as well."""
-    return _kept(request, convert(await read_object(request), type_))
+async def read_body(request: web.Request, type_: type[T], check: Callable[[dict[str, Any]], None] | None = None) -> T:
+    """As `read_object`; a field of the wrong type is a ClientError as well. `check`: raises for an object that is not
+    worth the time that its fields take.
+    """
+    written = await read_object(request)
+    if check is not None:
+        check(written)
+    return _kept(request, convert(written, type_))
 
 
 async def read_command(request: web.Request, type_: type[T], query: Collection[str] = ()) -> T:

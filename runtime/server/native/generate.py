@@ -27,7 +27,8 @@ NUMBERS_OF_A_REPLY = MAX_PART // 16  # as many numbers one of a list of replies 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
-    body = await read_body(request, calls.GenerateBody)
+    check = lambda written: service.client.check_count(*calls.num_asked(written))  # noqa: E731
+    body = await read_body(request, calls.GenerateBody, check)
     rid = set_request_id(request, new_id(), calls.named_by(body))
     processors_on = service.args.execute.enable_custom_logit_processor
     defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)

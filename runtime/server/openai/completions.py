@@ -40,6 +40,10 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     body = await read_body(request, CompletionBody)
     params = read_sampling(service, body, max_new_tokens=DEFAULT_MAX_TOKENS)
     n, best_of = params.n, _best_of(body, params.n)
+    prompts.check_prompts("prompt", body.prompt)
+    asked_for = best_of * (len(body.prompt) if prompts.is_batch(body.prompt) else 1)
+    prompts.check_count("prompt", asked_for)
+    service.client.check_count("prompt", asked_for)
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, **_details(service, body, params, best_of))
     items = read_prompts(service, body, asked.rid, asked.spec)
@@ -104,15 +108,12 @@ def _mean_logprob(sequence: Sequence) -> float:
 
 
 def read_prompts(service: Service, body: CompletionBody, rid: str, spec: RequestSpec) -> list[Prompt]:
-    prompts.check_prompts("prompt", body.prompt)
     contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), service.client.limits)
     specs = _specs_of(service, body, spec, len(contents))
-    items = [
+    return [
         Prompt(rid, own, place=place, entry=place.removeprefix("prompt"), **content)
         for own, (place, content) in zip(specs, contents, strict=True)
     ]
-    prompts.check_count("prompt", sum(item.params.n for item in items))
-    return items
 
 
 def _specs_of(service: Service, body: CompletionBody, spec: RequestSpec, count: int) -> list[RequestSpec]:

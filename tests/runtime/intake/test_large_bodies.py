@@ -109,6 +109,13 @@ def test_prompts_are_counted_before_they_are_looked_at(name: str, prompt: Any) -
     assert num_calls(lambda: refusal(lambda: read_generate(body, "r", DEFAULTS))) < 100
 
 
+def test_samples_are_counted_before_their_ids_are_compared() -> None:
+    rids = [f"{i}" for i in range(129)]
+    body = convert({"text": ["a"] * 129, "rid": rids, "sampling_params": {"n": 128}}, GenerateBody)
+    assert refusal(lambda: read_generate(body, "r", DEFAULTS)).fact.startswith("asks for 16512 sequences")
+    assert num_calls(lambda: refusal(lambda: read_generate(body, "r", DEFAULTS))) < 20 * 129
+
+
 def test_embeddings_are_counted_before_they_are_looked_at() -> None:
     error = refused_body(input_embeds=[[[0.5]]] * (MAX_SEQUENCES + 1))
     assert error.place == "input_embeds" and str(MAX_SEQUENCES + 1) in error.fact

@@ -108,6 +108,12 @@ LISTS = '{"a": [' + "[]," * (MAX_ARGUMENT_ITEMS // OPENED_SHARE // 4) + "[]]}"  
 BRACKETS = orjson.dumps({"a": "[]" * MAX_ARGUMENT_ITEMS}).decode()
 
 
+STRICT = [  # whose constraint alone would be too long
+    {"type": "function", "function": {"name": f"f{i}", "strict": True, "parameters": {"title": "x" * 1000}}}
+    for i in range(MAX_TOOLS + 1)
+]
+
+
 def called(arguments: str, times: int = 1) -> list[dict[str, Any]]:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
     return [HELLO["messages"][0], {"role": "assistant", "tool_calls": [call] * times}]  # type: ignore[index]
@@ -145,6 +151,17 @@ def test_what_is_too_much_is_refused_before_it_is_rendered(path: str, body: dict
         status, reply = await server.post(path, body)
         assert status == 400 and reply["error"]["message"].startswith(named), reply
         assert not server.engine.of_type(Render)
+
+    served(check)
+
+
+def test_tools_are_counted_before_a_constraint_is_made_of_them() -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/v1/chat/completions", {**HELLO, "tools": STRICT})
+        assert status == 400 and f"tools has {MAX_TOOLS + 1} entries" in reply["error"]["message"], reply
+        few = {"tools": STRICT, "tool_choice": {"type": "function", "function": {"name": "f7"}}}
+        server.engine.says = ["Hi"]
+        assert (await server.post("/v1/chat/completions", {**HELLO, **few}))[0] == 200, "of which one may be called"
 
     served(check)
 

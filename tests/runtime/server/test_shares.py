@@ -14,6 +14,7 @@ from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.http import session_tree
 from ramet.runtime.shares import Places, part
+from tests.fakes.effort import num_calls
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, serving
 
@@ -99,6 +100,38 @@ class TestQueue:
                 many["sampling_params"]["n"] = 2
                 await refused(server, "/generate", many, A, "this request asks for 2")
                 await answered(server, *mine)
+
+        run(check())
+
+    @pytest.mark.parametrize(
+        ("path", "body"),
+        [
+            ("/generate", {"text": ["a"] * 15_000, "sampling_params": [{"temperature": 0.5}] * 15_000}),
+            ("/generate", {"text": ["a"] * 120, "sampling_params": [{"n": 128}] * 120}),
+            ("/generate", {"input_ids": [[1]] * 15_000, "sampling_params": {"temperature": 0.5}}),
+            ("/generate", {"input_embeds": [[[0.5]]] * 15_000}),
+            ("/v1/completions", {"prompt": ["a"] * 15_000}),
+        ],
+    )
+    def test_more_sequences_than_a_key_may_have_are_refused_by_their_number(
+        self, path: str, body: dict[str, Any], keys: dict[str, str]
+    ) -> None:
+        async def check(body: dict[str, Any]) -> None:
+            async with shared(keys, limits=ONE_ROW) as server:
+                status, reply = await server.post(path, body, headers=A)
+                assert status == 400 and "sequences (prompts times n), must be at most 33" in reply["error"]["message"]
+
+        few = {name: value[:60] if isinstance(value, list) else value for name, value in body.items()}
+        efforts = [num_calls(lambda sent=sent: run(check(sent))) for sent in (few, few, body)]
+        assert efforts[2] < efforts[1] + 35_000, "a prompt of so many cost more than a look at its n"
+
+    def test_a_chat_of_more_samples_than_a_key_may_have_is_not_rendered(self, keys: dict[str, str]) -> None:
+        async def check() -> None:
+            async with shared(keys, limits=ONE_ROW) as server:
+                chat = {"messages": [{"role": "user", "content": "a"}], "n": 128}
+                status, reply = await server.post("/v1/chat/completions", chat, headers=A)
+                assert status == 400 and reply["error"]["param"] == "messages"
+                assert "asks for 128 sequences" in reply["error"]["message"] and not server.engine.of_type(Render)
 
         run(check())
 
