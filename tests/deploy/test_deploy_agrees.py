@@ -49,7 +49,9 @@ def test_nginx_takes_bodies_as_large_as_the_server_does() -> None:
     assert seconds(r"client_max_body_size (\d+)m;", "nginx/ramet.conf") == DEFAULTS.max_body_mb
 
 
-@pytest.mark.parametrize("file", ["Dockerfile", "compose.yaml", "healthcheck.py", "systemd/ramet.service"])
+@pytest.mark.parametrize(
+    "file", ["Dockerfile", "compose.yaml", "compose.keys.yaml", "healthcheck.py", "systemd/ramet.service"]
+)
 def test_every_variable_is_an_option(file: str) -> None:
     named = set(re.findall(r"RAMET_([A-Z_]+)", (DEPLOY / file).read_text())) - {"BUILD_KERNELS"}
     assert {name.lower() for name in named} <= set(BY_NAME)
@@ -86,8 +88,9 @@ def test_grafana_reads_the_folders_that_compose_mounts() -> None:
     assert provider["options"]["path"] == mounts["./grafana/dashboards"]
 
 
-def test_prometheus_asks_the_server_by_a_name_that_compose_has() -> None:
-    scrapes = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+@pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-keys.yml"])
+def test_prometheus_asks_the_server_by_a_name_that_compose_has(name: str) -> None:
+    scrapes = yaml.safe_load((DEPLOY / "prometheus" / name).read_text())["scrape_configs"]
     host, port = scrapes[0]["static_configs"][0]["targets"][0].split(":")
     assert host in COMPOSE["services"] and int(port) == DEFAULTS.port
 

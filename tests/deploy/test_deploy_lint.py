@@ -3,6 +3,7 @@
 `make test-deploy` brings the packages; promtool, nginx and systemd-analyze are programs of the system.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from helm_python import HelmError
 from helm_python.chart import Chart, lint
 
 from ramet.runtime.flags import parse
+from ramet.runtime.key_file import check_keys, read_key_file
 from ramet.runtime.origins import read_hosts
 from ramet.runtime.supervise import GRACE_S
 
@@ -29,6 +31,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "keys": {"keys": {"apiKey": "k", "adminApiKey": "a"}, "model": {"path": "/models/m", "name": "m"}},
     "own secret": {"keys": {"existingSecret": "mine"}, "replicas": 3, "disruptionBudget": {"enabled": True}},
+    "clients": {"keys": {"adminApiKey": "a", "clients": {"search": "12345678"}}, "serviceMonitor": {"enabled": True}},
+    "clients in a secret": {"keys": {"existingSecret": "mine", "clientsInSecret": True, "cacheIsolation": "none"}},
     "tls": {"tls": {"secretName": "t"}, "serviceMonitor": {"enabled": True}, "ingress": {"enabled": True}},
     "ingress": {"ingress": {"enabled": True, "className": "nginx", "tlsSecretName": "t"}},
     "claims": {"models": {"create": True, "storageClass": "fast"}, "cache": {"existingClaim": "c"}, "gpus": 2},
@@ -67,10 +71,10 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     checked(HADOLINT, str(DEPLOY / "Dockerfile"))
 
 
-@pytest.mark.parametrize("files", [["compose.yaml"], ["compose.yaml", "compose.cuda.yaml"]])
-def test_compose_reads_its_files(files: list[str]) -> None:
-    flags = [word for name in files for word in ("-f", str(DEPLOY / name))]
-    checked(DOCKER_COMPOSE, *flags, "config", "--quiet", GRAFANA_PASSWORD="x")
+@pytest.mark.parametrize("added", [[], ["compose.cuda.yaml"], ["compose.keys.yaml"]])
+def test_compose_reads_its_files(added: list[str]) -> None:
+    flags = [word for name in ["compose.yaml", *added] for word in ("-f", str(DEPLOY / name))]
+    checked(DOCKER_COMPOSE, *flags, "config", "--quiet", GRAFANA_PASSWORD="x", RAMET_ADMIN_API_KEY="a", KEYS="/keys")
 
 
 def test_compose_asks_for_a_password() -> None:
@@ -79,8 +83,24 @@ def test_compose_asks_for_a_password() -> None:
     assert done.returncode != 0 and "GRAFANA_PASSWORD" in done.stderr
 
 
+def test_compose_gives_the_server_no_api_key_beside_a_file_of_keys() -> None:
+    files = [word for name in ("compose.yaml", "compose.keys.yaml") for word in ("-f", str(DEPLOY / name))]
+    given = {"GRAFANA_PASSWORD": "x", "RAMET_ADMIN_API_KEY": "a", "KEYS": "/keys", "RAMET_API_KEY": "k"}
+    argv = [DOCKER_COMPOSE, *files, "config", "--format", "json"]
+    done = subprocess.run(argv, env={**os.environ, **given}, capture_output=True, text=True, check=True)
+    read = json.loads(done.stdout)
+    env = {name: str(value) for name, value in read["services"]["ramet"]["environment"].items()}
+    args = parse([], env)
+    assert not args.serve.api_key and args.serve.admin_api_key == "a" and args.serve.api_key_file == "/keys/keys"
+    scrapes = yaml.safe_load((DEPLOY / "prometheus" / "prometheus-keys.yml").read_text())["scrape_configs"]
+    (secret,) = read["services"]["prometheus"]["secrets"]
+    assert scrapes[0]["authorization"]["credentials_file"] == secret["target"]
+
+
 def test_promtool_reads_the_scrapes() -> None:
     checked("promtool", "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+    # the file with the key is in the container alone
+    checked("promtool", "check", "config", "--syntax-only", str(DEPLOY / "prometheus" / "prometheus-keys.yml"))
 
 
 def test_systemd_reads_the_unit(tmp_path: Path) -> None:
@@ -153,13 +173,71 @@ def test_a_changed_key_makes_new_pods() -> None:
     assert annotations("a") != annotations("b") and annotations("a") == annotations("a")
 
 
+def test_clients_keys_are_a_file_that_the_server_reads(tmp_path: Path) -> None:
+    keys = {"adminApiKey": "secret", "clients": {"search": "k8Zr2v0mTq1xJw7e", "chatbot": "Vb3nYc5uHs9dLf2a"}}
+    made = {each["kind"]: each for each in rendered({"keys": keys, "serviceMonitor": {"enabled": True}})}
+    spec = made["Deployment"]["spec"]["template"]["spec"]
+    (container,), secret = spec["containers"], made["Secret"]
+    file = tmp_path / "keys"
+    file.write_text(secret["stringData"]["api-keys"])
+    file.chmod(0o440)
+    check_keys(str(file), "", "secret")
+    assert {(each.name, each.key) for each in read_key_file(str(file), "secret")} == set(keys["clients"].items())
+    serve = parse(container["args"][1:], {}).serve
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "keys"]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "keys"]
+    assert f"{mount['mountPath']}/{volume['secret']['items'][0]['path']}" == serve.api_key_file
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"] and not volume["secret"]["defaultMode"] & 0o007
+    assert [each["name"] for each in container["env"]] == ["RAMET_ADMIN_API_KEY"]  # never RAMET_API_KEY beside a file
+    scrape = made["ServiceMonitor"]["spec"]["endpoints"][0]["authorization"]["credentials"]
+    assert scrape == {"name": secret["metadata"]["name"], "key": "admin-api-key"}
+
+
+def test_a_changed_key_of_a_client_makes_no_new_pods() -> None:
+    def deployment(key: str) -> Any:
+        (made,) = [
+            each
+            for each in rendered({"keys": {"adminApiKey": "a", "clients": {"search": key}}})
+            if each["kind"] == "Deployment"
+        ]
+        return made
+
+    assert deployment("12345678") == deployment("87654321")
+
+
+@pytest.mark.parametrize("isolation", ["auto", "key", "none"])
+def test_the_chart_says_what_is_cached_for_a_key(isolation: str) -> None:
+    keys = {"existingSecret": "mine", "clientsInSecret": True, "cacheIsolation": isolation}
+    (container,) = pod({"keys": keys})["containers"]
+    assert parse(container["args"][1:], {}).cache.cache_isolation == isolation
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"clients": {"search": "12345678"}}, "keys.adminApiKey"),
+        ({"clients": {"search": "12345678"}, "apiKey": "k", "adminApiKey": "a"}, "keys.apiKey"),
+        ({"clients": {"search": "12345678"}, "existingSecret": "mine"}, "keys.clientsInSecret"),
+        ({"clientsInSecret": True}, "keys.existingSecret"),
+        ({"cacheIsolation": "key", "apiKey": "k"}, "keys.clients"),
+    ],
+)
+def test_keys_that_the_server_would_refuse_are_refused(keys: dict[str, Any], words: str) -> None:
+    with pytest.raises(HelmError, match=words):
+        rendered({"keys": keys})
+
+
 def test_two_autoscalers_are_refused() -> None:
     both = {"autoscaling": {"hpa": {"enabled": True}, "keda": {"enabled": True}}}
     with pytest.raises(HelmError, match="not both"):
         rendered(both)
 
 
-@pytest.mark.parametrize("values", [{"replica": 2}, {"tls": {"secret": "t"}}, {"shutdown": {"drainS": -1}}])
+@pytest.mark.parametrize(
+    "values",
+    [{"replica": 2}, {"tls": {"secret": "t"}}, {"shutdown": {"drainS": -1}}, {"keys": {"cacheIsolation": "keys"}},
+     {"keys": {"clients": {"admin": "12345678"}}}, {"keys": {"clients": {"search": "short"}}}],
+)  # fmt: skip
 def test_a_misspelt_value_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(HelmError):
         Chart.load(CHART).validate_schema(Chart.load(CHART).merge_values(values))

@@ -29,10 +29,34 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* The secret that has the keys; empty: there are none. */}}
 {{- define "ramet.keys" -}}
-{{- if .Values.keys.existingSecret -}}
-{{- .Values.keys.existingSecret -}}
-{{- else if or .Values.keys.apiKey .Values.keys.adminApiKey -}}
-{{- printf "%s-keys" (include "ramet.name" .) -}}
+{{- with .Values.keys -}}
+{{- if .existingSecret -}}
+{{- .existingSecret -}}
+{{- else if or .apiKey .adminApiKey .clients -}}
+{{- printf "%s-keys" (include "ramet.name" $) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty: that secret has a file with a key for each client. */}}
+{{- define "ramet.clients" -}}
+{{- with .Values.keys -}}
+{{- if and .clientsInSecret (not .existingSecret) -}}
+{{- fail "keys.clientsInSecret needs keys.existingSecret, which has the file" -}}
+{{- end -}}
+{{- if and .clients .existingSecret -}}
+{{- fail "keys.clients and keys.existingSecret: put the file into that secret, as api-keys, and set keys.clientsInSecret" -}}
+{{- end -}}
+{{- if and .clients .apiKey -}}
+{{- fail "keys.clients and keys.apiKey: give that key a name in keys.clients" -}}
+{{- end -}}
+{{- if and .clients (not .adminApiKey) -}}
+{{- fail "keys.clients needs keys.adminApiKey: operators and Prometheus send it" -}}
+{{- end -}}
+{{- if and (eq .cacheIsolation "key") (not (or .clients .clientsInSecret)) -}}
+{{- fail "keys.cacheIsolation is key: that needs keys.clients or keys.clientsInSecret" -}}
+{{- end -}}
+{{- if or .clients .clientsInSecret -}}file{{- end -}}
 {{- end -}}
 {{- end -}}
 
