@@ -2,7 +2,7 @@
 
 import codecs
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
@@ -14,9 +14,10 @@ from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar import gbnf, joined_patterns, json_schema, lark, regex, tags
+from ramet.runtime.grammar import gbnf, joined_patterns, json_schema, lark, meeting_patterns, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, TooComplex, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
+from ramet.runtime.grammar.json_schema import Document
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.llguidance_schema import check_places, refusal, written
 from ramet.runtime.grammar.messages import short
@@ -227,9 +228,10 @@ class LLGuidanceBackend:
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         grammar = self._grammar_of(constraint, partial(self._read_schema, whitespace))
         message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
-        if UNDECIDED in message:
-            grammar = self._grammar_of(constraint, partial(self._read_schema, whitespace, joins=True))
-            message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
+        for made_easy in (joined_patterns.join_patterns, self._prove_patterns):
+            if UNDECIDED in message:
+                grammar = self._grammar_of(constraint, partial(self._read_schema, whitespace, made_easy=made_easy))
+                message = LLMatcher.validate_grammar(grammar, self._tokenizer, limits=LIMITS)
         refused = refusal(message)
         if refused is not None:
             self._grammar_of(constraint, self._check_schema)
@@ -296,10 +298,12 @@ class LLGuidanceBackend:
                 rules = TagRules(self._tokens, partial(embedded, read_schema)).make(tags.read(constraint.text))
                 return LLMatcher.grammar_from_lark(write_lark(rules))
 
-    def _read_schema(self, whitespace: Whitespace, schema: Any, joins: bool = False) -> dict[str, Any]:
+    def _read_schema(
+        self, whitespace: Whitespace, schema: Any, made_easy: Callable[[Document], None] | None = None
+    ) -> dict[str, Any]:
         document = json_schema.read_value(schema, SUPPORTED[self.name])
-        if joins:
-            joined_patterns.join_patterns(document)
+        if made_easy is not None:
+            made_easy(document)
         return written(document, self._is_possible) | {"x-guidance": WHITESPACE[whitespace]}
 
     def _check_schema(self, schema: Any) -> dict[str, Any]:
@@ -308,6 +312,24 @@ class LLGuidanceBackend:
         whole = written(document, self._is_possible)
         check_places(document, self._message)
         return whole
+
+    def _prove_patterns(self, document: Document) -> None:
+        meeting_patterns.prove_patterns(document, self._is_writable)
+
+    def _is_writable(self, patterns: list[str], text: str) -> bool:
+        """Whether the text can be written as a JSON string that matches the patterns, without too much work."""
+        schema = {"type": "string", "allOf": [{"pattern": pattern} for pattern in patterns]}
+        prepared = json.dumps({"grammars": [{"json_schema": schema | {"x-guidance": WHITESPACE["single-space"]}}]})
+        bits = np.empty(self._tokens.words, np.int32)
+        try:
+            grammar = self._load(prepared.encode(), LIMITS).start()
+            for token in self._tokenizer.tokenize_str(json.dumps(text, ensure_ascii=False)):
+                grammar.fill_mask(bits)
+                if not grammar.accept(token):
+                    return False
+        except GrammarError:
+            return False
+        return grammar.may_end
 
     def _is_possible(self, schema: dict[str, Any]) -> bool:
         return "Unsatisfiable" not in self._message(schema)

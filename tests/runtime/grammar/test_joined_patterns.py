@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from samples import examples
 
 from ramet.ipc.spec import ConstraintKind
-from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.joined_patterns import joined
 from ramet.runtime.grammar.regex import found_within, write
 
@@ -77,6 +76,8 @@ def test_what_is_no_pattern_of_the_same_string_stays() -> None:
     }
     ready = compiled("llguidance", ConstraintKind.JSON_SCHEMA, json.dumps(schema))
     assert takes(ready, json.dumps({"x": "0123456789bc", "pattern": constant, "allOf": "c"}))
-    schema["properties"]["y"] = {"$ref": "#/properties/x/allOf/0"}  # type: ignore[index]
-    with pytest.raises(GrammarError, match="Unable to determine"):
-        compiled("llguidance", ConstraintKind.JSON_SCHEMA, json.dumps(schema))
+    schema["properties"]["y"] = {"type": "string", "$ref": "#/properties/x/allOf/0"}  # type: ignore[index]
+    ready = compiled("llguidance", ConstraintKind.JSON_SCHEMA, json.dumps(schema))
+    whole = {"x": "0123456789bc", "pattern": constant, "allOf": "c", "y": "0123456789b"}
+    assert takes(ready, json.dumps(whole))
+    assert not any(takes(ready, json.dumps(whole | other)) for other in ({"x": "0123456789b"}, {"y": "0123456789c"}))
