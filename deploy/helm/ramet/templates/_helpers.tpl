@@ -53,7 +53,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .clients (not .adminApiKey) -}}
 {{- fail "keys.clients needs keys.adminApiKey: operators and Prometheus send it" -}}
 {{- end -}}
-{{- if and (eq .cacheIsolation "key") (not (or .clients .clientsInSecret)) -}}
+{{- if and (eq (.cacheIsolation | default "auto") "key") (not (or .clients .clientsInSecret)) -}}
 {{- fail "keys.cacheIsolation is key: that needs keys.clients or keys.clientsInSecret" -}}
 {{- end -}}
 {{- if or .clients .clientsInSecret -}}file{{- end -}}
