@@ -263,8 +263,9 @@ class Submission:
         """Of a request that has not ended, and is worth nothing in part: other weights have computed some of it."""
         return self._is_whole and any(each.finish is not None or each.is_told for each in self.sequences)
 
-    async def next(self) -> list[Sequence]:
-        """The sequences with something new, waiting for at least one; [] when all have ended and were read.
+    async def next(self, most: int | None = None) -> list[Sequence]:
+        """The sequences with something new, waiting for at least one; [] when all have ended and were read. `most`: how
+        many of them, should there be more: the others come with the next calls.
 
         Raises the error that ended the request.
         """
@@ -272,7 +273,8 @@ class Submission:
             await self._wait()
         if self.error is not None:
             raise self.error
-        fresh, self.fresh = self.fresh, []
+        num = len(self.fresh) if most is None else most
+        fresh, self.fresh = self.fresh[:num], self.fresh[num:]
         for sequence in fresh:
             sequence.fresh = False
         return fresh

@@ -2,9 +2,10 @@
 
 The headers are sent with the first event, so that a refused request still gets its status; a failure after that is an
 event. A slow client blocks only its own handler: tokens that arrive meanwhile stay in their sequences and are sent by
-one write.
+one write. Events of many sequences are made and written a few at a time, and others are served in between.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from functools import cache, partial
@@ -26,6 +27,19 @@ HOLE: Any = "\0"
 
 Events = bytes | Iterator[bytes]  # that may be long are made as they are written
 Writer = Callable[[], Events]
+SEQUENCES_AT_ONCE = 64  # whose events are made in one go: 1 to 3 ms
+
+
+class Writers(dict[int, Writer]):
+    """What writes the events of each sequence, by its index; made with its first event."""
+
+    def __init__(self, make: Callable[[int], Writer]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, index: int) -> Writer:
+        made = self[index] = self._make(index)
+        return made
 
 
 def event(body: Struct) -> bytes:
@@ -74,7 +88,7 @@ def broken(path: str, error: RametError) -> bytes:
 async def stream(
     request: web.Request,
     submission: Submission,
-    writers: Many[Writer],
+    writers: Many[Writer] | Writers,
     last: Callable[[], bytes] = bytes,
     *,
     failure: Callable[[RametError], bytes] | None = None,
@@ -85,13 +99,15 @@ async def stream(
     `writers`: for each sequence what returns the events of all that is new.
     """
     failure = failure or partial(broken, request.path)
-    fresh = await submission.next()
+    fresh = await submission.next(SEQUENCES_AT_ONCE)
     response = web.StreamResponse(headers=HEADERS)
     await response.prepare(request)
     try:
         while fresh:
             await _write(response, [writers[sequence.index]() for sequence in fresh])
-            fresh = await submission.next()
+            if len(fresh) == SEQUENCES_AT_ONCE:
+                await asyncio.sleep(0)
+            fresh = await submission.next(SEQUENCES_AT_ONCE)
         ending = last()
     except RametError as error:
         ending = failure(error)

@@ -44,8 +44,12 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
         await service.client.send_with_media(items, submission)
         if body.stream:
             deltas = service.args.serve.incremental_streaming_output
-            growing = [Progress(s, s.index if as_list else UNSET, _counted(tag), deltas) for s in submission.sequences]
-            return await sse.stream(request, submission, [each.events for each in growing])
+            sequences = submission.sequences
+
+            def writer(index: int) -> sse.Writer:
+                return Progress(sequences[index], index if as_list else UNSET, _counted(tag), deltas).events
+
+            return await sse.stream(request, submission, sse.Writers(writer))
         done = await submission.finished()
     if not as_list:
         return await respond_in_turn(request, GrowingReply(done[0], thought=_counted(tag)).whole())

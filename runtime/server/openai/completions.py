@@ -55,9 +55,10 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
         await service.client.send_in_pieces(items, submission)
         if body.stream:
             chunk = replace(reply, usage=None) if body.with_usage else reply
-            choices = [Choice(s, s.index, echoes[s.index // n], chunk, body) for s in submission.sequences]
-            last = partial(replies.last_chunk, chunk, submission.sequences)
-            return await sse.stream(request, submission, [choice.events for choice in choices], last)
+            sequences = submission.sequences
+            last = partial(replies.last_chunk, chunk, sequences)
+            writers = sse.Writers(lambda index: Choice(sequences[index], index, echoes[index // n], chunk, body).events)
+            return await sse.stream(request, submission, writers, last)
         done = await submission.finished()
     kept = likeliest(done, best_of, n) if best_of > n else done
 

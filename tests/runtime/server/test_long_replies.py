@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, HiddenStates, Logprobs, Opened, TextStep, pack_ids
 from ramet.runtime.long_list import MAX_PART, LongList, in_parts
+from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import MAX_TURN, pieces_of
 from tests.fakes.engine import VOCAB
 from tests.fakes.server import Served, served
@@ -199,6 +200,32 @@ def test_many_choices_are_made_in_pieces():
         assert all(each["text"].startswith(f"{i} ") for i, each in enumerate(choices))
 
     served(check)
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "more"),
+    [
+        ("/generate", "text", {"sampling_params": {"max_new_tokens": 1}}),
+        ("/v1/completions", "prompt", {"max_tokens": 1}),
+    ],
+)
+def test_events_of_many_sequences_are_written_in_pieces(
+    path: str, field: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    num, turns = 1000, Turns(monkeypatch)
+
+    async def check(server: Served) -> None:
+        asking = asyncio.create_task(server.events(path, {field: ["a"] * num, "stream": True, **more}))
+        await server.engine.saw(Generate, num)
+        turns.sizes.append(0)
+        server.engine.step()
+        *events, done = await asking
+        indices = [event["index"] if path == "/generate" else event["choices"][0]["index"] for event in events]
+        assert indices == list(range(num)) and done == "[DONE]"
+
+    during(check, turns)
+    size = sum(turns.sizes) / num
+    assert max(turns.sizes) < 2 * sse.SEQUENCES_AT_ONCE * size, (size, max(turns.sizes))
 
 
 def test_a_small_reply_has_its_length():
