@@ -1,10 +1,12 @@
 """One abusive client: bodies of one shape over many connections, at a steady rate, in a process of its own.
 
-Run as a module, it reads a JSON object (the fields of `Attack`) from stdin and prints one (the fields of `Attacked`).
-Because it has a process of its own, its work does not delay the streams that the bench times.
+Run as a module, it reads a JSON object (the fields of `Attack`) from stdin, makes its bodies, and prints a line. It
+sends them when it reads another line, and prints an object (the fields of `Attacked`). Because it has a process of its
+own and bodies are made before a window begins, its work does not delay the streams that the bench times.
 """
 
 import asyncio
+import re
 import subprocess
 import sys
 import time
@@ -14,12 +16,18 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from ramet.bench.abuse.shapes import Body, body_of, plain
+from ramet.bench.abuse.bodies import Body, plain
+from ramet.bench.abuse.heavy import HEAVY
+from ramet.bench.abuse.shapes import body_of
 from ramet.bench.abuse.work import WORK
 from ramet.bench.loop import run_fast
 
+AGES_S = 1e6  # JSON has no infinity
 REPLY_WITHIN_S = 120.0
 STATUS = slice(9, 12)  # the three digits of an HTTP status line
+LATE, GONE = "late", "gone"
+MAX_SAID = 160  # characters of a refusal that are kept
+_MESSAGE = re.compile(rb'"message":\s*"((?:[^"\\]|\\.)*)')
 
 
 class Attack(Struct, frozen=True):
@@ -31,7 +39,9 @@ class Attack(Struct, frozen=True):
     per_s: float  # bodies
     num: int  # bodies in all
     connections: int = 64
-    control: bool = False  # send plain text instead: as many requests with as many bytes
+    control: bool = False  # send plain text instead: as many requests with as many bytes, or the same work in many
+    sends_s: float = AGES_S  # no body is begun later
+    lasts_s: float = AGES_S  # afterwards connections are closed, answered or not
 
 
 class Attacked(Struct, frozen=True):
@@ -41,39 +51,56 @@ class Attacked(Struct, frozen=True):
     mib_sent: float  # on the wire
     seconds: float
     slowest_s: float  # from the first byte of a body to the end of its reply
-    statuses: dict[str, int]  # "gone": the server closed the connection without a status
+    statuses: dict[str, int]  # GONE: the server closed the connection without a status; LATE: no answer in time
+    said: dict[str, str] = {}  # the first message of each status
 
 
-async def attack(asked: Attack) -> Attacked:
+async def attack(asked: Attack, requests: list[bytes]) -> Attacked:
     address = urlsplit(asked.url)
-    requests = requests_of(asked, address.netloc)
-    start, statuses, sent, slowest = time.perf_counter(), Counter[str](), 0, 0.0
-    due = iter(range(asked.num))
+    start, statuses, said = time.perf_counter(), Counter[str](), dict[str, str]()
+    num_sent, sent, slowest = 0, 0, 0.0
+    end, last_begin = start + asked.lasts_s, start + min(asked.sends_s, asked.lasts_s)
+    due = iter(range(min(asked.num, len(requests)) if asked.shape in HEAVY and asked.control else asked.num))
 
     async def worker() -> None:
-        nonlocal sent, slowest
+        nonlocal num_sent, sent, slowest
         for index in due:
-            wait_s = start + index / asked.per_s - time.perf_counter()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-            request = requests[index % len(requests)]
+            if (due_at := start + index / asked.per_s) >= last_begin:
+                break
+            await asyncio.sleep(max(0.0, due_at - time.perf_counter()))
             began = time.perf_counter()
-            statuses[
-                await asyncio.wait_for(_send(address.hostname or "", address.port or 80, request), REPLY_WITHIN_S)
-            ] += 1
+            if began >= last_begin:
+                break
+            request = requests[index % len(requests)]
+            sending = _send(address.hostname or "", address.port or 80, request)
+            try:
+                reply = await asyncio.wait_for(sending, min(REPLY_WITHIN_S, end - began))
+            except TimeoutError:
+                reply = LATE, ""
+            statuses[reply[0]] += 1
+            said.setdefault(*reply)
+            num_sent += 1
             sent += len(request)
             slowest = max(slowest, time.perf_counter() - began)
 
     await asyncio.gather(*(worker() for _ in range(asked.connections)))
-    seconds = time.perf_counter() - start
-    return Attacked(asked.num, round(sent / 2**20, 3), round(seconds, 3), round(slowest, 3), dict(statuses))
+    seconds, messages = time.perf_counter() - start, {status: text for status, text in said.items() if text}
+    return Attacked(
+        num_sent, round(sent / 2**20, 3), round(seconds, 3), round(slowest, 3), dict(statuses), messages
+    )  # fmt: skip
 
 
-def requests_of(asked: Attack, host: str) -> list[bytes]:
+def requests_of(asked: Attack) -> list[bytes]:
     """The bytes of each request. Requests of WORK differ from each other, so that no cache answers them."""
+    host = urlsplit(asked.url).netloc
     if asked.shape in WORK:
         make = WORK[asked.shape].control if asked.control else WORK[asked.shape].body
         return [as_bytes(make(i), host) for i in range(asked.num)]
+    if asked.shape in HEAVY:
+        heavy = HEAVY[asked.shape]
+        return [
+            as_bytes(body, host) for body in (heavy.control(asked.size) if asked.control else [heavy.body(asked.size)])
+        ]
     body = body_of(asked.shape, asked.size)
     return [as_bytes(plain(len(body.data)) if asked.control else body, host)]
 
@@ -84,8 +111,8 @@ def as_bytes(body: Body, host: str) -> bytes:
     return "\r\n".join(lines).encode() + body.data
 
 
-async def _send(host: str, port: int, request: bytes) -> str:
-    """Read the whole reply and return its status. A server may answer and close before it has read everything."""
+async def _send(host: str, port: int, request: bytes) -> tuple[str, str]:
+    """The status of a reply and its message. A server may answer and close before it has read everything."""
     head = b""
     writer = None
     try:
@@ -98,29 +125,51 @@ async def _send(host: str, port: int, request: bytes) -> str:
     finally:
         if writer is not None:
             writer.transport.abort()
-    return head[STATUS].decode("ascii", "replace") or "gone"
+    message = _MESSAGE.search(head)
+    said = message[1].decode("utf-8", "replace")[:MAX_SAID] if message else ""
+    return head[STATUS].decode("ascii", "replace") or GONE, said
 
 
-def run(asked: Attack) -> "subprocess.Popen[bytes]":
-    """Start the attack in another process. `figures` reads its result."""
-    command = [sys.executable, "-P", "-m", "ramet.bench.abuse.client"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdin is not None
-    process.stdin.write(msgspec.json.encode(asked))
-    process.stdin.close()
-    return process
+class Client:
+    """An attack in another process, whose bodies are ready when this is made. `go` begins it, `figures` waits for its
+    end.
+    """
+
+    def __init__(self, asked: Attack) -> None:
+        command = [sys.executable, "-P", "-m", "ramet.bench.abuse.client"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        self._write(msgspec.json.encode(asked))
+        self._output.readline()
+
+    def go(self) -> None:
+        self._write(b"")
+
+    def figures(self) -> Attacked:
+        """The result that the process prints."""
+        with self._process, self._output:
+            return msgspec.json.decode(self._output.read(), type=Attacked)
+
+    def _write(self, line: bytes) -> None:
+        self._input.write(line + b"\n")
+        self._input.flush()
 
 
-def figures(process: "subprocess.Popen[bytes]") -> Attacked:
-    """The result that the process prints. Waits for its end."""
-    assert process.stdout is not None
-    with process.stdout:
-        return msgspec.json.decode(process.stdout.read(), type=Attacked)
+async def run(asked: Attack) -> Attacked:
+    """A whole attack, from the making of its bodies to its end."""
+    client = await asyncio.to_thread(Client, asked)
+    client.go()
+    return await asyncio.to_thread(client.figures)
 
 
 def main() -> None:
-    asked = msgspec.json.decode(sys.stdin.buffer.read(), type=Attack)
-    sys.stdout.buffer.write(msgspec.json.encode(run_fast(attack(asked))))
+    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Attack)
+    requests = requests_of(asked)
+    print("ready", flush=True)
+    if not sys.stdin.buffer.readline():
+        return  # who started it is gone
+    sys.stdout.buffer.write(msgspec.json.encode(run_fast(attack(asked, requests))))
 
 
 if __name__ == "__main__":

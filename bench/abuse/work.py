@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ramet.bench.abuse.shapes import Body
+from ramet.bench.abuse.bodies import Body
 
 TOKENS = 60
 LEVELS = 40  # levels of the union, whose size doubles with each

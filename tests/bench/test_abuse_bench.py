@@ -1,4 +1,4 @@
-"""`ramet bench abuse`: its bodies, the figures that miss a bound, and one complete run."""
+"""`ramet bench abuse`: its bodies, its figures, what they are judged by, and one complete run."""
 
 import json
 from pathlib import Path
@@ -7,9 +7,17 @@ from typing import Any
 import orjson
 import pytest
 
-from ramet.bench.abuse import bench
-from ramet.bench.abuse.shapes import BOMB, PACKED, SHAPES, body_of, plain
+from ramet.bench.abuse import bench, flood
+from ramet.bench.abuse.beside import Round, Seen
+from ramet.bench.abuse.bodies import BOMB, PLAIN, plain, required
+from ramet.bench.abuse.client import Attacked
+from ramet.bench.abuse.heavy import HEAVY
+from ramet.bench.abuse.judged import as_record, misses, table, verdicts
+from ramet.bench.abuse.library import seconds_per_body, texts_of
+from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, body_of, route_control, with_route_controls
 from ramet.bench.abuse.work import WORK
+from ramet.runtime.config import BUNDLED_MODEL
+from ramet.runtime.intake.limits import MAX_CONSTRAINT_BYTES, MAX_INPUTS, MAX_SEQUENCES, MAX_TOOLS
 
 SIZE = 1 << 16
 BROKEN = {"brackets", "a long number", "bad UTF-8", "no JSON", *PACKED}  # the others are JSON
@@ -24,9 +32,48 @@ def test_a_body_has_the_size_that_was_asked_for(shape: str) -> None:
         assert isinstance(orjson.loads(body.data), dict)
 
 
-def test_the_control_is_one_text_of_the_same_size() -> None:
-    assert len(plain(SIZE).data) == SIZE
-    assert orjson.loads(plain(SIZE).data).keys() == {"text"}
+@pytest.mark.parametrize("path", PLAIN)
+def test_the_control_is_one_text_of_the_same_size(path: str) -> None:
+    body = plain(SIZE, path)
+    assert (body.path, len(body.data)) == (path, SIZE)
+    assert isinstance(orjson.loads(body.data), dict)
+
+
+def test_a_shape_is_compared_with_plain_text_on_its_route() -> None:
+    assert {route_control(shape): body_of(shape, SIZE // BOMB).path for shape in PACKED} == {CONTROL: "/generate"}
+    for shape in SHAPES.keys() - set(PACKED):
+        assert body_of(route_control(shape), SIZE).path == body_of(shape, SIZE).path
+    chat, messages = "plain text to /v1/chat/completions", "plain text to /v1/messages"
+    assert with_route_controls(["tools", "turns", "messages", "ids", "many prompts"]) == [
+        chat, messages, "tools", "turns", "messages", "ids",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEAVY)
+@pytest.mark.parametrize("size", [SIZE, 1 << 20])
+def test_a_body_of_much_work_has_its_size_and_as_much_work_as_its_parts(name: str, size: int) -> None:
+    heavy = HEAVY[name]
+    body, written = heavy.body(size), orjson.loads(heavy.body(size).data)
+    assert 0.9 * size <= len(body.data) <= size + 64
+    parts = next(value for value in written.values() if isinstance(value, list) and value != ["x"])
+    assert len(parts) == len(heavy.parts(size)) == len(heavy.control(size)) <= MAX_SEQUENCES
+    assert all(isinstance(orjson.loads(each.data), dict) for each in heavy.control(size)[:3])
+
+
+def test_much_work_is_within_the_bounds_of_the_product() -> None:
+    mib = 1 << 20
+    assert len(HEAVY["texts to embed together"].parts(mib)) <= MAX_INPUTS
+    for name in ("required properties", "long constants"):
+        asked = orjson.loads(HEAVY[name].body(mib).data)["sampling_params"]
+        assert len({orjson.dumps(each) for each in asked}) == len(asked) > 1  # no cache answers the second
+        assert all(len(orjson.dumps(each["json_schema"])) < MAX_CONSTRAINT_BYTES for each in asked)
+    chat = orjson.loads(body_of("allowed tools", mib).data)
+    assert len(chat["tools"]) <= MAX_TOOLS < len(chat["tool_choice"]["tools"])
+
+
+def test_every_property_is_required() -> None:
+    schema = orjson.loads(required(SIZE))
+    assert schema["required"] == list(schema["properties"]) and len(schema["required"]) > 1000
 
 
 @pytest.mark.parametrize("name", WORK)
@@ -39,25 +86,89 @@ def test_work_differs_each_time_and_its_control_has_as_many_bytes(name: str) -> 
 BESIDE: dict[str, Any] = {
     "shape": "s", "size": bench.LARGE, "gap_ratio": 1.3, "health_s": 9.0, "health_ratio": 3.0
 }  # fmt: skip
+COST: dict[str, Any] = {"shape": "s", "size": 1, "ratio": 4.0, "route_ratio": 1.0}
 
 
 @pytest.mark.parametrize(
     ("part", "line", "missed"),
     [
-        ("cost", {"shape": "s", "size": 1, "ratio": 4.0}, False),
-        ("cost", {"shape": "s", "size": 1, "ratio": 4.1}, True),
+        ("cost", COST, False),
+        ("cost", {**COST, "ratio": 4.1, "net_ratio": 1.0}, True),
+        ("cost", {**COST, "route_ratio": 4.1}, True),
+        ("cost", {"shape": "s", "size": 1, "alone_ratio": 4.0}, False),
+        ("cost", {"shape": "s", "size": 1, "alone_ratio": 4.1}, True),
         ("beside", BESIDE, False),
         ("beside", {**BESIDE, "gap_ratio": 1.31}, True),
+        ("beside", {**BESIDE, "route_gap_ratio": 9.0}, False),
         ("beside", {**BESIDE, "health_ratio": 3.1}, True),
         ("beside", {**BESIDE, "size": bench.SMALL, "health_s": 0.9, "health_ratio": 9.0}, False),
         ("beside", {**BESIDE, "size": bench.SMALL, "health_s": 1.1}, True),
+        ("beside", {**BESIDE, "statuses": {"400": 3, "503": 1, "late": 1}}, False),
+        ("beside", {**BESIDE, "statuses": {"400": 3, "500": 1}}, True),
         ("flood", {"shape": "s", "idle_mib": 100.0, "left_mib": [240.0, 250.0, 244.0]}, False),
         ("flood", {"shape": "s", "idle_mib": 100.0, "left_mib": [200.0, 200.0, 205.0]}, True),
         ("flood", {"shape": "s", "idle_mib": 100.0, "left_mib": [260.0, 260.0, 260.0]}, True),
     ],
 )
 def test_a_figure_beyond_its_bound_is_missed(part: str, line: dict[str, Any], missed: bool) -> None:
-    assert bool(bench.misses({part: [line]})) is missed
+    assert bool(misses({part: [line]})) is missed
+    assert any(each.held is False for each in verdicts({part: [line]})) is missed
+
+
+def test_the_table_has_the_worst_shape_of_each_criterion() -> None:
+    lines = [{**BESIDE, "shape": "good", "gap_ratio": 1.1}, {**BESIDE, "shape": "bad", "gap_ratio": 2.5}]
+    found = {each.name: each for each in verdicts({"beside": lines, "cost": [COST]})}
+    worst = found["p99 between tokens, over the control's"]
+    assert (worst.shape, worst.value, worst.held) == ("bad", 2.5, False)
+    assert found["CPU of a MiB, over plain text's"].held is True
+    assert "2.5 x   NOT HELD  bad" in table(list(found.values()))
+    assert {each["name"] for each in as_record(list(found.values()))} == found.keys()
+
+
+def test_a_cost_is_judged_with_the_librarys_time_and_without() -> None:
+    found = {each.name: each for each in verdicts({"cost": [{**COST, "ratio": 36.7, "net_ratio": 3.9}, COST]})}
+    assert [each.held for each in found.values()] == [False, True, True]
+    assert found["the same without the tokenizers library's own time"].value == 4.0
+
+
+def test_the_library_is_timed_for_the_texts_of_a_body() -> None:
+    assert texts_of(body_of("plain text to /v1/tokenize", 1000)) == [
+        orjson.loads(plain(1000, "/v1/tokenize").data)["prompt"]
+    ]
+    assert len(texts_of(HEAVY["many choices"].body(SIZE))) == 4001  # with the prompt
+    assert texts_of(body_of("no JSON", 100)) == []
+    assert (
+        seconds_per_body(BUNDLED_MODEL, body_of("texts", SIZE))
+        > 0
+        == seconds_per_body(BUNDLED_MODEL, body_of("ids", SIZE))
+    )
+
+
+def seen(gap_ms: float, health_s: float = 0.01) -> Seen:
+    return Seen(gap_ms, health_s, Attacked(1, 1.0, 1.0, 0.0, {"400": 1}))
+
+
+@pytest.mark.parametrize(
+    ("before", "beside", "after", "clear"),
+    [
+        (seen(10), seen(11), seen(10), True),
+        (seen(10), seen(12), seen(10), False),
+        (seen(10), seen(11), seen(30), True),
+        (seen(9), seen(11), seen(30), False),  # beside the lower control, it may be beyond the bound
+        (seen(10), seen(10, 0.6), seen(10), False),
+    ],
+)
+def test_a_figure_near_its_bound_is_measured_again(before: Seen, beside: Seen, after: Seen, clear: bool) -> None:
+    assert Round(before, beside, after).is_clear(small=True) is clear
+
+
+def test_a_disturbed_control_does_not_hide_a_figure() -> None:
+    assert Round(seen(10), seen(15), seen(12)).gap_ratio == pytest.approx(15 / 11)
+    assert Round(seen(10), seen(15), seen(1000)).gap_ratio == 1.5
+    assert Round(seen(10, 0.2), seen(10, 0.6), seen(10, 0.4)).health_ratio == pytest.approx(2)
+    assert Round(seen(10, 9.0), seen(10, 0.6), seen(10, 0.01)).health_ratio == pytest.approx(
+        6
+    )  # over the floor of 0.1 s
 
 
 def test_a_run_makes_one_line(
@@ -65,9 +176,10 @@ def test_a_run_makes_one_line(
 ) -> None:
     for name, value in {"SETTLE_S": 0.1, "SMALL": SIZE, "LARGE": 2 * SIZE, "COST_MIB": 1}.items():
         monkeypatch.setattr(bench, name, value)
-    monkeypatch.setattr(bench, "FLOODS", ("numbers",))
+    monkeypatch.setattr(flood, "FLOODS", (CONTROL,))
     lines = tmp_path / "lines.jsonl"
-    argv = ["--shape", "numbers", "--rounds", "1", "--streams", "2", "--window-s", "1", "--rate-mib-s", "1"]
+    argv = ["--shape", "messages", "--shape", "prompts of many contexts"]
+    argv += ["--rounds", "1", "--streams", "2", "--window-s", "1", "--rate-mib-s", "1"]
     served = ["--", "--runner", "scripted", "--scripted-step-ms", "10"]
     bench.main(
         [*argv, "--output-file", str(lines), *served]
@@ -75,8 +187,20 @@ def test_a_run_makes_one_line(
     (record,) = map(json.loads, lines.read_text().splitlines())
     printed = capsys.readouterr().out
     assert record["bench"] == "abuse", printed
-    assert {each["size"] for each in record["cost"]} == {SIZE, 2 * SIZE}
-    assert all(each["ratio"] > 0 for each in record["cost"])
+    on_route = "plain text to /v1/messages"
+    costs = {(each["shape"], each["size"]): each for each in record["cost"]}
+    assert costs.keys() == {
+        *((shape, size) for shape in ("messages", on_route) for size in (SIZE, 2 * SIZE)),
+        ("prompts of many contexts", SIZE),
+    }
+    assert all(each["ms_per_mib"] > 0 for each in record["cost"])
+    assert costs[on_route, SIZE]["route_ratio"] == 1
+    assert {(each["shape"], each["size"]) for each in record["beside"]} == {
+        (shape, size) for shape in ("messages", on_route, "prompts of many contexts") for size in (SIZE, 2 * SIZE)
+    }
     for each in record["beside"]:
-        assert each["gap_ms"] > 0 and each["health_s"] > 0 and sum(each["statuses"].values()) >= 2
+        assert each["gap_ms"] > 0 and each["health_s"] > 0 and sum(each["statuses"].values()) >= 1
     assert len(record["flood"][0]["left_mib"]) == 3
+    named = {each["name"]: each for each in record["criteria"]}
+    assert named["p99 between tokens, over the control's"]["most"] == 1.3
+    assert all(name in printed for name in named)

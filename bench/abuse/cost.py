@@ -1,0 +1,144 @@
+"""What a body costs the server and the tokenizer, without other load: CPU seconds for a MiB.
+
+Bodies are sent one after the other. A plain text to /generate is measured before and after each few shapes; figures of
+shapes are divided by the mean of the two, and by the figure of a plain text on the shape's own route. Work of many
+requests (heavy.py) is divided by what the same requests cost by themselves.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from ramet.bench.abuse import client
+from ramet.bench.abuse.bodies import BOMB, Body
+from ramet.bench.abuse.client import LATE, Attack, Attacked
+from ramet.bench.abuse.heavy import HEAVY
+from ramet.bench.abuse.judged import MAX_COST
+from ramet.bench.abuse.library import seconds_per_body
+from ramet.bench.abuse.load import MIB, Load, answered, readers_cpu
+from ramet.bench.abuse.shapes import CONTROL, PACKED, body_of, route_control, with_route_controls
+
+BLOCK = 6  # shapes between two measurements of the control
+SENDS_S = 4.0  # no further body is sent after so long
+HEAVY_S = 30.0  # in which a body of much work must end
+NUM_PARTS = 512  # requests of a body of much work that are sent by themselves
+TOKENISED = 0.5  # a body that costs less than this share of the library's time was refused before it was tokenised
+QUIET_S = 0.2  # after the last reply, the tokenizer may still be working
+
+
+class Cost(NamedTuple):
+    """CPU seconds of server and tokenizer, and what they were for."""
+
+    seconds: float
+    mib: float
+    attacked: Attacked
+
+    @property
+    def ms_per_mib(self) -> float:
+        return 1e3 * self.seconds / self.mib
+
+
+async def cost(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
+    folder = await _tokenizer_folder(load.url)
+    names = with_route_controls(shapes)
+    lines = [line for size in (load.small, load.large) for line in await _of_size(load, names, size, folder)]
+    for shape in (name for name in shapes if name in HEAVY):
+        lines.append(await _heavy(load, shape, folder))
+        _print(lines[-1])
+    return lines
+
+
+async def _of_size(load: Load, shapes: Sequence[str], size: int, folder: Path) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    routes: dict[str, float] = {}
+    before = await spent(load, CONTROL, size)
+    for start in range(0, len(shapes), BLOCK):
+        block = {shape: await spent(load, shape, size) for shape in shapes[start : start + BLOCK]}
+        after = await spent(load, CONTROL, size)
+        control = (before.ms_per_mib + after.ms_per_mib) / 2
+        routes[CONTROL], before = control, after
+        for shape, found in block.items():
+            routes[shape] = found.ms_per_mib  # read of those that are a route's plain text
+            lines.append(_line(shape, size, found, control, routes[route_control(shape)]))
+            lines[-1] |= _of_library(lines[-1], folder, shape)
+            _print(lines[-1])
+    return lines
+
+
+async def spent(load: Load, shape: str, size: int) -> Cost:
+    """A compressed body counts as the bytes that it inflates to."""
+    num, on_wire = max(2, load.cost_mib * MIB // size), size // BOMB if shape in PACKED else size
+    found, seconds = await _attacked(load, Attack(load.url, shape, on_wire, 1e6, num, 1, sends_s=SENDS_S))
+    return Cost(seconds, found.mib_sent * (BOMB if shape in PACKED else 1), found)
+
+
+async def _attacked(load: Load, asked: Attack) -> tuple[Attacked, float]:
+    before = readers_cpu(load.pid)
+    found = await client.run(asked)
+    await asyncio.sleep(QUIET_S)
+    return found, readers_cpu(load.pid) - before
+
+
+def _line(shape: str, size: int, found: Cost, control: float, route: float) -> dict[str, Any]:
+    return {
+        "shape": shape, "size": size, "ms_per_mib": round(found.ms_per_mib, 3),
+        "control_ms_per_mib": round(control, 3), "ratio": round(found.ms_per_mib / control, 3),
+        "route_ratio": round(found.ms_per_mib / route, 3), "statuses": found.attacked.statuses,
+        "said": found.attacked.said,
+    }  # fmt: skip
+
+
+def _of_library(line: dict[str, Any], folder: Path, shape: str) -> dict[str, Any]:
+    """How much of a high cost is the tokenizers library's."""
+    if line["ratio"] <= MAX_COST or shape in PACKED:
+        return {}
+    body = body_of(shape, line["size"])
+    return _shared(line, body, folder)
+
+
+def _shared(line: dict[str, Any], body: Body, folder: Path) -> dict[str, Any]:
+    library, measured = 1e3 * seconds_per_body(folder, body) * MIB / len(body.data), line["ms_per_mib"]
+    if not 0 < library * TOKENISED <= measured:
+        return {}
+    net = max(0.0, measured - library) / line["control_ms_per_mib"]
+    return {"library_ms_per_mib": round(library, 3), "library_share": round(library / measured, 3),
+            "net_ratio": round(net, 3)}  # fmt: skip
+
+
+async def _heavy(load: Load, shape: str, folder: Path) -> dict[str, Any]:
+    """Of the body's parts, as many are sent by themselves as are sure to end soon."""
+    size, body = load.small, HEAVY[shape].body(load.small)
+    num = len(HEAVY[shape].parts(size))
+    together, seconds = await _attacked(load, Attack(load.url, shape, size, 1e6, 1, 1, lasts_s=HEAVY_S))
+    alone, seconds_alone = await _attacked(
+        load, Attack(load.url, shape, size, 1e6, min(num, NUM_PARTS), control=True, lasts_s=HEAVY_S)
+    )
+    plain = await spent(load, CONTROL, size)
+    per_part = seconds_alone / max(1, alone.num_sent)
+    line: dict[str, Any] = {
+        "shape": shape, "size": size, "ms_per_mib": round(1e3 * seconds / together.mib_sent, 3),
+        "control_ms_per_mib": round(plain.ms_per_mib, 3), "num_parts": num, "ended": LATE not in together.statuses,
+        "alone_ms_per_mib": round(1e3 * num * per_part / together.mib_sent, 3),
+        "statuses": together.statuses, "said": together.said,
+    }  # fmt: skip
+    if line["ended"] and seconds_alone:
+        line["alone_ratio"] = round(seconds / (num * per_part), 3)
+    return {**line, **_shared(line, body, folder)}
+
+
+async def _tokenizer_folder(url: str) -> Path:
+    async with aiohttp.ClientSession(url) as session, session.get("/get_model_info") as response:
+        return Path((await response.json())["tokenizer_path"])
+
+
+def _print(line: dict[str, Any]) -> None:
+    if "num_parts" in line:
+        ratios = f"{line['alone_ms_per_mib']} as {line['num_parts']} requests: {line.get('alone_ratio', LATE)}"
+    else:
+        ratios = f"plain text {line['control_ms_per_mib']}: {line['ratio']}, on its route: {line['route_ratio']}"
+    library = f"; the tokenizers library {line['library_share']:.0%} of it" if "library_share" in line else ""
+    how = answered(line["statuses"], line["said"])
+    print(f"{line['shape']:<34}{line['size']:>9}{line['ms_per_mib']:>10} ms/MiB, {ratios}{library}; {how}", flush=True)

@@ -1,0 +1,127 @@
+"""What a run is judged by: each criterion with its worst figure. Knows no server.
+
+Two rows compare the CPU time of a body: as it is, and without the time of the tokenizers library, which a text takes on
+whatever route it is tokenised. Rows without a bound are for comparison.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+MIB = 1 << 20
+MAX_GAP = 1.3  # the 99th percentile of the time between tokens, over the control's
+MAX_HEALTH_S = 1.0  # /health beside bodies of up to a MiB
+MAX_HEALTH = 3.0  # /health beside larger bodies, over the control's
+MAX_COST = 4.0  # CPU time per MiB, over that of plain text
+MAX_LEFT_MIB = 150.0  # memory after the floods, above that of the idle server
+MAX_LEFT_GROWTH = 1.02  # memory after the third flood over that after the first
+# how a body may be answered: accepted, refused, given up by its client; a 5xx other than these is a fault
+ANSWERS = frozenset({"200", "400", "404", "408", "413", "415", "422", "429", "503", "504", "late"})
+
+PARTS = "cost", "beside", "flood"
+Line = Mapping[str, Any]
+
+
+class Criterion(NamedTuple):
+    part: str
+    name: str
+    value: Callable[[Line], float | None]  # None: the line is none of its
+    most: float | None  # None: for comparison
+    unit: str = "x"
+
+
+class Verdict(NamedTuple):
+    """The worst figure of a criterion."""
+
+    name: str
+    most: float | None
+    unit: str
+    shape: str
+    size: int
+    value: float
+
+    @property
+    def held(self) -> bool | None:
+        """None if there is no bound."""
+        return None if self.most is None else self.value <= self.most
+
+    @property
+    def in_words(self) -> str:
+        return {None: "no bound", True: "held", False: "NOT HELD"}[self.held]
+
+
+def _unanswered(line: Line) -> float | None:
+    """The share of bodies that were answered by a fault or not at all."""
+    statuses = line.get("statuses")
+    if not statuses:
+        return None
+    return sum(num for status, num in statuses.items() if status not in ANSWERS) / sum(statuses.values())
+
+
+CRITERIA = (
+    Criterion("beside", "p99 between tokens, over the control's", lambda line: line["gap_ratio"], MAX_GAP),
+    Criterion(
+        "beside", "p99 between tokens, over that of plain text on its route", lambda x: x.get("route_gap_ratio"), None
+    ),
+    Criterion(
+        "beside", "/health beside bodies of 1 MiB", lambda x: x["health_s"] if x["size"] <= MIB else None,
+        MAX_HEALTH_S, "s",
+    ),
+    Criterion(
+        "beside", "/health beside larger bodies, over the control's",
+        lambda x: x["health_ratio"] if x["size"] > MIB else None, MAX_HEALTH,
+    ),
+    Criterion("cost", "CPU of a MiB, over plain text's", lambda x: x.get("ratio"), MAX_COST),
+    Criterion(
+        "cost", "the same without the tokenizers library's own time", lambda x: x.get("net_ratio", x.get("ratio"))
+        if "ratio" in x else None, MAX_COST,
+    ),
+    Criterion("cost", "CPU of a MiB, over that of plain text on its route", lambda x: x.get("route_ratio"), MAX_COST),
+    Criterion("cost", "CPU of much work, over the same in many requests", lambda x: x.get("alone_ratio"), MAX_COST),
+    Criterion(
+        "flood", "memory after the third flood, over the first", lambda x: x["left_mib"][-1] / x["left_mib"][0],
+        MAX_LEFT_GROWTH,
+    ),
+    Criterion(
+        "flood", "memory after floods, above the idle server", lambda x: max(x["left_mib"]) - x["idle_mib"],
+        MAX_LEFT_MIB, "MiB",
+    ),
+    *(Criterion(part, f"bodies without an answer, {part}", _unanswered, 0.0, "") for part in PARTS),
+)  # fmt: skip
+
+
+def verdicts(record: Mapping[str, Any]) -> list[Verdict]:
+    """The worst of each criterion that has a figure."""
+    return [max(found, key=lambda each: each.value) for each in CRITERIA if (found := list(_of(each, record)))]
+
+
+def _of(criterion: Criterion, record: Mapping[str, Any]) -> Iterable[Verdict]:
+    for line in record.get(criterion.part, ()):
+        value = criterion.value(line)
+        if value is not None:
+            name, most, unit = criterion.name, criterion.most, criterion.unit
+            yield Verdict(name, most, unit, line["shape"], line.get("size", 0), round(value, 3))
+
+
+def misses(record: Mapping[str, Any]) -> list[str]:
+    """One sentence for each figure beyond its bound."""
+    return [
+        f"{each.name}: {each.shape}, {each.size} bytes: {each.value} {each.unit}, at most {each.most}"
+        for criterion in CRITERIA
+        for each in _of(criterion, record)
+        if each.held is False
+    ]
+
+
+def table(found: Sequence[Verdict]) -> str:
+    head = f"{'criterion':<58}{'bound':>10}{'worst':>12}   {'':<10}shape"
+    return "\n".join([head, *map(_row, found)])
+
+
+def _row(each: Verdict) -> str:
+    bound = "" if each.most is None else f"{each.most:g} {each.unit}"
+    size = f", {each.size} bytes" if each.size else ""
+    return f"{each.name:<58}{bound:>10}{f'{each.value:g} {each.unit}':>12}   {each.in_words:<10}{each.shape}{size}"
+
+
+def as_record(found: Sequence[Verdict]) -> list[dict[str, Any]]:
+    return [{**each._asdict(), "held": each.held} for each in found]
