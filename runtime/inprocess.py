@@ -32,6 +32,7 @@ from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
+from ramet.runtime.text.bounded_rendering import chats_here
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.dispatch import Dispatch
@@ -157,7 +158,9 @@ class InProcessEngine:
             max_numbers=None,  # the bound is for servers, whose other clients wait while a reply is written
             media=self._media,
         )
-        encoder = Encoder(self._tokenizer, limits, Chats(self._rendering.sources, self._rendering))
+        sources = self._rendering.sources
+        chats = Chats(sources, self._rendering)
+        encoder = Encoder(self._tokenizer, limits, chats, chats_here=chats_here(sources))
         self._dispatch = dispatch_to(encoder, self._to_scheduler, self._arrivals, lambda: self._arrivals)
         tokenize = partial(self._tokenize, self._dispatch)
         self._threads.append(EngineThread("tokenizer", self._loop, tokenize, self._failed))

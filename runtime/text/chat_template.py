@@ -11,7 +11,7 @@ process that it runs in (rendering.py). Compiling computes nothing of a template
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -57,9 +57,14 @@ class RenderLimits(msgspec.Struct, frozen=True):
 class ChatTemplate:
     """The templates of one model, each compiled when it is first used. Not for two threads at once."""
 
-    def __init__(self, sources: TemplateSources, limits: RenderLimits = RenderLimits()) -> None:
+    def __init__(
+        self,
+        sources: TemplateSources,
+        limits: RenderLimits = RenderLimits(),
+        kind: "type[TemplateEnvironment] | None" = None,
+    ) -> None:
         self.limits, self._sources = limits, sources
-        self._environment = _environment(limits)
+        self.environment = _environment(limits, kind or TemplateEnvironment)
         self._compiled: dict[str, Template] = {}
 
     def check(self) -> None:
@@ -93,13 +98,14 @@ class ChatTemplate:
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
-        self._environment.begin()
-        text = _rendered(self._template(source), variables, self._environment)
+        template = self._template(source)
+        self.environment.begin()
+        text = _rendered(template, variables, self.environment)
         return text if unfinished is None else _cut_at_the_mark(text, unfinished)
 
     def _template(self, source: str, name: str = "") -> Template:
         if source not in self._compiled:
-            self._compiled[source] = _compile(self._environment, source, name)
+            self._compiled[source] = _compile(self.environment, source, name)
         return self._compiled[source]
 
 
@@ -155,17 +161,13 @@ def _cut_at_the_mark(rendered: str, unfinished: str) -> str:
     return kept.rstrip() if trims and unfinished.strip() else kept  # blanks before an empty text are the template's
 
 
-def _rendered(template: Template, variables: dict[str, Any], environment: "_Environment") -> str:
+def _rendered(template: Template, variables: dict[str, Any], environment: "TemplateEnvironment") -> str:
     try:
         return _joined(template.generate(variables), environment)
     except _Refusal as error:
         raise ClientError("messages", f"are refused by the chat template: {describe(error)}") from error
-    except MemoryError as error:
-        raise RenderingEnded(environment.limits.too_large) from error
-    except _TooLong as error:
-        raise RenderingEnded(environment.limits.too_long) from error
     except Exception as error:  # an expression of a template may fail in any way
-        raise cannot_render(f"{type(error).__name__}: {describe(error)}") from error
+        raise environment.failed(error) from error
 
 
 class RenderingEnded(ClientError):
@@ -180,18 +182,18 @@ def cannot_render(why: str) -> ClientError:
     return ClientError("messages", f"{CANNOT}: {why}")
 
 
-def _joined(pieces: Iterable[str], environment: "_Environment") -> str:
-    kept, room = [], MOST_CHARACTERS
+def _joined(pieces: Iterable[str], environment: "TemplateEnvironment") -> str:
+    kept, room = [], environment.most_characters
     for piece in pieces:
         environment.check_time()
         room -= len(piece)
         if room < 0:
-            raise OverflowError(f"more than {MOST_CHARACTERS} characters")
+            raise OverflowError(f"more than {environment.most_characters} characters")
         kept.append(piece)
     return "".join(kept)
 
 
-def _compile(environment: "_Environment", source: str, name: str) -> Template:
+def _compile(environment: "TemplateEnvironment", source: str, name: str) -> Template:
     title = f"chat template {name!r}" if name else "the chat template"
     try:
         return environment.from_string(source)
@@ -205,11 +207,11 @@ class _Refusal(TemplateError):
     """The template itself says no."""
 
 
-class _TooLong(Exception):
+class TooLong(Exception):
     """Its time is over."""
 
 
-class _Unfolded(CodeGenerator):
+class Unfolded(CodeGenerator):
     """Computes nothing where it compiles, not even what is constant."""
 
     def _output_child_to_const(self, node: nodes.Expr, frame: Any, finalize: Any) -> str:
@@ -218,10 +220,10 @@ class _Unfolded(CodeGenerator):
         return super()._output_child_to_const(node, frame, finalize)
 
 
-class _Environment(ImmutableSandboxedEnvironment):
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """The sandbox, with operators that refuse to make something enormous of two small values."""
 
-    code_generator_class = _Unfolded
+    code_generator_class: type[CodeGenerator] = Unfolded
     intercepted_binops = frozenset({"*", "**"})
     limits: RenderLimits
     deadline_s = computed_until_s = math.inf  # of the clock, and of the CPU time of this thread
@@ -231,9 +233,26 @@ class _Environment(ImmutableSandboxedEnvironment):
         self.computed_until_s = time.thread_time() + self.limits.timeout_s
 
     def check_time(self) -> None:
-        """Raises _TooLong when both are over: reading the CPU time takes longer, and others may have had the CPU."""
+        """Raises TooLong when both are over: reading the CPU time takes longer, and others may have had the CPU."""
         if time.monotonic() > self.deadline_s and time.thread_time() > self.computed_until_s:
-            raise _TooLong
+            raise TooLong
+
+    @property
+    def most_characters(self) -> int:
+        """Of one rendering."""
+        return MOST_CHARACTERS
+
+    def own_filters(self) -> Mapping[str, Callable[..., Any]]:
+        return {}
+
+    def failed(self, error: Exception) -> Exception:
+        """What an exception within a rendering means."""
+        match error:
+            case MemoryError():
+                return RenderingEnded(self.limits.too_large)
+            case TooLong():
+                return RenderingEnded(self.limits.too_long)
+        return cannot_render(f"{type(error).__name__}: {describe(error)}")
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.check_time()
@@ -296,7 +315,7 @@ class _DictMaker:
         return dict.fromkeys(keys, value)
 
 
-def _to_json(
+def to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     """Jinja's own would write < and & as escapes."""
@@ -311,11 +330,11 @@ def _now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
-def _environment(limits: RenderLimits) -> _Environment:
+def _environment(limits: RenderLimits, kind: type[TemplateEnvironment]) -> TemplateEnvironment:
     extensions = [_GenerationTag, loopcontrols]
-    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
+    environment = kind(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
     environment.limits = limits
-    environment.filters["tojson"] = _to_json
+    environment.filters |= {"tojson": to_json, **environment.own_filters()}
     environment.globals |= {
         "raise_exception": _refuse,
         "strftime_now": _now,

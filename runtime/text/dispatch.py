@@ -1,37 +1,59 @@
 """Which thread of a tokenizer serves a message.
 
 Decides: chats are rendered on two threads, long texts are tokenised on one, and keys of clients take turns on both.
-So neither a slow template nor a long text keeps other messages waiting, which are served at once, in order. The text
-that a chat becomes is a long text like any other. What a thread has to send to the scheduler goes through
-prompt_order.py.
+So neither a slow template nor a long text keeps other messages waiting, which are served at once, in order. A small
+chat whose template is known to take little is one of these. The text that a chat becomes is a long text like any other.
+What a thread has to send to the scheduler goes through prompt_order.py.
 """
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ramet.ipc.channel import BatchOutbox, Outbox
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Generate, GenerateAll, Render, RenderChoices, RenderPrompt, Tokenize, ToTokenizer, Turn
+from ramet.ipc.messages import (
+    CallFailed,
+    Generate,
+    GenerateAll,
+    Render,
+    RenderChoices,
+    RenderPrompt,
+    Tokenize,
+    ToTokenizer,
+    Turn,
+)
 from ramet.runtime.text.fair_threads import FairThreads
-from ramet.runtime.text.long_calls import is_long
+from ramet.runtime.text.long_calls import is_long, is_long_text
 from ramet.runtime.text.prompt_order import PromptOrder
 from ramet.runtime.text.rendering import WORKERS
 
 
-class Later(Protocol):
-    """A message that another thread serves."""
+class WrittenChat(NamedTuple):
+    """A chat as text, without its ids."""
 
-    @property
-    def owner(self) -> str:
-        """The name of the key that sent it."""
+    call: int
+    owner: str
+    text: str
+    may_exceed: bool
+    has_media: bool
 
 
-class Serve(Protocol):
-    def __call__(
-        self, message: Any, /, *, scheduler: BatchOutbox, server: Outbox, aside: Callable[[Later], None]
+class Desk(Protocol):
+    """Serves messages, in any thread."""
+
+    def write_here(self, call: Render, /) -> WrittenChat | CallFailed | None:
+        """Render a chat if that takes little. None: it is left to another thread."""
+
+    def serve(
+        self,
+        message: ToTokenizer | WrittenChat,
+        /,
+        scheduler: BatchOutbox,
+        server: Outbox,
+        aside: Callable[[WrittenChat], None] | None = None,
     ) -> None:
-        """Serve it. `aside` takes what is left to do with a long text."""
+        """`aside` takes a chat with a long text."""
 
 
 class Dispatch:
@@ -42,13 +64,13 @@ class Dispatch:
 
     def __init__(
         self,
-        serve: Serve,
+        desk: Desk,
         scheduler: BatchOutbox,
         server: Outbox,
         own_server: Callable[[], Outbox],
         share: float = 1.0,
     ) -> None:
-        self._serve, self._scheduler, self._server = serve, PromptOrder(scheduler), server
+        self._desk, self._scheduler, self._server = desk, PromptOrder(scheduler), server
         self._own_server, self._own = own_server, threading.local()
         self._chats = FairThreads(WORKERS, "ramet-chats", self._answer, share)
         self._long_texts = FairThreads(1, "ramet-long-texts", self._answer, share)
@@ -57,12 +79,14 @@ class Dispatch:
         """For one thread, in the order of arrival."""
         if is_long(message):
             self._leave(message)
+        elif type(message) is Render:
+            self._render(message)
         elif renders_chat(message):
             self._chats.put(owner_of(message), message)
         elif isinstance(message, Tokenize) and message.after_prompts and self._scheduler.has_left(message.owner):
             self._long_texts.put(message.owner, message)
         else:
-            self._serve(message, scheduler=self._scheduler, server=self._server, aside=self._put_aside)
+            self._desk.serve(message, self._scheduler, self._server)
 
     def run(self, work: Callable[[], None]) -> None:
         """Run `work` on one of the threads for chats: a process ends with the thread that started it."""
@@ -79,15 +103,26 @@ class Dispatch:
             self._scheduler.leaves(owner, uids_of(message))
         self._long_texts.put(owner, message)
 
-    def _put_aside(self, message: Later) -> None:
-        self._long_texts.put(message.owner, message)
+    def _render(self, call: Render) -> None:
+        written = self._desk.write_here(call)
+        if written is None:
+            self._chats.put(call.owner, call)
+        elif isinstance(written, CallFailed):
+            self._server.send(written)
+        elif is_long_text(written.text):
+            self._put_aside(written)
+        else:
+            self._desk.serve(written, self._scheduler, self._server)
+
+    def _put_aside(self, chat: WrittenChat) -> None:
+        self._long_texts.put(chat.owner, chat)
 
     def _answer(self, message: Any) -> None:
         """On one of the threads."""
         if not hasattr(self._own, "server"):
             self._own.server = self._own_server()
         try:
-            self._serve(message, scheduler=self._scheduler, server=self._own.server, aside=self._put_aside)
+            self._desk.serve(message, self._scheduler, self._own.server, self._put_aside)
         finally:
             if isinstance(message, Generate | GenerateAll):
                 self._scheduler.returns(owner_of(message), uids_of(message))

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -48,6 +47,7 @@ from ramet.runtime.errors import ClientError, ErrorRecord
 from ramet.runtime.exact_json import decoder_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.machine import collect_rarely, unmap_large_blocks
+from ramet.runtime.text.bounded_rendering import MAX_CHAT_BYTES, NotHere, chats_here
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.checks import (
     check_asks_for_none,
@@ -58,7 +58,7 @@ from ramet.runtime.text.checks import (
     check_stop_patterns,
 )
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
-from ramet.runtime.text.dispatch import Dispatch, Later, uids_of
+from ramet.runtime.text.dispatch import Dispatch, WrittenChat, uids_of
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.long_calls import is_long_text
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
@@ -73,16 +73,6 @@ _chat = decoder_of(Chat)
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
 
 
-class WrittenChat(NamedTuple):
-    """A chat as text, without its ids."""
-
-    call: int
-    owner: str
-    text: str
-    may_exceed: bool
-    has_media: bool
-
-
 class Encoder:
     """Turns requests into what the scheduler admits. Raises nothing for a client's mistake: it answers."""
 
@@ -92,9 +82,12 @@ class Encoder:
         limits: Limits,
         chats: Chats | None = None,
         clock: Callable[[], float] = time.monotonic,
+        chats_here: Chats | None = None,
     ) -> None:
+        """`chats_here`: those that take little, and leave the others by NotHere to `chats`."""
         self._tokenizer, self._limits = tokenizer, limits
         self._chats = (chats or Chats(TemplateSources())).with_media(limits.media)
+        self._chats_here = chats_here and chats_here.with_media(limits.media)
         self._clock, self._quiet_until = clock, -math.inf
         self._pid = os.getpid()
         self.segments = SegmentEncoder(tokenizer, limits, self._chats)
@@ -158,12 +151,19 @@ class Encoder:
         return written if isinstance(written, CallFailed) else self.read(written)
 
     def write(self, call: Render) -> WrittenChat | CallFailed:
+        return _written(call, self._chats)
+
+    def write_here(self, call: Render) -> WrittenChat | CallFailed | None:
+        """As Desk.write_here."""
+        if self._chats_here is None or len(call.chat) > MAX_CHAT_BYTES:
+            return None
         try:
-            chat = _chat(call.chat)
-            text = self._chats.render(chat)
-        except ClientError as error:
-            return CallFailed(call.call, error.record)
-        return WrittenChat(call.call, call.owner, text, chat.may_exceed, chat.has_media)
+            return _written(call, self._chats_here)
+        except (NotHere, RecursionError):
+            return None
+        except Exception:  # noqa: BLE001 - logged, and tried again
+            LOGGER.exception("the tokenizer failed on a chat, which a worker will render")
+            return None
 
     def read(self, chat: WrittenChat) -> RenderReply | CallFailed:
         """The template writes special tokens itself."""
@@ -262,6 +262,15 @@ class Encoder:
         return known
 
 
+def _written(call: Render, chats: Chats) -> WrittenChat | CallFailed:
+    try:
+        chat = _chat(call.chat)
+        text = chats.render(chat)
+    except ClientError as error:
+        return CallFailed(call.call, error.record)
+    return WrittenChat(call.call, call.owner, text, chat.may_exceed, chat.has_media)
+
+
 def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:
     """A prefix of embeddings is shared only with the very same ones."""
     return namespace if embeds is None else (*namespace, f"embeds {hashlib.sha256(embeds).hexdigest()}")
@@ -292,9 +301,9 @@ def answer(
     message: ToTokenizer | WrittenChat,
     scheduler: BatchOutbox,
     server: Outbox,
-    aside: Callable[[Later], None] | None = None,
+    aside: Callable[[WrittenChat], None] | None = None,
 ) -> None:
-    """Serve one message. `aside`: as of Serve. A failure of ours ends that request alone."""
+    """As Desk.serve. A failure of ours ends that request alone."""
     try:
         if isinstance(message, Render):
             _render(encoder, message, server, aside)
@@ -309,7 +318,7 @@ def answer(
             server.send(CallFailed(message.call, ErrorRecord("the call", fact, status=500)))
 
 
-def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[Later], None] | None) -> None:
+def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[WrittenChat], None] | None) -> None:
     written = encoder.write(call)
     if isinstance(written, CallFailed):
         server.send(written)
@@ -345,10 +354,17 @@ def _serve(encoder: Encoder, message: ToTokenizer | WrittenChat, scheduler: Batc
             LOGGER.warning("limits arrived twice; the first ones stay")
 
 
+class EncoderDesk:
+    """A Desk."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.write_here, self.serve = encoder.write_here, partial(answer, encoder)
+
+
 def dispatch_to(
     encoder: Encoder, scheduler: BatchOutbox, server: Outbox, own_server: Callable[[], Outbox], share: float = 1.0
 ) -> Dispatch:
-    return Dispatch(partial(answer, encoder), scheduler, server, own_server, share)
+    return Dispatch(EncoderDesk(encoder), scheduler, server, own_server, share)
 
 
 def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tuple[str, float]]], None]) -> None:
@@ -366,7 +382,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
-    encoder = Encoder(tokenizer, limits, Chats(workers.sources, workers))
+    encoder = Encoder(tokenizer, limits, Chats(workers.sources, workers), chats_here=chats_here(workers.sources))
     own_server = partial(Sender, sockets.address(paths.SERVER))
     dispatch = dispatch_to(encoder, scheduler, server, own_server, args.share_per_key)
     dispatch.run(workers.warm)

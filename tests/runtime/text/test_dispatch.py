@@ -32,6 +32,7 @@ from ramet.ipc.messages import (
     ToTokenizer,
     pack_ids,
 )
+from ramet.runtime.text.bounded_rendering import MAX_CHAT_BYTES, chats_here
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.dispatch import Dispatch
 from ramet.runtime.text.encode_process import Encoder, dispatch_to
@@ -74,15 +75,19 @@ class Sent:
         for message in messages:
             self.send(message)
 
+    @property
+    def is_empty(self) -> bool:
+        return self._messages.empty()
+
     def next(self) -> Message:
         return self._messages.get(timeout=WAIT_S)
 
 
 class Desk:
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, here: Chats | None = None) -> None:
         self.tokenizer, self.sent = Stopping(tokenizer), Sent()
         limits = Limits(CONTEXT, 2 * CONTEXT, tokenizer.vocab_size, 8)
-        encoder = Encoder(self.tokenizer, limits, Chats(TEMPLATE))
+        encoder = Encoder(self.tokenizer, limits, Chats(TEMPLATE), chats_here=here)
         self.dispatch: Dispatch = dispatch_to(encoder, self.sent, self.sent, lambda: self.sent)
 
     def handle(self, *messages: ToTokenizer) -> None:
@@ -139,6 +144,17 @@ def test_long_chats_leave_the_threads_for_chats(desk: Desk) -> None:
     assert isinstance(first, RenderReply) and first.call == 9
     desk.go_on()
     assert {type(desk.sent.next()) for _ in range(4)} == {RenderReply}
+
+
+def test_a_small_chat_of_a_bounded_template_is_served_at_once(byte_level: Tokenizer) -> None:
+    """So it comes before what any thread has to do."""
+    desk = Desk(byte_level, chats_here(TEMPLATE))
+    large = "the fox " * (MAX_CHAT_BYTES // 8)
+    desk.dispatch.close()  # no other thread serves anything
+    desk.handle(chat(1, large), chat(2, "a"), chat(3, ""), prompt(4, "b"))
+    served = [desk.sent.next() for _ in range(3)]
+    assert [type(each) for each in served] == [RenderReply, CallFailed, Admit]
+    assert desk.sent.is_empty
 
 
 def test_keys_take_turns_at_long_prompts(desk: Desk) -> None:
