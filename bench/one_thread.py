@@ -60,6 +60,17 @@ class Grammars:
             self._done[constraint] = self._compile(constraint)
         return self._done[constraint]
 
+    num_bytes = 0
+
+    def leave(self, constraint: Constraint) -> None:
+        pass
+
+    def give_up(self, constraint: Constraint, compiling: Compiling) -> None:
+        pass
+
+    def has_room(self, owner: str) -> bool:
+        return True
+
     def compiled(self, constraint: Constraint) -> Compiled:
         """Raises BadOption where it cannot be compiled."""
         found = self.get(constraint if constraint.backend else replace(constraint, backend=DEFAULT_BACKEND))

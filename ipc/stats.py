@@ -92,6 +92,9 @@ class Stats(Message, frozen=True):
     compiling_requests: Annotated[
         int, _gauge("num_grammar_queue_reqs", "sequences whose constraint is being compiled")
     ] = 0
+    constraint_bytes: Annotated[
+        int, _gauge("constraint_bytes", "bytes of compiled constraints that sequences have, estimated")
+    ] = 0
     waiting_by_reason: tuple[tuple[str, int], ...] = ()  # by WaitKind; they sum to waiting_requests
     step_sizes: tuple[int, ...] = ()  # steps by the tokens that they computed: up to each of STEP_BOUNDS, and above
     step_tokens: int = 0  # that all steps computed

@@ -358,8 +358,18 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
         ),
     ] = 10.0
     grammar_cache_mb: Annotated[
-        float, about("memory for compiled constraints, the least recently used go first", ge=0, le=65536)
+        float, about("memory for compiled constraints that are kept, the least recently used go first", ge=0, le=65536)
     ] = 64.0
+    grammar_held_mb: Annotated[  # most constraints take 0.1
+        float,
+        about(
+            "memory for compiled constraints, those that are kept and those of requests, as their libraries' backends "
+            "estimate it: a constraint for which none is left is compiled when others have ended, and its request "
+            "waits for that",
+            ge=1,
+            le=1 << 20,
+        ),
+    ] = 1024.0
 
 
 class AdapterArgs(Struct, frozen=True, kw_only=True):

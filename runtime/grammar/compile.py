@@ -1,6 +1,7 @@
 """Compiles constraints beside the decode loop, and keeps what is compiled: an LRU bounded by bytes, for all requests.
 
-Decides how many are compiled at once, for how long, and what becomes of a failure. Each backend has worker processes
+Decides how many are compiled at once, for how long, and what becomes of a failure; what waits until those in use leave
+room (in_use.py) has no process meanwhile. Each backend has worker processes
 of its own, of which one takes short constraints only: few that take seconds keep others waiting. Keys of clients take
 turns (fair_queue.py). A thread for each process waits for it and loads what it made. A refusal is remembered like a
 compiled constraint, a timeout is not, nor is the death of a worker that the constraint did not cause: whoever asks
@@ -10,8 +11,8 @@ after that tries again.
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol, cast
+from dataclasses import dataclass, field
+from typing import Final, Protocol, cast
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from ramet.runtime.grammar.aside import Parsers, bounded
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
 from ramet.runtime.grammar.byte_fsm import ByteFsm
+from ramet.runtime.grammar.in_use import InUse
 from ramet.runtime.grammar.worker import STACK_BYTES, Job, Outcome, Refused
 from ramet.runtime.grammar.worker_process import CompileWorker
 from ramet.runtime.log import LOGGER
@@ -31,6 +33,7 @@ from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded
 
 WORKERS = 2  # of a backend
 SHORT = 1 << 12  # characters of a constraint that every worker takes
+UNBOUNDED: Final = 1 << 62  # bytes
 REFUSAL_BYTES = 1 << 12  # what a remembered refusal counts
 
 
@@ -59,7 +62,9 @@ class Compiling:
     """For all who ask while a constraint is being compiled."""
 
     outcome: Loaded | Failed | None = None  # set before `ready` is called
-    wanted: bool = True  # False: nobody waits for it any more, and it need not begin
+    begun: bool = False
+    num_requests: int = 0  # that wait for it
+    places: dict[str, int] = field(default_factory=dict)  # in the queue, by owner
 
 
 def is_short(constraint: Constraint) -> bool:
@@ -69,7 +74,21 @@ def is_short(constraint: Constraint) -> bool:
 class GrammarSource(Protocol):
     """Where the scheduler gets compiled constraints from."""
 
-    def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling: ...
+    def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
+        """For one request. If it is Loaded by now or later, `leave` is called once for it."""
+
+    def leave(self, constraint: Constraint) -> None:
+        """A request that had it has ended."""
+
+    def give_up(self, constraint: Constraint, compiling: Compiling) -> None:
+        """A request that was given this Compiling waits for it no longer; `leave` is not called for it."""
+
+    def has_room(self, owner: str) -> bool:
+        """Whether compiled constraints leave room for one more of this owner."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of compiled constraints that requests have, estimated."""
 
     def take_compiled(self) -> list[Compiling]:
         """Each that has an outcome, once."""
@@ -81,7 +100,8 @@ class CompilePool:
     """`ready` is called whenever a constraint is done, from its threads, by one at a time. `begin` is the first
     thing that each of them calls.
 
-    Threads and processes start with the first constraint. `wants_fsm`: Loaded.fsm is wanted where there is one.
+    Threads and processes start with the first constraint. `held_bytes`: of those that are in use or kept.
+    `wants_fsm`: Loaded.fsm is wanted where there is one.
     `parsers`: where outputs are parsed that take more than a step may; None: nothing bounds them.
     """
 
@@ -92,6 +112,7 @@ class CompilePool:
         timeout_s: float,
         memory_mb: float,
         cache_bytes: int,
+        held_bytes: int = UNBOUNDED,
         ready: Callable[[], None],
         begin: Callable[[], None] = lambda: None,
         wants_fsm: bool = False,
@@ -103,6 +124,7 @@ class CompilePool:
         self._timeout_s, self._memory_mb = timeout_s, memory_mb
         self._parsers, self._step_items = parsers, None if parsers is None else parsers.step_items
         self._wants_fsm, self._niceness, self._cache = wants_fsm, niceness, GrammarCache(cache_bytes)
+        self._held_bytes, self._in_use = held_bytes, InUse[Loaded](held_bytes, share)
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
         self._jobs: dict[str, FairQueue[Constraint]] = {}  # by backend
@@ -115,24 +137,50 @@ class CompilePool:
         self._threads: list[threading.Thread] = []
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
-        """`owner`: whose share of the workers it takes; empty: there is no bound."""
-        key = replace(constraint, place="", after="", opens="")
+        """`owner`: whose share of the workers and of memory it takes; empty: there is no bound."""
+        key = _key(constraint)
         with self._lock:
-            if (compiling := self._open.get(key)) is not None:
-                compiling.wanted = True
-                return compiling
-            if (found := self._cache.get(key)) is not None:
-                return found
-            self._open[key] = compiling = Compiling()
-            self._num_open[key.backend] += 1
-            self._start(key)
-            self._jobs[key.backend].put(owner, key, is_long=not is_short(key))
+            if (compiling := self._open.get(key)) is None:
+                found = self._in_use.find(key) or self._cache.get(key)
+                if isinstance(found, Loaded):
+                    self._in_use.add(key, found, _size(key, found), owner)
+                if found is not None:
+                    return found
+                self._open[key] = compiling = Compiling()
+                self._num_open[key.backend] += 1
+                self._start(key)
+            compiling.num_requests += 1
+            if not compiling.begun and owner not in compiling.places:  # whoever has room first has it compiled
+                compiling.places[owner] = self._jobs[key.backend].put(owner, key, is_long=not is_short(key))
             return compiling
 
     def take_compiled(self) -> list[Compiling]:
         with self._lock:
             compiled, self._compiled = self._compiled, []
             return compiled
+
+    def leave(self, constraint: Constraint) -> None:
+        with self._lock:
+            is_free = self._in_use.leave(_key(constraint))
+        if is_free:
+            for jobs in [*self._jobs.values()]:
+                jobs.wake()
+
+    def give_up(self, constraint: Constraint, compiling: Compiling) -> None:
+        with self._lock:
+            if is_open := compiling.outcome is None:
+                compiling.num_requests -= 1
+                if not compiling.num_requests and not compiling.begun:
+                    self._end(_key(constraint))
+        if not is_open and isinstance(compiling.outcome, Loaded):
+            self.leave(constraint)
+
+    def has_room(self, owner: str) -> bool:
+        return self._in_use.has_room(owner)
+
+    @property
+    def num_bytes(self) -> int:
+        return self._in_use.num_bytes
 
     def close(self) -> None:
         """Ends the processes at once, and the threads; what a thread loads is not waited for."""
@@ -148,7 +196,7 @@ class CompilePool:
 
     def _start(self, constraint: Constraint) -> None:
         """A worker, if this one, which was just added, would wait although another may be begun for it."""
-        jobs = self._jobs.setdefault(constraint.backend, FairQueue(self._most_of_one))
+        jobs = self._jobs.setdefault(constraint.backend, FairQueue(self._most_of_one, self.has_room))
         workers = self._workers.setdefault(constraint.backend, [])
         most = min(WORKERS, self._num_open[constraint.backend])
         if self._closed or len(workers) >= most or (workers and not is_short(constraint)):
@@ -167,20 +215,24 @@ class CompilePool:
         while (found := jobs.take(only_short=only_short)) is not None:
             owner, constraint = found
             try:
-                self._run(worker, constraint)
+                self._run(worker, constraint, owner)
             finally:
                 jobs.done(owner)
 
-    def _run(self, worker: CompileWorker, constraint: Constraint) -> None:
+    def _run(self, worker: CompileWorker, constraint: Constraint, owner: str) -> None:
         with self._lock:
-            if not self._open[constraint].wanted:
-                self._end(constraint)
+            compiling = self._open.get(constraint)
+            if compiling is None or compiling.begun:  # nobody wants it, or it was taken from the place of another owner
                 return
+            compiling.begun = True
         outcome = self._compile(worker, constraint)
         with self._lock:
+            if isinstance(outcome, Loaded) and compiling.num_requests:
+                self._in_use.add(constraint, outcome, _size(constraint, outcome), owner, compiling.num_requests)
             if isinstance(outcome, Loaded) or outcome.status == 400:
                 self._cache.put(constraint, outcome)
-            self._compiled.append(compiling := self._end(constraint))
+                self._cache.shrink(self._held_bytes, self._in_use)
+            self._compiled.append(self._end(constraint))
             compiling.outcome = outcome
         if not self._closed:
             with self._telling:
@@ -189,7 +241,10 @@ class CompilePool:
     def _end(self, constraint: Constraint) -> Compiling:
         """It is no longer open. The lock is held."""
         self._num_open[constraint.backend] -= 1
-        return self._open.pop(constraint)
+        compiling = self._open.pop(constraint)
+        for owner, place in compiling.places.items():
+            self._jobs[constraint.backend].remove(owner, place)
+        return compiling
 
     def _compile(self, worker: CompileWorker, constraint: Constraint) -> Loaded | Failed:
         try:
@@ -274,6 +329,23 @@ class GrammarCache:
         self._num_bytes += _size(key, value)
         while self._num_bytes > self._most_bytes and len(self._entries) > 1:
             self._num_bytes -= _size(*self._entries.popitem(last=False))
+
+    def shrink(self, most_bytes: int, in_use: InUse[Loaded]) -> None:
+        """Forget those that no request has, until all take at most so many bytes."""
+        if in_use.num_bytes + self._num_bytes <= most_bytes:
+            return
+        kept = [(key, _size(key, value)) for key, value in self._entries.items() if key not in in_use]
+        over = in_use.num_bytes + sum(size for _, size in kept) - most_bytes
+        for key, size in kept:
+            if over <= 0:
+                return
+            del self._entries[key]
+            self._num_bytes, over = self._num_bytes - size, over - size
+
+
+def _key(constraint: Constraint) -> Constraint:
+    """The constraint without what makes no difference to what is compiled."""
+    return replace(constraint, place="", after="", opens="")
 
 
 def _size(key: Constraint, value: Loaded | Failed) -> int:

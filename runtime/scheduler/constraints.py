@@ -7,6 +7,7 @@ Knows no library and no device. K rows that draw under a constraint, W words of 
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -44,6 +45,7 @@ class Constraints:
             self._retokenizer = Retokenizer(tokenizer)
         self.compiling: dict[Compiling, dict[Uid, tuple[Constraint, Request]]] = {}  # who waits for what is compiled
         self._compiling_of: dict[Uid, Compiling] = {}  # what each of them waits for
+        self.is_used = False  # by any request since the start
 
     def attach(self, request: Request) -> Finish | bool:
         """True: it may run. False: it waits until its constraint is compiled. Or why it never will."""
@@ -51,6 +53,7 @@ class Constraints:
         if self._source is None or self._tokenizer is None:
             hint = "start with another --grammar-backend, or LLM with another grammar_backend"
             return _refused(constraint, Failed("cannot be kept to: the grammar backend is none", hint))
+        self.is_used = True
         found = self._source.get(constraint, request.spec.key_name)
         if isinstance(found, Compiling):
             self.compiling.setdefault(found, {})[request.uid] = constraint, request
@@ -70,12 +73,22 @@ class Constraints:
     def waiting(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
         compiling = self._compiling_of.get(uid)
-        return "" if compiling is None else _why_it_waits(self.compiling[compiling][uid][0])
+        return "" if compiling is None else self._why_it_waits(compiling, *self.compiling[compiling][uid])
 
     def all_waiting(self) -> list[tuple[Request, str]]:
         """Requests whose constraints are being compiled, and why each waits."""
-        entries = (entry for waiting in self.compiling.values() for entry in waiting.values())
-        return [(request, _why_it_waits(constraint)) for constraint, request in entries]
+        return [
+            (request, self._why_it_waits(compiling, constraint, request))
+            for compiling, waiting in self.compiling.items()
+            for constraint, request in waiting.values()
+        ]
+
+    def _why_it_waits(self, compiling: Compiling, constraint: Constraint, request: Request) -> str:
+        assert self._source is not None
+        kind = constraint.kind.value
+        if compiling.begun or self._source.has_room(request.spec.key_name):
+            return f"its {kind} is being compiled"
+        return f"its {kind} is compiled when others have ended: theirs take the memory of --grammar-held-mb"
 
     def remove(self, uid: Uid) -> Request | None:
         """A request that waits for its constraint, which it does no longer."""
@@ -83,11 +96,17 @@ class Constraints:
         if compiling is None:
             return None
         waiting = self.compiling[compiling]
-        _, request = waiting.pop(uid)
+        constraint, request = waiting.pop(uid)
         if not waiting:
-            compiling.wanted = False
             del self.compiling[compiling]
+        assert self._source is not None
+        self._source.give_up(constraint, compiling)
         return request
+
+    @property
+    def num_bytes(self) -> int:
+        """Of compiled constraints that requests have, estimated."""
+        return 0 if self._source is None else self._source.num_bytes
 
     def close(self) -> None:
         if self._source is not None:
@@ -102,8 +121,8 @@ class Constraints:
     def _begin(self, request: Request, constraint: Constraint, found: Loaded | Failed) -> Finish | None:
         if isinstance(found, Failed):
             return _refused(constraint, found)
-        assert self._tokenizer is not None
-        mode = self._mode(request, found.backend)
+        assert self._tokenizer is not None and self._source is not None
+        leave, mode = partial(self._source.leave, constraint), self._mode(request, found.backend)
         try:
             output = ConstrainedOutput(
                 found.compiled,
@@ -116,18 +135,15 @@ class Constraints:
                 found.fsm,
             )
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
+            leave()
             return failed(request, error)
-        request.constrained = Constrained(output, forced_bytes=request.forced_bytes)
+        request.constrained = Constrained(output, leave, forced_bytes=request.forced_bytes)
         return None
 
     def _mode(self, request: Request, backend: Backend) -> JumpMode:
         mode = JumpMode(self._jump_forward or ("ff" if backend.canonical else "off"))
         steps = request.needs_each_step(self._raw) or (mode is JumpMode.FF and not backend.canonical)
         return JumpMode.OFF if steps else mode
-
-
-def _why_it_waits(constraint: Constraint) -> str:
-    return f"its {constraint.kind.value} is being compiled"
 
 
 def place_of(request: Request) -> str:

@@ -108,6 +108,7 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
         timeout_s=args.grammar.grammar_timeout_s,
         memory_mb=args.grammar.grammar_memory_mb,
         cache_bytes=int(args.grammar.grammar_cache_mb * (1 << 20)),
+        held_bytes=int(args.grammar.grammar_held_mb * (1 << 20)),
         ready=ready,
         begin=partial(bind_others, placement_of(args.execute.cpu_affinity)),
         wants_fsm=retokenizes,

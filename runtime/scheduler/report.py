@@ -180,6 +180,7 @@ class Reporter:
             prefill_left_tokens=sum(each.target - each.scheduled for each in self._running if each.prefilling),
             retracted_requests=sum(each.num_retractions > 0 for each in first),
             compiling_requests=sum(map(len, self._constraints.compiling.values())),
+            constraint_bytes=self._constraints.num_bytes if self._constraints.is_used else 0,
             adapters_in_slots=len(self._running.adapters.taken),
             prefill_seconds=self.prefill_s,
             generated_tokens=results.generated_tokens,

@@ -12,6 +12,7 @@ tree and no device. M rows, L context length rounded up to pages; row 0 is paddi
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,6 +48,7 @@ class Constrained:
     """What a request with a constraint has beyond others, as long as it lives."""
 
     output: ConstrainedOutput
+    leave: Callable[[], None]  # says that the request has ended
     unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
     failure: Finish | None = None  # why no mask could be made for its next token
     is_slow: bool = False  # its masks are measured one by one

@@ -472,6 +472,7 @@ class Results:
     def _close(self, request: Request, finish: Finish, routes: bytes = b"") -> None:
         if request.constrained is not None:
             self.constrained.send_unsent(request)
+            request.constrained.leave()
         self._stopping.forget(request.uid)
         self.slow.forget(request.uid)
         if request.is_apart or self.unsound.apart:

@@ -28,24 +28,41 @@ class Grammars:
         self._done: dict[Constraint, Loaded | Failed] = {}
         self.compiling: dict[Constraint, Compiling] = {}
         self._compiled: list[Compiling] = []
+        self.num_requests = self.num_bytes = 0
         self.owners: list[str] = []  # who asked for a constraint
         self.held, self.closed = held, False
         self.parsers, self._step_items = parsers, step_items
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
         self.owners.append(owner)
+        self.num_requests += 1
         key = replace(constraint, place="", after="", opens="")
         if self.held:
-            return self.compiling.setdefault(key, Compiling())
+            compiling = self.compiling.setdefault(key, Compiling())
+            compiling.num_requests += 1
+            return compiling
         if key not in self._done:
             self._done[key] = self._compile(key)
-        return self._done[key]
+        found = self._done[key]
+        self.num_requests -= isinstance(found, Failed)
+        return found
+
+    def leave(self, constraint: Constraint) -> None:
+        self.num_requests -= 1
+
+    def give_up(self, constraint: Constraint, compiling: Compiling) -> None:
+        compiling.num_requests -= 1
+        self.num_requests -= 1
+
+    def has_room(self, owner: str) -> bool:
+        return True
 
     def release(self, failed: Failed | None = None, most: int | None = None) -> None:
         """All that was held, or the first `most`, is compiled or has failed. A scheduler must be told: Wake."""
         for key in list(self.compiling)[:most]:
             self._compiled.append(compiling := self.compiling.pop(key))
             compiling.outcome = failed or self._compile(key)
+            self.num_requests -= compiling.num_requests if isinstance(compiling.outcome, Failed) else 0
 
     def take_compiled(self) -> list[Compiling]:
         compiled, self._compiled = self._compiled, []

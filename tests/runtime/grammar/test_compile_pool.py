@@ -22,6 +22,7 @@ from ramet.runtime.grammar.backends import BACKENDS
 from ramet.runtime.grammar.compile import (
     REFUSAL_BYTES,
     SHORT,
+    UNBOUNDED,
     WORKERS,
     CompilePool,
     Compiling,
@@ -54,7 +55,15 @@ ENDLESS = Constraint(ConstraintKind.REGEX, "[A-Za-z ,.]{50,60000}", backend="out
 class Asking:
     """A pool, and a client of it that waits."""
 
-    def __init__(self, *, timeout_s: float = 60.0, cache_bytes: int = 1 << 20, memory_mb: float = 1024.0) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 60.0,
+        cache_bytes: int = 1 << 20,
+        memory_mb: float = 1024.0,
+        held_bytes: int = UNBOUNDED,
+        share: float = 1.0,
+    ) -> None:
         self.told: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._others = set(workers_of(psutil.Process()))
         self.pool = CompilePool(
@@ -62,11 +71,13 @@ class Asking:
             timeout_s=timeout_s,
             memory_mb=memory_mb,
             cache_bytes=cache_bytes,
+            held_bytes=held_bytes,
+            share=share,
             ready=lambda: self.told.put(None),
         )
 
-    def begin(self, constraint: Constraint) -> Compiling:
-        compiling = self.pool.get(constraint)
+    def begin(self, constraint: Constraint, owner: str = "") -> Compiling:
+        compiling = self.pool.get(constraint, owner)
         assert isinstance(compiling, Compiling)
         return compiling
 
@@ -75,8 +86,8 @@ class Asking:
             self.told.get(timeout=WAIT_S)
         return compiling.outcome
 
-    def compile(self, constraint: Constraint) -> Loaded | Failed:
-        return self.wait(self.begin(constraint))
+    def compile(self, constraint: Constraint, owner: str = "") -> Loaded | Failed:
+        return self.wait(self.begin(constraint, owner))
 
     @property
     def workers(self) -> list[psutil.Process]:
@@ -297,10 +308,11 @@ def test_what_nobody_waits_for_is_not_begun(asking: Callable[..., Asking]):
     stopped = client.stop_workers(WORKERS)
     busy = [client.begin(regex(f"busy {i}")) for i in range(WORKERS)]
     left, wanted = client.begin(regex("left")), client.begin(regex("wanted"))
-    left.wanted = False
+    client.pool.give_up(regex("left", place="ebnf"), left)
+    client.pool.give_up(regex("again"), client.begin(regex("again")))
     asked_again = client.begin(regex("again"))
-    asked_again.wanted = False
     assert client.begin(regex("again")) is asked_again
+    client.pool.give_up(regex("again"), asked_again)
     for worker in stopped:
         worker.resume()
     assert all(isinstance(client.wait(each), Loaded) for each in [*busy, wanted, asked_again])
@@ -316,6 +328,76 @@ def test_the_least_recently_used_is_compiled_again(asking: Callable[..., Asking]
             client.compile(regex(pattern))
     assert isinstance(client.pool.get(regex("a")), Loaded) and isinstance(client.pool.get(regex("c")), Loaded)
     assert isinstance(client.pool.get(regex("b")), Compiling)
+
+
+def test_a_constraint_without_room_waits_until_another_has_ended(asking: Callable[..., Asking]):
+    client = asking(cache_bytes=0, held_bytes=1)  # one is always possible
+    first = client.compile(regex("a"))
+    assert isinstance(first, Loaded) and client.pool.num_bytes > 1 and not client.pool.has_room("")
+    assert client.pool.get(regex("a")) is first, "it takes no more memory"
+    other = client.begin(regex("b"))
+    client.pool.leave(regex("a"))
+    assert not client.pool.has_room("") and not other.begun
+    client.pool.leave(regex("a"))
+    assert isinstance(client.wait(other), Loaded)
+    client.pool.leave(regex("b"))
+    assert client.pool.num_bytes == 0 and client.pool.has_room("")
+
+
+def test_one_that_is_given_up_while_it_waits_for_room_leaves_nothing(asking: Callable[..., Asking]):
+    client = asking(cache_bytes=0, held_bytes=1)
+    client.compile(regex("a"))
+    for pattern in "bcd":
+        client.pool.give_up(regex(pattern), client.begin(regex(pattern)))
+    assert not client.pool._open and not client.pool._jobs["llguidance"]._waiting
+    client.pool.leave(regex("a"))
+    assert isinstance(client.compile(regex("e")), Loaded)
+
+
+def test_one_that_is_given_up_when_it_is_compiled_gives_its_room_back(asking: Callable[..., Asking]):
+    client = asking()
+    compiling, failing = client.begin(regex("a")), client.begin(regex("(a"))
+    client.wait(compiling), client.wait(failing)
+    assert client.pool.num_bytes
+    client.pool.give_up(regex("a"), compiling)
+    client.pool.give_up(regex("(a"), failing)
+    assert client.pool.num_bytes == 0
+
+
+def test_what_is_kept_gives_way_to_what_is_in_use(asking: Callable[..., Asking]):
+    sizes = asking().compile(regex("a"))
+    assert isinstance(sizes, Loaded)
+    client = asking(held_bytes=int(2.5 * sizes.compiled.num_bytes))
+    for pattern in "ab":
+        client.compile(regex(pattern))
+        client.pool.leave(regex(pattern))
+    assert isinstance(client.pool.get(regex("b")), Loaded)  # in use again
+    client.compile(regex("c"))
+    assert isinstance(client.pool.get(regex("b")), Loaded) and isinstance(client.pool.get(regex("c")), Loaded)
+    assert isinstance(client.pool.get(regex("a")), Compiling), "nobody had it"
+
+
+def test_what_is_in_use_is_found_although_it_is_not_kept(asking: Callable[..., Asking]):
+    client = asking(cache_bytes=0)
+    first = client.compile(regex("a"))
+    client.compile(regex("b"))
+    assert client.pool.get(regex("a")) is first
+
+
+def test_a_key_has_its_share_of_the_memory_and_others_theirs(asking: Callable[..., Asking]):
+    sizes = asking().compile(regex("a"))
+    assert isinstance(sizes, Loaded)
+    client = asking(cache_bytes=0, held_bytes=4 * sizes.compiled.num_bytes, share=0.25)
+    client.compile(regex("a"), "one")
+    waits = client.begin(regex("b"), "one")
+    assert isinstance(client.compile(regex("c"), "two"), Loaded) and isinstance(client.compile(regex("d")), Loaded)
+    assert not waits.begun and not client.pool.has_room("one")
+    assert client.begin(regex("b"), "three") is waits, "which has room, and so has it compiled for both"
+    assert isinstance(client.wait(waits), Loaded) and not client.pool.has_room("three")
+    client.pool.leave(regex("b"))
+    client.pool.leave(regex("b"))
+    client.pool.leave(regex("a"))
+    assert client.pool.has_room("one") and client.pool.has_room("three")
 
 
 def test_a_cache_counts_what_it_has_and_keeps_the_newest():

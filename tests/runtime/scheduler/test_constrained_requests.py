@@ -49,6 +49,8 @@ def nothing_is_held(top: BenchTop) -> None:
     state = top.scheduler.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
     assert not top.scheduler.running.left.all and not top.scheduler._constraints.compiling
+    source: Any = top.scheduler._constraints._source
+    assert source is None or source.num_requests == 0, "a request that has ended still has its constraint"
 
 
 # -- while it compiles -------------------------------------------------------------------------------------------------
@@ -106,10 +108,9 @@ def test_an_abort_ends_a_request_whose_constraint_compiles():
     top.add(1, PROMPT, 20, constraint=regex("a|b"))
     top.add(2, PROMPT, 20, constraint=regex("a|b"))
     top.turn()
-    (compiling,) = grammars.compiling.values()
     top.abort(1)
     top.turn()
-    assert top.finish[1].kind is FinishKind.ABORT and top.tokens[1] == [] and compiling.wanted
+    assert top.finish[1].kind is FinishKind.ABORT and top.tokens[1] == [] and grammars.num_requests == 1
     release(grammars, top)
     top.run()
     assert text_of(top, 2) in ("a", "b")
@@ -119,13 +120,13 @@ def test_a_constraint_that_nobody_waits_for_is_unwanted():
     grammars, top = held()
     top.add(1, PROMPT, 20, n=2, constraint=regex("a|b"))
     top.turn()
-    (compiling,) = grammars.compiling.values()
+    assert grammars.num_requests == 2
     top.abort(1)
     top.turn()
-    assert compiling.wanted
+    assert grammars.num_requests == 1
     top.abort(2)
     top.turn()
-    assert not compiling.wanted
+    assert grammars.num_requests == 0
     release(grammars, top)
     top.turn()
     assert sorted(top.finish) == [1, 2] and top.scheduler.idle
@@ -414,12 +415,17 @@ class FailingBackend:
 
     def __init__(self, error: Exception, where: str = "fill_mask") -> None:
         self.error, self.where = error, where
+        self.num_requests = self.num_bytes = 0
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
+        self.num_requests += 1
         return Loaded(FailingCompiled(int(constraint.text), self.error, self.where), self)  # type: ignore[arg-type]
 
     def take_compiled(self) -> list[Compiling]:
         return []
+
+    def leave(self, constraint: Constraint) -> None:
+        self.num_requests -= 1
 
     def close(self) -> None:
         pass
