@@ -327,7 +327,7 @@ def media_options(kind: str, **given: Any) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if value is not None}
     for name, value in options.items():
         if MEDIA_OPTIONS.get(name) != kind:
-            raise ValueError(f"{name} is no parameter of {kind}()")
+            raise ValueError(f"{name} is not a parameter of {kind}()")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} is {value!r}, must be an integer >= 1")
     return options

@@ -316,7 +316,7 @@ class BaseState(Words, NotCopied):
             if self._body_error is not None:
                 raise self._body_error
             known = ", ".join(list(self._variables)) or "none"
-            raise KeyError(f"{name!r} is no variable of this state: there are {known}")
+            raise KeyError(f"{name!r} is not a variable of this state: there are {known}")
         return self._variables[name]
 
     async def _rendered(self, prompt: Prompt) -> str:

@@ -337,7 +337,7 @@ def _value(node: Gen, output: Completion) -> Any:
     except ValueError as error:
         reason = output.meta.get("finish_reason") or {}
         cut = ", cut at its max_tokens" if isinstance(reason, dict) and reason.get("type") == "length" else ""
-        raise ValueError(f"the output {output.text!r}{cut} is no value of its type: {error}") from error
+        raise ValueError(f"the output {output.text!r}{cut} is not a value of its type: {error}") from error
 
 
 def _named(what: str, name: str | None) -> str:

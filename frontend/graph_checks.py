@@ -49,7 +49,7 @@ def check_parameters(parameters: Sequence[Parameter]) -> None:
     names: set[str] = set()
     has_default = False
     for name, optional, _, keyword_only in parameters:
-        _check(name.isidentifier() and not keyword.iskeyword(name), f"a parameter is {name!r}, which is no name")
+        _check(name.isidentifier() and not keyword.iskeyword(name), f"a parameter is {name!r}, which is not a name")
         _check(name not in names, f"two parameters are {name!r}")
         names.add(name)
         if not keyword_only:

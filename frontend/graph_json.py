@@ -79,7 +79,7 @@ def from_json(text: str) -> Graph:
         found = json.loads(text)
         _check_depth(found)
     if not isinstance(found, dict) or found.get("ramet_graph") != VERSION:
-        raise ValueError(f"this is no graph of ramet: ramet_graph must be {VERSION}")
+        raise ValueError(f"this is not a graph of ramet: ramet_graph must be {VERSION}")
     with _in("the graph"):
         whole = msgspec.convert(found, _Whole)
         parameters = tuple(_read_parameter(each) for each in whole.parameters)
@@ -281,4 +281,4 @@ def _check(node: ir.Expr) -> None:
 
 def _names(given: Mapping[str, Any], known: Any, field: str) -> None:
     if unknown := [name for name in given if name not in known]:
-        raise ValueError(f"{field} have {unknown[0]!r}, which is no parameter of calls")
+        raise ValueError(f"{field} have {unknown[0]!r}, which is not a parameter of calls")

@@ -51,7 +51,7 @@ class Expr:
         raise TypeError(f"{type(self).__name__} cannot stand inside an f-string: put texts and calls together with +")
 
     def __str__(self) -> str:
-        raise TypeError(f"{type(self).__name__} is no text yet: put texts and calls together with +")
+        raise TypeError(f"{type(self).__name__} is not a text yet: put texts and calls together with +")
 
     def leaves(self) -> Iterator["Expr"]:
         """Its nodes in order."""

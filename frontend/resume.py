@@ -96,7 +96,7 @@ def restored(run: Run, found: Kept) -> State:
 def _check_numbers(value: Any) -> None:
     """Raises ValueError for one that would be null in the file."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{value} is no number of JSON")
+        raise ValueError(f"{value} is not a JSON number")
     if isinstance(value, dict | list | tuple):
         for each in value.values() if isinstance(value, dict) else value:
             _check_numbers(each)

@@ -260,7 +260,7 @@ def _sampling_params(given: Any) -> dict[str, Any]:
         raise TypeError(f"sampling_params is {given!r}, must be a dict")
     unknown = [name for name in given if name not in SAMPLED and name not in OF_RUNS]
     if unknown:
-        raise TypeError(f"sampling_params has {unknown[0]!r}, which is no parameter of calls, nor of a run")
+        raise TypeError(f"sampling_params has {unknown[0]!r}, which is not a parameter of calls, nor of a run")
     return dict(given)
 
 

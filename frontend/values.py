@@ -51,7 +51,7 @@ def _read_bool(text: str) -> bool:
 def _read_str(text: str) -> str:
     value = json.loads(text)
     if not isinstance(value, str):
-        raise ValueError(f"{text!r} is no JSON string")
+        raise ValueError(f"{text!r} is not a JSON string")
     return value
 
 

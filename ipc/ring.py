@@ -110,7 +110,7 @@ class RingView:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         magic, self.pid, self._size = _HEAD.unpack_from(self._map, 0)
         if magic != MAGIC:
-            raise ValueError(f"{path} is no ring of this version, or not a whole one yet")
+            raise ValueError(f"{path} is not a ring of this version, or not a whole one yet")
 
     def pulse(self) -> Pulse:
         activity, beat_s = _BEAT.unpack_from(self._map, _STATE_AT)

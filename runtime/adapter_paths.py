@@ -78,6 +78,6 @@ def wrong_path(path: str, folder: str) -> str:
         parts = [Path(path).resolve(), *(entry.resolve() for entry in Path(path).glob("*"))] if folder else []
         if not all(part.is_relative_to(Path(folder).resolve()) for part in parts):
             return f"is outside of --lora-dir {folder}"
-        return "" if Path(path).is_dir() else "is no folder here"
+        return "" if Path(path).is_dir() else "is not a folder on this machine"
     except (OSError, ValueError, RuntimeError) as error:  # a name that no file has, or links in a circle
-        return f"is no folder here ({error})"
+        return f"is not a folder on this machine ({error})"

@@ -661,7 +661,9 @@ def located(args: Args) -> Args:
     file = args.model_folder
     if not file.is_file():
         if not file.is_dir():
-            raise ConfigError(f"--model-path {file} is no folder here (models are not downloaded by name)")
+            raise ConfigError(
+                f"--model-path {file} is not a folder on this machine (models are not downloaded by name)"
+            )
         if not (file / "config.json").is_file():
             raise ConfigError(f"--model-path {file} has no config.json: it must be a Hugging Face model folder")
         return args
@@ -723,7 +725,7 @@ def resolve(args: Args) -> Args:
             "(transformers' save_pretrained of a fast tokenizer writes it)"
         )
     if args.adapters.lora_dir and not Path(args.adapters.lora_dir).is_dir():
-        raise ConfigError(f"--lora-dir {args.adapters.lora_dir} is no folder here")
+        raise ConfigError(f"--lora-dir {args.adapters.lora_dir} is not a folder on this machine")
     if any(adapter.name in (args.model_name, "default") for adapter in args.named_adapters):
         raise ConfigError(f"--lora-paths: no adapter may have the model's name {args.model_name!r}, or 'default'")
     if args.adapters.lora_paths and args.execute.runner == "scripted":

@@ -85,7 +85,7 @@ def read_constraint(path: Path, kind: str | None) -> Constraint:
     found = ConstraintKind(kind) if kind is not None else _kind_of(path, text)
     text = text.removesuffix("\n") if found is ConstraintKind.REGEX else text
     if not text:  # what a server reads as no constraint
-        raise ConfigError(f"{path} is empty: an empty text is no constraint")
+        raise ConfigError(f"{path} is empty, must hold a JSON schema, a regex or a grammar")
     return Constraint(found, text)
 
 
@@ -94,7 +94,7 @@ def check_sample(text: str | None) -> None:
     try:
         (text or "").encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(f"--sample is no UTF-8 at character {error.start}: an output is text") from None
+        raise ConfigError(f"--sample is not UTF-8 at character {error.start}: an output is text") from None
 
 
 def _kind_of(path: Path, text: str) -> ConstraintKind:

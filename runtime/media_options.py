@@ -106,6 +106,6 @@ def check_media(media: MediaArgs) -> None:
     if not folder:
         return
     if not Path(folder).is_dir():
-        raise ConfigError(f"--allowed-local-media-path {folder} is no folder here")
+        raise ConfigError(f"--allowed-local-media-path {folder} is not a folder on this machine")
     if Path(folder).resolve() == Path("/"):
         raise ConfigError("--allowed-local-media-path is /, must be a folder of media: every file would be open")

@@ -35,7 +35,7 @@ class ServiceManager:
         """Removes what names it, so that no child process speaks to it as well."""
         address, within, pid = (env.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"))
         if address and address[0] not in "/@":
-            log.warning("NOTIFY_SOCKET is %s, which is no Unix socket: the service manager is told nothing", address)
+            log.warning("NOTIFY_SOCKET is %s, which is not a Unix socket: the service manager is told nothing", address)
             address = ""
         is_wanted = within.isdecimal() and float(within) > 0 and pid in ("", str(os.getpid()))
         return cls(address, min(float(within) / 1e6, MAX_WATCHDOG_S) if is_wanted else None)

@@ -1,7 +1,7 @@
 """`ramet trace`: the timeline of a server that runs, by its URL or by the id of one of its processes, as a file.
 
-By URL it asks GET /trace, with the admin key, and saves nothing that is no timeline. By id it reads the rings of this
-machine, so it works although every process of the server hangs.
+By URL it asks GET /trace, with the admin key, and saves only timelines. By id it reads the rings of this machine,
+so it works although every process of the server hangs.
 """
 
 import argparse
@@ -83,7 +83,7 @@ def asked(url: str, seconds: float, key: str) -> bytes:
         with gzip.open(io.BytesIO(data)) as file:
             msgspec.json.decode(file.read(MAX_UNPACKED), type=Trace)
     except (OSError, EOFError, zlib.error, *NOT_READABLE) as error:
-        raise ServiceError(f"what {server.base} sent is no timeline: {error}") from None
+        raise ServiceError(f"what {server.base} sent is not a timeline: {error}") from None
     return data
 
 
@@ -93,7 +93,7 @@ def folder_of(pid: int) -> SocketFolder:
         words = _command(each)
         if CHILD in words[:-2]:
             return SocketFolder(Path(words[-2]))
-    raise ConfigError(f"--pid {pid} is no process of a server on this machine")
+    raise ConfigError(f"--pid {pid} is not a process of a server on this machine")
 
 
 def _children(pid: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ from ramet.ipc.params import shown
 def reading(name: str, answer: Any) -> Iterator[None]:
     """Around code that reads an answer, which must be an object, and calls nothing else. Raises BackendError."""
     if not isinstance(answer, Mapping):
-        raise BackendError(name, f"its answer is no object: {shown(answer)}")
+        raise BackendError(name, f"its answer is not an object: {shown(answer)}")
     try:
         yield
     except KeyError as error:

@@ -45,7 +45,7 @@ def as_backend(value: Any) -> Backend:
         if (found := of_llm(value)) is not None:
             return found
     raise TypeError(
-        f"{type(value).__name__} is no backend: it must be an Endpoint, an LLM, an API, Mock, Replay or a URL"
+        f"{type(value).__name__} is not a backend: it must be an Endpoint, an LLM, an API, Mock, Replay or a URL"
     )
 
 

@@ -42,7 +42,7 @@ class Endpoint(Backend):
             raise ValueError(f"server is {server!r}, must be 'ramet', 'sglang' or None")
         if not base_url.startswith(("http://", "https://")):
             hint = "a model of a service is OpenAI(MODEL), Anthropic(MODEL) and the like"
-            raise ValueError(f"{base_url!r} is no URL of a server, which begins with http:// or https://; {hint}")
+            raise ValueError(f"{base_url!r} is not the URL of a server, which begins with http:// or https://; {hint}")
         self.base_url = base_url.rstrip("/").removesuffix("/v1")
         self.name = f"the server at {self.base_url}"
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}

@@ -74,7 +74,7 @@ def read_choice(choices: Sequence[str]) -> Callable[[str], str]:
 
 def _one_of(text: str, choices: Sequence[str]) -> str:
     if text not in choices:
-        raise ValueError(f"{text!r} is none of the choices")
+        raise ValueError(f"{text!r} is not one of the choices")
     return text
 
 
@@ -84,13 +84,13 @@ def _field(answer: str) -> str:
         fields = msgspec.json.decode(answer, type=dict[str, msgspec.Raw])
         return bytes(fields[FIELD]).decode()
     except (msgspec.DecodeError, KeyError):
-        raise ValueError(f"{answer[:80]!r} is no object with {FIELD!r}") from None
+        raise ValueError(f"{answer[:80]!r} is not an object with {FIELD!r}") from None
 
 
 def _integer(found: str) -> str:
     value = json.loads(found)
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_whole(value):
-        raise ValueError(f"{found!r} is no integer")
+        raise ValueError(f"{found!r} is not an integer")
     return str(int(value))
 
 
@@ -101,7 +101,7 @@ def _is_whole(value: float) -> bool:
 def _number(found: str) -> str:
     value = json.loads(found)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{found!r} is no number")
+        raise ValueError(f"{found!r} is not a number")
     return found
 
 
@@ -119,7 +119,7 @@ def _quoted(found: str) -> str:
 def _string(found: str) -> str:
     value = json.loads(found)
     if not isinstance(value, str):
-        raise ValueError(f"{found!r} is no string")
+        raise ValueError(f"{found!r} is not a string")
     return value
 
 

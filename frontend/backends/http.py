@@ -150,7 +150,7 @@ class HttpClient:
         try:
             return self._read(text)
         except ValueError:
-            raise BackendError(self._name, f"its answer is no JSON: {text[:80]!r}") from None
+            raise BackendError(self._name, f"its answer is not JSON: {text[:80]!r}") from None
 
     def _failed(self, error: BaseException) -> BackendError:
         what = "did not answer in time" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"

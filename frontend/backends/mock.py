@@ -68,7 +68,7 @@ class Mock(Backend):
             raise BackendError(self.name, "has no choice left for this select")
         pick = self._pick(prompt, call) if self._pick is not None else (self._picks or [""]).pop(0)
         if pick not in call.choices:
-            raise BackendError(self.name, f"picks {pick!r}, which is none of {list(call.choices)}")
+            raise BackendError(self.name, f"picks {pick!r}, which is not one of {list(call.choices)}")
         return call.choices.index(pick)
 
     def _completion(self, prompt: str, call: GenCall, sample: int) -> Completion:

@@ -162,7 +162,7 @@ class OpenAI(Service):
         except BackendError as error:
             return self._guess_nothing(str(error))
         except (KeyError, IndexError, TypeError, AttributeError):
-            return self._guess_nothing("its answer is no list of models")
+            return self._guess_nothing("its answer is not a list of models")
 
     def _guess_nothing(self, why: str) -> str:
         self._unknown = f"the server did not say what it is, so flavor='compatible' is assumed: {why}"

@@ -133,7 +133,7 @@ def rooted(schema: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     if root.get("type") == "object":
         return root, False
     if any(reference == "#" or reference.startswith("#/properties") for reference in _references(schema)):
-        raise ValueError("json_schema refers to its own root, which is no object")
+        raise ValueError("json_schema refers to its own root, which is not an object")
     return {**wrapped({name: value for name, value in schema.items() if name not in shared}), **shared}, True
 
 

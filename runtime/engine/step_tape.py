@@ -33,7 +33,7 @@ class _Refusing:
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
         if name not in VIEWS:
-            raise NotReplayable(f"the model's forward pass calls {name}, which is none of our kernels")
+            raise NotReplayable(f"the model's forward pass calls {name}, which is not one of our kernels")
         return func(*args, **(kwargs or {}))
 
 

@@ -130,7 +130,7 @@ class _Reader:
         type_name, of_block, bytes_of_block = TYPES[kind]
         if not all(shape) or shape[-1] % of_block:
             raise ValueError(
-                f"tensor {name} is {list(shape)}, of which rows are no blocks of {of_block} in {type_name}"
+                f"tensor {name} is {list(shape)}, must have rows of a multiple of {of_block} numbers in {type_name}"
             )
         return name, Place(shape, kind, start, prod(shape) // of_block * bytes_of_block)
 

@@ -56,7 +56,7 @@ def write_folder(file: Path, folder: Path, *, tokenizer: bool = True, left_out: 
     try:
         files = {"config.json": config_of(header), **(tokenizer_files(Metadata(header)) if tokenizer else {})}
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
-        raise ConfigError(f"{file}: its metadata do not go together: {describe(error)}") from error
+        raise ConfigError(f"{file}: its metadata contradict each other: {describe(error)}") from error
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

@@ -72,7 +72,8 @@ def sources_of(header: GgufHeader, config: Mapping[str, Any]) -> Iterator[Source
             "attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"],
         }.get(part) if model_type in INTERLEAVED else None  # fmt: skip
         if heads is not None and place.shape[0] % (2 * heads):
-            raise ConfigError(f"{header.path}: tensor {name} has {place.shape[0]} rows, which are no {heads} heads")
+            must = f"must have a multiple of {2 * heads}: two for each of {heads} heads"
+            raise ConfigError(f"{header.path}: tensor {name} has {place.shape[0]} rows, {must}")
         if "*" in theirs:
             if len(place.shape) != 3:
                 raise ConfigError(f"{header.path}: tensor {name} is {list(place.shape)}, must have one part an expert")

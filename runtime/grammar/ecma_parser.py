@@ -45,9 +45,9 @@ def parse_ecma(pattern: str) -> Node:
         try:
             return parse(pattern)
         except GrammarError as of_python:
-            if "is no valid" not in of_python.fact:
+            if "is not a valid" not in of_python.fact:
                 raise
-            raise GrammarError(f"is no valid regular expression: {error}") from error
+            raise GrammarError(f"is not a valid regular expression: {error}") from error
     check_size(node)
     return node
 

@@ -101,7 +101,7 @@ class Reader:
 
     def fail(self, fact: str) -> GrammarError:
         line = self.text.count("\n", 0, self.at) + 1
-        return GrammarError(f"is no GBNF grammar: {fact} at line {line}, offset {self.at}")
+        return GrammarError(f"is not a GBNF grammar: {fact} at line {line}, offset {self.at}")
 
     def skip(self) -> None:
         found = SPACE.match(self.text, self.at)
@@ -158,7 +158,7 @@ class Reader:
         if found := NAME.match(self.text, self.at):
             self.at = found.end()
             return Ref(found[0])
-        raise self.fail(f"{quoted(char)} is no part of a rule")
+        raise self.fail(f"{quoted(char)} is not part of a rule")
 
     def quantified(self, part: Node) -> Node:
         self_end = SPACE.match(self.text, self.at)

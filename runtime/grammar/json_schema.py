@@ -76,7 +76,7 @@ def parse(text: str) -> Any:
     except RecursionError as error:
         raise GrammarError(f"is a schema nested more than {MAX_NESTING} deep") from error
     except ValueError as error:
-        raise GrammarError(f"is no valid JSON: {error}") from error
+        raise GrammarError(f"is not valid JSON: {error}") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 class Reader:

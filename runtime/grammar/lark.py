@@ -74,7 +74,7 @@ def replacement(text: str, found: re.Match[str], tokens: Tokens, read_schema: Sc
                 raise GrammarError(f"has {name!r} at line {line}, which is not enforced")
     if (token := found["token"]) is not None:
         if token not in tokens.control:
-            raise GrammarError(f"names {token} at line {line}, which is no control token of this model")
+            raise GrammarError(f"names {token} at line {line}, which is not a control token of this model")
         return f"<[{tokens.named(token, f' at line {line}')}]>", found.end()
     if found["directive"] == "json":
         try:

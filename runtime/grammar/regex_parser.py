@@ -45,9 +45,9 @@ def parse(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> Node:
             re.compile(pattern)
     except re.error as error:
         at = "" if error.pos is None else f" at offset {error.pos}"
-        raise GrammarError(f"is no valid regular expression: {error.msg}{at}") from error
+        raise GrammarError(f"is not a valid regular expression: {error.msg}{at}") from error
     except (RecursionError, OverflowError) as error:
-        raise GrammarError("is no valid regular expression: it is too complex") from error
+        raise GrammarError("is not a valid regular expression: it is too complex") from error
     parser = Parser(pattern)
     node = parser.alternatives(Flags(), 0)
     if not only_texts:

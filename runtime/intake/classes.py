@@ -37,7 +37,7 @@ def read_classified(rid: str, place: str, given: Any, labels: Labels, limits: Li
 
 def check_labels(limits: Limits) -> None:
     if not limits.num_labels:
-        fact = "is no classifier: its architecture is none for sequence classification or rewards"
+        fact = "is not a classifier: its architecture is not for sequence classification or rewards"
         raise ClientError("model", fact, "/v1/embeddings and /v1/score need none")
 
 

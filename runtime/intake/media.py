@@ -359,7 +359,7 @@ def _buffer(place: str, given: Mapping[str, Any]) -> Array:
     try:
         numbers = binascii.a2b_base64(data, strict_mode=True)
     except ValueError as error:
-        raise ClientError(f"{place}.data", f"is no base64: {error}") from None
+        raise ClientError(f"{place}.data", f"is not base64: {error}") from None
     if len(numbers) != (wanted := math.prod(shape) * DTYPES[dtype]):
         fact = f"has {len(numbers)} bytes, must have the {wanted} of {shown(shape)} {dtype}"
         raise ClientError(f"{place}.data", fact)

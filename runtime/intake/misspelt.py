@@ -27,7 +27,7 @@ OTHERS = {
 }
 CLOSE = 0.8  # of 1: as alike as regex and regexp
 ALIKE = 0.6  # as mode and modus: enough for a hint
-UNREAD = "is no name that is known here"
+UNREAD = "is not a known name"
 UNKNOWN = f"{UNREAD}: it would constrain nothing"
 
 

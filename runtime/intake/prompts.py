@@ -88,7 +88,7 @@ def pack_embeds(place: str, rows: list[list[float]], limits: Limits) -> bytes:
         try:
             packed += array("f", row)
         except TypeError:
-            raise ClientError(f"{place}[{i}]", "holds something that is no number") from None
+            raise ClientError(f"{place}[{i}]", "holds something that is not a number") from None
         if not (min(row) >= -MAX_EMBED and max(row) <= MAX_EMBED) or math.isnan(sum(row)):
             raise ClientError(f"{place}[{i}]", f"holds a number outside [-{MAX_EMBED:g}, {MAX_EMBED:g}]")
     return packed.tobytes()

@@ -158,7 +158,7 @@ def _path(places: list[Place], ends: list[Triple] | None) -> Path:
     """`ends`: of the tokens that may end an output, at the place behind it."""
     tokens = [place.token for place in places]
     if any(value is None for value, _, _ in tokens):
-        raise ServerError("The model computed what is no number.")
+        raise ServerError("The model computed something that is not a number.")
     return Path(tokens, None if ends is None else _total(ends))
 
 

@@ -56,7 +56,7 @@ def read_config(folder: Path) -> AdapterConfig:
     """Raises ConfigError that names the file and the key."""
     path = folder / FILE
     if not path.is_file():
-        raise ConfigError(f"{path} cannot be read: it is no file")
+        raise ConfigError(f"{path} cannot be read: it is not a file")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -119,7 +119,7 @@ def _wrong_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        return f"is no regular expression: {error}"
+        return f"is not a regular expression: {error}"
     return ""
 
 

@@ -36,7 +36,7 @@ def decode_sound(data: bytes | memoryview, rate: int, limits: MediaArgs) -> Soun
         else:
             name = _container_of(data)
             if name is None:
-                raise ClientError("", "is no sound, or broken; WAV, FLAC, Ogg, MP3, M4A and WebM are read")
+                raise ClientError("", "is not audio, or is damaged; WAV, FLAC, Ogg, MP3, M4A and WebM are read")
             check_whole(data, name)
             own, blocks = _of_container(data, name, limits)
     except (ClientError, MemoryError):
@@ -49,7 +49,7 @@ def decode_sound(data: bytes | memoryview, rate: int, limits: MediaArgs) -> Soun
     if not samples.size:
         raise ClientError("", "has no sample")
     if not np.isfinite(samples).all():
-        raise ClientError("", "has samples that are no finite numbers")
+        raise ClientError("", "has samples that are not finite numbers")
     return Sound(samples if own == rate else soxr.resample(samples, own, rate), rate)
 
 

@@ -191,4 +191,4 @@ def _read_url(written: str, place: str, verb: str = "is") -> URL:
     try:
         return URL(written, encoded=written.isascii())  # signatures hold for what was written
     except ValueError as error:
-        raise ClientError(place, f"{verb} {shown(written)}, which is no URL: {describe(error)}") from None
+        raise ClientError(place, f"{verb} {shown(written)}, which is not a URL: {describe(error)}") from None

@@ -126,7 +126,7 @@ class Fetcher:
             else:
                 parts.append(_decoded(rest + b"=" * (-len(rest) % 4), is_last=True))
         except ValueError as error:
-            fact = f"is {shown(data[:MAX_HEADER].decode())}, which is no base64: {error}"
+            fact = f"is {shown(data[:MAX_HEADER].decode())}, which is not base64: {error}"
             hint = "a path has a dot or begins with a slash, an address with http:// or https://"
             if data.startswith(b"data:"):
                 hint = "of a data URI what stands behind the comma belongs here"

@@ -70,7 +70,7 @@ def decode_film(
             return _of_animation(data, choice, limits)
         name = container_of(data)
         if name is None:
-            raise ClientError("", "is no film, or broken; MP4, WebM, AVI, MPEG, GIF and animated WebP are read")
+            raise ClientError("", "is not a video, or is damaged; MP4, WebM, AVI, MPEG, GIF and animated WebP are read")
         check_whole(data, name)
         return _of_container(data, name, choice, limits)
     except (ClientError, MemoryError):

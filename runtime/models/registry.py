@@ -85,7 +85,7 @@ def read_config(folder: Path, overrides: str = "") -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     changes = _object(overrides, "--json-model-override-args") if overrides else {}
     values = {**_object(text, str(path)), **changes}
     _check_sizes(values, str(path))

@@ -77,7 +77,9 @@ def bind(serve: ServeArgs) -> socket.socket:
     try:
         found = socket.getaddrinfo(serve.host, serve.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        raise ConfigError(f"--host {serve.host} is no address: {error.strerror}") from None
+        raise ConfigError(
+            f"--host {serve.host} has no address ({error.strerror}), must be one of this machine, as 127.0.0.1"
+        ) from None
     family, *_, address = found[0]
     if not (serve.api_key or serve.api_key_file or serve.ssl_ca_certs or ipaddress.ip_address(address[0]).is_loopback):
         LOGGER.warning("--host %s without --api-key: whoever reaches this machine may use the server", serve.host)

@@ -60,7 +60,7 @@ def _help(conversation: Conversation, text: str) -> str:
 
 def _file(word: str, text: str) -> str:
     if not text:
-        raise ConfigError(f"{word} needs the name of a file")
+        raise ConfigError(f"{word} has no file name, must be like {word} chat.json")
     return text
 
 

@@ -33,7 +33,7 @@ def main(argv: Sequence[str], words: Mapping[str, Sequence[str]]) -> int:
         print(f"usage: ramet completion {'|'.join(SHELLS)}\n\n{USAGE}")
         return 0
     if len(argv) != 1 or argv[0] not in SHELLS:
-        raise ConfigError(f"completion {' '.join(argv)} is none, must be one of {', '.join(SHELLS)}")
+        raise ConfigError(f"completion {' '.join(argv)} is unknown, must be one of {', '.join(SHELLS)}")
     known = {command: flags_of(command) for command in words}
     sys.stdout.write(SHELLS[argv[0]]({**words, "completion": list(SHELLS)}, known))
     return 0

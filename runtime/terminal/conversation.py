@@ -70,7 +70,7 @@ class Conversation:
         except OSError as error:
             raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
         except NOT_READABLE as error:
-            raise ConfigError(f"{name} is no saved chat: {error}") from None
+            raise ConfigError(f"{name} is not a saved chat: {error}") from None
         self.system = messages.pop(0).content if messages and messages[0].role == "system" else ""
         self.messages = messages
         self._files.add(path)
@@ -92,7 +92,7 @@ def read_field(text: str) -> tuple[str, Any]:
     """NAME=VALUE or NAME VALUE of a request's field. What is no JSON is text. Raises ConfigError."""
     name, value = _split(text)
     if name in ("messages", "stream", "stream_options", "n"):
-        raise ConfigError(f"{name} is not to be set: a chat decides it")
+        raise ConfigError(f"{name} cannot be set: the chat sets it itself")
     return name, _checked_field(name, _json_or_text(value))
 
 

@@ -117,7 +117,7 @@ def _host(url: str) -> str:
     except ValueError:  # of brackets or the port
         host = None
     if not host or parts.scheme not in ("http", "https") or " " in url or not url.isprintable():
-        raise ConfigError(f"{url!r} is no address of a server, must be like http://127.0.0.1:30000")
+        raise ConfigError(f"{url!r} is not the address of a server, must be like http://127.0.0.1:30000")
     return host
 
 

@@ -106,7 +106,7 @@ def _by_name(value: Any, path: Path) -> dict[str, str]:
         case _:
             raise ConfigError(f"chat_template in {path} is a {type(value).__name__}, must be a text or a list")
     if not all(isinstance(source, str) for source in found.values()):
-        raise ConfigError(f"chat_template in {path} has a template that is no text")
+        raise ConfigError(f"chat_template in {path} has a template that is not a string")
     return found
 
 

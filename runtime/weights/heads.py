@@ -132,5 +132,5 @@ def _fitting(given: dict[str, Tensor], name: str, shape: tuple[int, ...], place:
     if tuple(tensor.shape) != shape:
         raise ConfigError(f"{place}: tensor {name} is {list(tensor.shape)}, must be {list(shape)}")
     if not tensor.is_floating_point() or not bool(tensor.isfinite().all()):
-        raise ConfigError(f"{place}: tensor {name} is no weight: it holds {tensor.dtype} or what is not finite")
+        raise ConfigError(f"{place}: tensor {name} is not a weight: it holds {tensor.dtype} or what is not finite")
     return tensor.float()

@@ -86,9 +86,9 @@ def _read_header(path: Path, data: FileBytes) -> dict[str, Entry]:
     try:
         header = json.loads(data.take(LENGTH_BYTES, length).tobytes())
     except (ValueError, RecursionError) as error:
-        raise _Damaged(f"its header is no JSON: {error}") from error
+        raise _Damaged(f"its header is not JSON: {error}") from error
     if not isinstance(header, dict):
-        raise _Damaged("its header is no JSON object")
+        raise _Damaged("its header is not a JSON object")
     given = {name: _entry(name, about, first) for name, about in sorted(header.items()) if name != ABOUT_FILE}
     end = first
     for name, (_, _, start, num_bytes) in sorted(given.items(), key=lambda each: each[1][2:]):

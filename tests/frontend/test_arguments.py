@@ -74,7 +74,7 @@ def test_parameters_of_a_call_win_over_those_of_its_run():
         ({"sampling_params": 3}, TypeError, "sampling_params is 3, must be a dict"),
         ({"wrod": 1}, TypeError, "plain has no parameter 'wrod'"),
         ({"timeout_s": 0}, ValueError, "timeout_s is 0, must be a number of seconds > 0"),
-        ({"backend": 3}, TypeError, "int is no backend"),
+        ({"backend": 3}, TypeError, "int is not a backend"),
     ],
 )
 def test_what_a_run_does_not_take_is_named(options, kind, words):
@@ -252,6 +252,6 @@ def test_a_mock_picks_what_a_test_wants():
 
     assert program.run(backend=Mock(picks=["b", "a"])).ret_value == "ba"
     assert program.run(backend=Mock(picks=lambda text, call: call.choices[len(text)])).ret_value == "ab"
-    for picks, words in ((["b"], "no choice left"), (["c", "a"], "picks 'c', which is none of")):
+    for picks, words in ((["b"], "no choice left"), (["c", "a"], "picks 'c', which is not one of")):
         with pytest.raises(CallFailed, match=words):
             program.run(backend=Mock(picks=picks))

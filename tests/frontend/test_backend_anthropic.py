@@ -319,7 +319,7 @@ def test_numbers_of_a_schema_and_of_an_answer_by_tool_keep_their_digits():
 def test_an_answer_that_no_number_can_hold_is_a_backend_s_error(number: str):
     text = json.dumps(answered({}, OLD)).replace('"input": {}', f'"input": {{"a": {number}}}')
     exchange = Exchange(PATH, {**HI, "model": OLD, **asked(one(type="integer"), OLD)}, raw(text))
-    with Service(exchange) as service, pytest.raises(CallFailed, match="its answer is no JSON"):
+    with Service(exchange) as service, pytest.raises(CallFailed, match="its answer is not JSON"):
         ask.run(backend=model(service, OLD), dtype=int)["answer"]
 
 
@@ -446,7 +446,7 @@ def test_the_parser_of_thoughts_is_the_services():
         (reply("I cannot", stop="refusal"), "the model refused to answer"),
         (reply("Hel", stop="pause_turn"), "the output ended for 'pause_turn'"),
         ({"type": "message"}, "its answer has no 'content'"),
-        ([], "its answer is no object"),
+        ([], "its answer is not an object"),
         ({"content": "Hello"}, "its answer is not as expected"),
         ({"content": [{"type": "text", "text": 5}]}, "its answer is not as expected"),
         ({"content": [{"type": "tool_use"}]}, "its answer has no 'input'"),
@@ -468,7 +468,7 @@ def test_an_answer_that_is_no_output_is_an_error(answer: Any, error: str):
             "Overloaded",
         ),
         (events({"type": "message_start", "message": 5}, named=True), "its answer is not as expected"),
-        (events([]), "its answer is no object"),
+        (events([]), "its answer is not an object"),
     ],
 )
 def test_a_stream_that_breaks_off_is_an_error(answer: Any, error: str):

@@ -335,7 +335,7 @@ def test_a_server_that_does_not_say_is_only_compatible(answer: Any):
     ("answer", "why"),
     [
         (raw('{"error": "wrong key"}', 401, kind="application/json"), r"wrong key \(HTTP 401\)"),
-        ({"object": "error"}, "its answer is no list of models"),
+        ({"object": "error"}, "its answer is not a list of models"),
     ],
 )
 def test_what_is_refused_says_that_the_server_is_not_known(answer: Any, why: str, caplog: pytest.LogCaptureFixture):

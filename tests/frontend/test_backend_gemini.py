@@ -235,11 +235,11 @@ def test_a_constant_is_an_enum_of_one():
         ({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}, "the prompt was blocked: PROHIBITED_CONTENT"),
         (reply(), "the answer ended before the output did"),
         (reply({**candidate("x"), "index": 5}), "it answered with output 5 of 1"),
-        ("text", "its answer is no object"),
+        ("text", "its answer is not an object"),
         ({"candidates": [5]}, "its answer is not as expected"),
         ({"candidates": [{"content": "Hello"}]}, "its answer is not as expected"),
         (reply({"content": {"parts": [{"text": 5}]}}), "its answer is not as expected"),
-        ({**reply(candidate("Hello")), "usageMetadata": "many"}, "its answer is no object: 'many'"),
+        ({**reply(candidate("Hello")), "usageMetadata": "many"}, "its answer is not an object: 'many'"),
     ],
 )
 def test_an_answer_that_is_no_output_is_an_error(answer: Any, error: str):

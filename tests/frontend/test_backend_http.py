@@ -199,11 +199,11 @@ def test_a_call_that_waits_for_a_busy_service_keeps_no_connection(monkeypatch: p
 
 @pytest.mark.parametrize("text", ["<html>", "{broken", '{"choices": [', "\xff"])
 def test_an_answer_that_is_no_json_is_an_error(text: str):
-    assert "its answer is no JSON" in str(failure(raw(text)))
+    assert "its answer is not JSON" in str(failure(raw(text)))
 
 
 def test_an_answer_that_is_empty_is_an_error():
-    assert "its answer is no object" in str(failure(raw("")))
+    assert "its answer is not an object" in str(failure(raw("")))
 
 
 def test_a_stream_that_is_cut_is_no_result():

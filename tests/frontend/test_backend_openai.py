@@ -384,7 +384,7 @@ def test_a_number_that_is_none_is_an_error():
     body = {**HI, "response_format": schema(one(type="integer"))}
     with (
         Service(Exchange(CHAT, body, reply(said('{"value":1e999}')))) as service,
-        pytest.raises(CallFailed, match="'1e999' is no integer"),
+        pytest.raises(CallFailed, match="'1e999' is not an integer"),
     ):
         ask.run(backend=model(service), dtype=int)["answer"]
 
@@ -404,8 +404,8 @@ def test_a_schema_without_an_object_is_asked_for_as_a_field():
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (reply(said('{"value":"c"}')), "'c' is none of the choices"),
-        (reply(said("b")), "'b' is no object with 'value'"),
+        (reply(said('{"value":"c"}')), "'c' is not one of the choices"),
+        (reply(said("b")), "'b' is not an object with 'value'"),
         (reply(said('{"value":"a"', "length")), "cut at max_tokens before it was complete"),
     ],
 )
@@ -423,13 +423,13 @@ def test_a_choice_that_is_none_is_an_error(answer: Any, error: str):
         (reply(said(None, refusal="I cannot help with that.")), "the model refused: I cannot help with that"),
         (reply(said("Hel", "content_filter")), "its content filter ended the output"),
         (reply(said("Hel", "tool_calls")), "the output ended for 'tool_calls'"),
-        ([1, 2], "its answer is no object"),
+        ([1, 2], "its answer is not an object"),
         ({"choices": [5]}, r"OpenAI\('gpt-4.1'\): its answer is not as expected.*{'choices': \[5\]}"),
         ({"choices": {"message": "Hello"}}, "its answer is not as expected"),
         (reply({"message": "Hello"}), "its answer is not as expected"),
         (reply(said(5)), "its answer is not as expected"),
         (reply({**said("Hello"), "logprobs": {"content": [{"token": "Hello"}]}}), "its answer has no 'logprob'"),
-        ({**reply(said("Hello")), "usage": "many"}, "its answer is no object: 'many'"),
+        ({**reply(said("Hello")), "usage": "many"}, "its answer is not an object: 'many'"),
         ({"id": "x", "choices": []}, "the answer ended before the output did"),
         (reply(said("Hello", index=3)), "it answered with output 3 of 1"),
     ],
@@ -448,7 +448,7 @@ def test_an_answer_that_is_no_output_is_an_error(answer: Any, error: str):
         (cut(chunk({"content": "Hel"})), "ClientPayloadError|the answer ended before the output did"),
         (events(chunk({"content": "Hel"}), end=""), "the answer ended before the output did"),
         (events(chunk({"content": "Hel"}), {"error": {"message": "overloaded", "code": 503}}), "overloaded"),
-        (raw("data: {broken\n\n", kind="text/event-stream"), "its answer is no JSON"),
+        (raw("data: {broken\n\n", kind="text/event-stream"), "its answer is not JSON"),
     ],
 )
 def test_a_stream_that_breaks_off_is_an_error(answer: Any, error: str):

@@ -79,8 +79,8 @@ NO_OUTPUTS = [
     ({"text": 5, "meta_info": {}}, r"its answer is not as expected.*`\$.text`"),
     ({"text": "a", "meta_info": None}, r"its answer is not as expected.*`\$.meta_info`"),
     ({"text": "a", "meta_info": {"finish_reason": "stop"}}, "its answer is not as expected"),
-    ("text", "its answer is no object: 'text'"),
-    (None, "its answer is no object"),
+    ("text", "its answer is not an object: 'text'"),
+    (None, "its answer is not an object"),
 ]
 
 
@@ -121,7 +121,7 @@ CHOSEN = {"choice": "a", "index": 0, "scores": [0.0, 0.0], "probabilities": [0.5
         ({"choices": []}, "its answer is not as expected"),
         ({**CHOSEN, "scores": 5}, r"its answer is not as expected.*`\$.scores`"),
         ({**CHOSEN, "index": 2}, "it chose number 2 of 2"),
-        ([CHOSEN], "its answer is no object"),
+        ([CHOSEN], "its answer is not an object"),
     ],
 )
 def test_an_answer_that_is_no_choice_is_an_error(answer: Any, words: str):
@@ -152,6 +152,6 @@ def test_a_text_that_is_no_url_is_refused_at_its_line(given: str):
     program = function(lambda s: s.extend("a" + gen("x")))
     for refused in (lambda: Endpoint(given), lambda: program.run(backend=given)):
         with pytest.raises(
-            ValueError, match=rf"^{re.escape(repr(given))} is no URL of a server, .* begins with http://"
+            ValueError, match=rf"^{re.escape(repr(given))} is not the URL of a server, .* begins with http://"
         ):
             refused()

@@ -151,7 +151,7 @@ def test_a_server_that_is_said_to_be_ramets_is_asked_nothing_else():
         (events({"error": {"message": "out of memory", "code": 503}}), r"out of memory \(HTTP 503\)"),
         (events(reply("a", {"type": "abort", "message": "aborted"})), "the call was aborted: aborted"),
         (events({"choices": []}), r"its answer is not as expected.*`text`"),
-        (events(5), "its answer is no object"),
+        (events(5), "its answer is not an object"),
     ],
 )
 def test_a_stream_that_is_no_output_is_an_error(answer: Any, error: str):

@@ -214,7 +214,7 @@ def test_an_output_that_was_cut_says_so_and_what_it_was():
     state = function(lambda s: s.extend(gen("x", json_schema=dict[str, int], max_tokens=2))).run(
         backend=Mock(['{"a": 1, "b": 2}'])
     )
-    with pytest.raises(CallFailed, match=r"the output '.*', cut at its max_tokens is no value of its type: "):
+    with pytest.raises(CallFailed, match=r"the output '.*', cut at its max_tokens is not a value of its type: "):
         state["x"]
 
 

@@ -280,7 +280,7 @@ def test_a_name_that_is_no_variable_says_which_there_are():
     def program(s):
         s += gen("known") + gen()
 
-    with pytest.raises(KeyError, match="'unknown' is no variable of this state: there are known, gen_0"):
+    with pytest.raises(KeyError, match="'unknown' is not a variable of this state: there are known, gen_0"):
         program.run(backend=Service())["unknown"]
 
 

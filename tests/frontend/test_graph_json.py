@@ -179,8 +179,8 @@ BROKEN = {
     ),
     "value of no form": (graph(returned={"value": []}), "is no value"),
     "two parameters of one name": (graph(parameters=A + A), "two parameters are 'a'"),
-    "parameter that is no name": (graph(parameters=[{"name": "a b"}]), "'a b', which is no name"),
-    "parameter that is a word": (graph(parameters=[{"name": "if"}]), "'if', which is no name"),
+    "parameter that is no name": (graph(parameters=[{"name": "a b"}]), "'a b', which is not a name"),
+    "parameter that is a word": (graph(parameters=[{"name": "if"}]), "'if', which is not a name"),
     "parameter that is a number": (graph(parameters=[{"name": 5}]), "Expected `str`"),
     "parameters in no order": (
         graph(parameters=[{"name": "a", "default": {"value": 1}}, {"name": "b"}]),
@@ -204,7 +204,7 @@ BROKEN = {
     ),
     "frames of a picture": (
         graph(op("Media", kind="image", source="a", options={"num_frames": 3})),
-        r"num_frames is no parameter of image\(\)",
+        r"num_frames is not a parameter of image\(\)",
     ),
     "no frames": (graph(op("Media", kind="video", source="a", options={"num_frames": 0})), "num_frames is 0, must be"),
     "prefetch for nobody": (graph(op("Prefetch", pieces=["a"], streams=[1])), "is for a stream that is of no call"),
@@ -214,7 +214,7 @@ BROKEN = {
     "speculation": (graph(spec_tokens=0), "spec_tokens"),
     "name": (graph(name=5), "Expected `str`"),
     "nothing": ({"ramet_graph": 1}, "missing required field"),
-    "list": ([], "this is no graph"),
+    "list": ([], "this is not a graph"),
 }
 
 

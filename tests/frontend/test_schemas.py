@@ -115,7 +115,7 @@ def test_what_is_shared_stays_at_the_root_of_a_wrapped_schema():
 
 
 def test_a_wrapped_schema_cannot_refer_to_its_own_root():
-    with pytest.raises(ValueError, match="json_schema refers to its own root, which is no object"):
+    with pytest.raises(ValueError, match="json_schema refers to its own root, which is not an object"):
         rooted({"type": "array", "items": {"$ref": "#"}})
 
 
@@ -185,7 +185,7 @@ def test_the_text_of_a_wrapped_value_is_as_it_was_written():
 def test_a_choice_is_one_of_them():
     read = schema_of_choices(["a", "b"]).read
     assert read is not None and read('{"value": "b"}') == "b"
-    with pytest.raises(ValueError, match="'c' is none of the choices"):
+    with pytest.raises(ValueError, match="'c' is not one of the choices"):
         read('{"value": "c"}')
-    with pytest.raises(ValueError, match="'b ' is none of the choices"):
+    with pytest.raises(ValueError, match="'b ' is not one of the choices"):
         read_choice(["a", "b"])("b ")

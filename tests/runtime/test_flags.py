@@ -169,7 +169,7 @@ def test_media_domains_are_read_as_names_and_addresses() -> None:
 
 
 def test_the_folder_of_media_is_a_folder_and_not_all_of_them(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--allowed-local-media-path /nowhere is no folder here"):
+    with pytest.raises(ConfigError, match=r"--allowed-local-media-path /nowhere is not a folder on this machine"):
         resolve(make_args(allowed_local_media_path="/nowhere"))
     (tmp_path / "root").symlink_to("/")
     for every in ("/", str(tmp_path / "root")):

@@ -207,7 +207,7 @@ def test_who_reads_only_the_beginning_gets_no_traceback(schema: str) -> None:
         (["-"], "- is stdin, which needs --kind: "),
         (["LICENSE", "--grammar-backend", "none", "--kind", "regex"], "--grammar-backend is none"),
         (["LICENSE", "--kind", "regex", "--tokenizer-path", "docs"], "has no tokenizer.json"),
-        (["LICENSE", "--kind", "regex", "--sample", "a\udcff"], "--sample is no UTF-8 at character 1"),
+        (["LICENSE", "--kind", "regex", "--sample", "a\udcff"], "--sample is not UTF-8 at character 1"),
         (["a.json", "--sampel", "x"], "--sampel is not an option; did you mean --sample?"),
         ([], "file"),
     ],

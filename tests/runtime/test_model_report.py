@@ -198,7 +198,8 @@ def test_a_gguf_file_is_reported_as_the_folder_that_is_made_of_it(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("nowhere", "is no folder here (models are not downloaded"), ("empty", "has no config.json")]
+    ("name", "says"),
+    [("nowhere", "is not a folder on this machine (models are not downloaded"), ("empty", "has no config.json")],
 )
 def test_a_folder_that_is_none_is_told_as_a_start_tells_it(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / "empty").mkdir()

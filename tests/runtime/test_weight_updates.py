@@ -234,6 +234,6 @@ def test_an_operators_mistake_is_no_traceback(llm: LLM, tmp_path: Path, caplog: 
     with pytest.raises(ClientError, match=r"xxx\.\.\. cannot be read: File name too long"):
         llm.update_weights_from_disk("x" * 5000)
     (tmp_path / "config.json").write_bytes(b"\xff\xfe{}")
-    with pytest.raises(ClientError, match=r"config\.json is no text in UTF-8: invalid start byte at byte 0"):
+    with pytest.raises(ClientError, match=r"config\.json is not UTF-8 text: invalid start byte at byte 0"):
         llm.update_weights_from_disk(str(tmp_path))
     assert not [record for record in caplog.records if record.exc_info]

@@ -256,7 +256,7 @@ def test_backends_that_say_the_same_are_named_together(page: Any, watch: Any) ->
     constrain(page, "regex", "[a-")
     finding = page.locator(".findings .refused", has_text="llguidance, outlines, xgrammar")
     finding.wait_for()
-    assert "the regex is no valid regular expression" in finding.inner_text()
+    assert "the regex is not a valid regular expression" in finding.inner_text()
     assert page.locator(".findings li").count() == 1 and "sampling_params" not in finding.inner_text()
 
 

@@ -60,7 +60,7 @@ class _Writer:
         self._check(self._root, "", {"type", *OF_TYPES["object"]})
         for name in self._properties(self._root, ""):
             if not name.isidentifier():
-                raise self._cannot(".properties", f"has {name!r}, which is no name of Python's")
+                raise self._cannot(".properties", f"has {name!r}, which is not a name in Python")
         return self._members(self._root, "", lambda key: f"{key}=")
 
     def _value(self, schema: Any, where: str) -> str:
@@ -68,7 +68,7 @@ class _Writer:
         if schema is True:
             schema = {}
         if not isinstance(schema, dict):
-            raise self._cannot(where, "is no schema that allows something")
+            raise self._cannot(where, "is a schema that allows nothing")
         pattern = self._one(schema, where)
         self._written += len(pattern)
         if self._written > MAX_WRITTEN:
@@ -118,17 +118,17 @@ class _Writer:
     def _properties(self, schema: dict[str, Any], where: str) -> dict[str, Any]:
         properties = schema.get("properties", {})
         if not isinstance(properties, dict):
-            raise self._cannot(f"{where}.properties", "is no object")
+            raise self._cannot(f"{where}.properties", "is not an object")
         return properties
 
     def _members(self, schema: dict[str, Any], where: str, key: Key) -> str:
         """The properties with their keys, separated by commas: those that are not required may be left out."""
         properties, required = self._properties(schema, where), schema.get("required", [])
         if not isinstance(required, list):
-            raise self._cannot(f"{where}.required", "is no list")
+            raise self._cannot(f"{where}.required", "is not a list")
         for name in required:
             if not isinstance(name, str) or name not in properties:
-                raise self._cannot(f"{where}.required", f"names {name!r}, which is no property")
+                raise self._cannot(f"{where}.required", f"names {name!r}, which is not a property")
         each = [key(name) + self._value(one, f"{where}.properties.{name}") for name, one in properties.items()]
         all_needed = frozenset(required)
         needed = [name in all_needed for name in properties]
@@ -168,7 +168,7 @@ class _Writer:
 
     def _any(self, schemas: Any, where: str) -> str:
         if not isinstance(schemas, list) or not schemas:
-            raise self._cannot(where, "is no list of schemas")
+            raise self._cannot(where, "is not a list of schemas")
         return _one_of([self._value(one, f"{where}[{i}]") for i, one in enumerate(schemas)])
 
     def _check(self, schema: dict[str, Any], where: str, read: set[str]) -> None:

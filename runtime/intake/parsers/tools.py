@@ -128,7 +128,7 @@ def tool_parser_class(name: str) -> type[ToolParser]:
         fact = f"the tool parser {name!r} cannot be loaded from {point.value}: {describe(error)}"
         raise ConfigError(fact) from None
     if not (isinstance(parser, type) and issubclass(parser, ToolParser)):
-        raise ConfigError(f"the tool parser {name!r} of {point.value} is no ToolParser")
+        raise ConfigError(f"the tool parser {name!r} of {point.value} is not a ToolParser")
     return parser
 
 

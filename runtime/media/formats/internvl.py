@@ -36,7 +36,7 @@ class InternVLFormat(PictureFormat):
         )
         if not 1 <= fewest <= most:
             raise ClientError(
-                "", f"is to have from {fewest} to {most} tiles, must have at least 1 and no fewer at most"
+                "", f"asks for {fewest} to {most} tiles, must be 1 or more, and the first at most the second"
             )
         made = self.image_processor(
             images=[decoded], return_tensors="np", crop_to_patches=options.get("detail") != "low", **bounds

@@ -33,7 +33,7 @@ def made_of(values: dict[str, Any], place: str) -> tuple[Any, Any]:
         own = "; its code is in the checkpoint (auto_map), and such code is never run" if "auto_map" in values else ""
         raise NotServed(f"{place}: architecture {name} is unknown to transformers {transformers.__version__}{own}")
     if name not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        raise NotServed(f"{place}: architecture {name} is no causal language model of transformers")
+        raise NotServed(f"{place}: architecture {name} is not a causal language model of transformers")
     config = _config_of(model_class, values, place)
     _check(config, name, place)
     return model_class, config

@@ -178,7 +178,7 @@ class Connection(web.RequestHandler):
             bodies.append(self._current_request.content)
         for body in bodies:
             if not body.is_eof():
-                body.set_exception(web.RequestPayloadError("it is no valid HTTP"))
+                body.set_exception(web.RequestPayloadError("it is not valid HTTP"))
                 body.feed_eof()
 
     def _cancel_unread(self) -> None:
@@ -255,7 +255,7 @@ def refused_bytes(error: HttpProcessingError) -> ClientError:
     fact = (error.message.strip().splitlines() or ["malformed"])[0].rstrip(":.")
     if fact.startswith("Too many headers"):
         return ClientError("", "The request has too many headers.", status=431)
-    return ClientError("", f"The request is no valid HTTP: {fact[:200]}.")
+    return ClientError("", f"The request is not valid HTTP: {fact[:200]}.")
 
 
 def closing_reply(error: RametError) -> bytes:

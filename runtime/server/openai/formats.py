@@ -83,7 +83,7 @@ def of_format(place: str, asked: ResponseFormat) -> list[Constraint]:
         case SchemaFormat():
             schema = asked.json_schema.schema if asked.json_schema is not None else asked.schema
             if schema is None:
-                raise ClientError(f"{place}.json_schema", "is missing")
+                raise ClientError(f"{place}.json_schema", "is missing, must be an object with the field `schema`")
             return [of_schema(place, schema)]
         case TagFormat(format=None):
             fields = {"structures": asked.structures, "triggers": asked.triggers}

@@ -58,7 +58,7 @@ def read(text: str, first_wins: bool = False) -> Any:
         return dict(pairs[::-1]) if first_wins else dict(pairs)
 
     def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no number of JSON")
+        raise ValueError(f"{word} is not a JSON number")
 
     text.encode()  # ValueError for half a surrogate pair, which no UTF-8 has
     return json.loads(text, parse_float=Decimal, parse_constant=refuse, object_pairs_hook=members)

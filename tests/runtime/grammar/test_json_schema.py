@@ -22,9 +22,9 @@ def nested(depth: int) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no valid JSON"),
+        ("{", "is not valid JSON"),
         ('{"a": 1, "a": 2}', "an object has the key 'a' twice"),
-        ('{"minimum": NaN}', "NaN is no JSON number"),
+        ('{"minimum": NaN}', "NaN is not a JSON number"),
         ("[]", "# is [], must be a schema"),
         ("false", "which nothing is valid for"),
         ('{"type": "objekt"}', '#/type is "objekt", must be one of null'),
@@ -55,7 +55,7 @@ def nested(depth: int) -> str:
         ('{"anyOf": []}', "#/anyOf is [], must be a list of schemas"),
         ('{"anyOf": [3]}', "#/anyOf/0 is 3, must be a schema"),
         ('{"properties": []}', "#/properties is [], must be an object of schemas"),
-        ('{"items": {"pattern": "("}}', "#/items/pattern is no valid regular expression"),
+        ('{"items": {"pattern": "("}}', "#/items/pattern is not a valid regular expression"),
         ('{"pattern": "(?=a)"}', "#/pattern uses lookahead at offset 0"),
         ('{"patternProperties": {"a\\\\b": {}}}', "#/patternProperties uses the word boundary"),
         ('{"format": "idn-email"}', "#/format: the format 'idn-email' is not enforced"),

@@ -181,7 +181,7 @@ def test_a_token_may_span_the_border_of_content_and_end(name):
         ({"type": "const_string"}, "#/format/value is missing or no string"),
         (schema({"not": {"minimum": 2}}), "#/format/json_schema: #/not: llguidance does not enforce 'not'"),
         (regex("(?=a)"), "#/format/pattern: uses lookahead at offset 0"),
-        ({"type": "grammar", "grammar": "rot"}, "#/format/grammar: is no GBNF grammar"),
+        ({"type": "grammar", "grammar": "rot"}, "#/format/grammar: is not a GBNF grammar"),
         ({"type": "any_text", "excludes": ["a"]}, "#/format/excludes: 'excludes' is not enforced"),
         ({**schema({}), "style": "qwen_xml"}, "#/format/style: 'style' is not enforced"),
         ({"type": "sequence", "elements": []}, "#/format/elements is empty"),

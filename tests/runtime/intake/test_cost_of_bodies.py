@@ -110,7 +110,7 @@ def test_names_are_compared_a_bounded_number_of_times() -> None:
 def test_what_others_call_a_constraint_is_found_among_any_number_of_names(number: int) -> None:
     with pytest.raises(ClientError) as caught:
         convert({"text": "a", "sampling_params": {**keys(number), "pattern": "a"}}, GenerateBody)
-    assert str(caught.value).startswith("sampling_params.pattern is no name that is known here")
+    assert str(caught.value).startswith("sampling_params.pattern is not a known name")
 
 
 def test_a_million_ids_are_parsed() -> None:

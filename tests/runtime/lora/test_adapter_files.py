@@ -243,7 +243,7 @@ def test_a_pipe_in_the_place_of_a_config_is_no_file(tmp_path: Path, targets: Tar
     folder = write(tmp_path, targets, lambda tensors, config: None)
     (folder / "adapter_config.json").unlink()
     os.mkfifo(folder / "adapter_config.json")
-    with pytest.raises(ConfigError, match=r"adapter_config\.json cannot be read: it is no file"):
+    with pytest.raises(ConfigError, match=r"adapter_config\.json cannot be read: it is not a file"):
         read(folder, targets)
 
 
@@ -264,4 +264,4 @@ def test_links_lead_out_of_the_folder_of_adapters_neither_as_folders_nor_as_file
 @pytest.mark.parametrize("path", ["a\0b", "z" * 5000, "a/" * 5000], ids=["null", "long", "deep"])
 @pytest.mark.parametrize("folder", ["", "/"])
 def test_a_name_that_no_folder_can_have_is_no_folder(path: str, folder: str) -> None:
-    assert "is no folder here" in wrong_path(path, folder)
+    assert "is not a folder on this machine" in wrong_path(path, folder)

@@ -256,7 +256,7 @@ PICTURE = media_files.picture(media_files.noise(8, 8))
 
 @pytest.mark.parametrize("data", [b"", b"abc", bytes(400), PICTURE, *PLAYLISTS])
 def test_what_is_no_film_is_refused(data: bytes):
-    with pytest.raises(ClientError, match="is no film"):
+    with pytest.raises(ClientError, match="is not a video"):
         decoded(data)
 
 

@@ -439,11 +439,11 @@ BAD_PROMPTS: list[tuple[Any, str]] = [
     (["a", {}], "prompt[1] must have exactly one of role, contexts, image, video and audio"),
     ([{"role": ""}], "prompt[0].role is '', must not be empty"),
     ([{"role": 5}], "prompt[0].role is 5"),
-    ([{"role": "user", "contents": ["a"]}], "prompt[0].contents is no name that is known here"),
+    ([{"role": "user", "contents": ["a"]}], "prompt[0].contents is not a known name"),
     ([{"role": "user", "content": "a"}], "prompt[0].content is 'a', must be a list"),
     ([{"role": "user", "content": ["a", 5]}], "prompt[0].content[1] is 5, must be a string or an object"),
     ([{"role": "user", "content": ["a", {}]}], "prompt[0].content[1] must have exactly one of contexts, image"),
-    ([{"role": "user", "content": [{"role": "user"}]}], "prompt[0].content[0].role is no name that is known here"),
+    ([{"role": "user", "content": [{"role": "user"}]}], "prompt[0].content[0].role is not a known name"),
     ([{"role": "user", "open": 1}], "prompt[0].open is 1, must be true or false"),
     ([{"role": "user", "open": True}, "a"], "prompt[0].open is true, but something follows"),
     ([{"content": ["a"]}], "prompt[0].content belongs to a turn, but role is missing"),
@@ -486,11 +486,11 @@ BAD_FOLLOW_UPS: list[tuple[Any, str]] = [
     ({"program": "", "state": 1}, ".program is '', must not be empty"),
     ({"program": "a" * 129, "state": 1}, ".program has 129 characters, must be a string of 1 to 128 characters"),
     ({"program": "a", "state": -1}, ".state is -1, must be an integer in [0, 2^31)"),
-    ({"program": "a", "state": 1, "seconds": 5}, ".seconds is no name that is known here"),
+    ({"program": "a", "state": 1, "seconds": 5}, ".seconds is not a known name"),
 ]
 BAD_BODIES: list[tuple[str, dict[str, Any], str]] = [
-    (GENERATE, {"text": "a"}, "text is no name that is known here"),
-    (GENERATE, {"streaming": True}, "streaming is no name that is known here"),
+    (GENERATE, {"text": "a"}, "text is not a known name"),
+    (GENERATE, {"streaming": True}, "streaming is not a known name"),
     (GENERATE, {"stream": 1}, "stream is 1, must be true or false"),
     (GENERATE, {"token_healing": "yes"}, "token_healing is 'yes', must be true or false"),
     (GENERATE, {"rid": "a\nb"}, "rid is 'a\\nb', must be a string of 1 to"),
@@ -525,8 +525,8 @@ BAD_BODIES: list[tuple[str, dict[str, Any], str]] = [
     (SELECT, {**PICK, "priority": 1.5}, "priority is 1.5"),
     (SELECT, {**PICK, "cache_salt": "x" * 1025}, "cache_salt has 1025 characters"),
     (SELECT, {**PICK, "rid": ""}, "rid is ''"),
-    (SELECT, {**PICK, "stream": True}, "stream is no name that is known here"),
-    (RENDER, {"rid": "a"}, "rid is no name that is known here"),
+    (SELECT, {**PICK, "stream": True}, "stream is not a known name"),
+    (RENDER, {"rid": "a"}, "rid is not a known name"),
 ]
 
 
@@ -548,7 +548,7 @@ def test_a_refused_body_names_the_field(path: str, body: dict[str, Any], message
         ({"programs": ["a", 5]}, "programs[1] is 5, must be a string"),
         ({"programs": [""]}, "programs[0] is ''"),
         ({"programs": ["a"] * (MAX_ENDED + 1)}, f"must be a list of 1 to {MAX_ENDED} entries"),
-        ({"programs": ["a"], "state": 1}, "state is no name that is known here"),
+        ({"programs": ["a"], "state": 1}, "state is not a known name"),
     ],
 )
 def test_a_refused_end_names_the_field(body: dict[str, Any], message: str) -> None:

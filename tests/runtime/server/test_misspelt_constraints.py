@@ -39,7 +39,7 @@ def test_a_name_that_is_nearly_a_constraint_s_is_refused(
     async def check(server: Served) -> None:
         path, body = endpoint
         status, reply = await server.post(path, {**body, **asked})
-        said = f"{name} is no name that is known here: it would constrain nothing"
+        said = f"{name} is not a known name: it would constrain nothing"
         expected = f"{said} (send {instead})" if instead else f"{said} (omit it)"
         error = reply["error"]
         assert (status, error["message"]) == (400, expected)

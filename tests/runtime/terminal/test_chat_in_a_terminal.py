@@ -190,11 +190,11 @@ def test_what_is_piped_in_is_one_message(live: Live) -> None:
     [
         (["{url}"], 1, "ramet: "),  # no key
         (["http://127.0.0.1:1"], 1, "no answer from http://127.0.0.1:1"),
-        (["localhost:30000"], 2, "is no address of a server"),
+        (["localhost:30000"], 2, "is not the address of a server"),
         (["{url}", "--dtype", "float32"], 2, "--dtype is an option of a server that is started"),
-        (["{url}", "--set", "messages=[]"], 2, "messages is not to be set"),
+        (["{url}", "--set", "messages=[]"], 2, "messages cannot be set"),
         (["--api-key", "a\nb"], 2, "the key has a space at an end, a line break"),
-        (["--model-path", "/nowhere"], 1, "--model-path /nowhere is no folder here"),
+        (["--model-path", "/nowhere"], 1, "--model-path /nowhere is not a folder on this machine"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_answered(

@@ -157,7 +157,7 @@ zipped = partial(gzip.compress, mtime=0)  # without the time: names of tests are
 def test_what_is_no_timeline_is_not_saved(sent: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with sending(sent) as (url, _):
         assert ramet(["trace", url, "-o", str(tmp_path / "t.gz")]) == 1
-    assert f"ramet: what {url} sent is no timeline: " in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert f"ramet: what {url} sent is not a timeline: " in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 ASK = {"chat": lambda url, key: Service(url, key).models(), "trace": lambda url, key: asked(url, 30, key)}
@@ -185,7 +185,7 @@ def test_an_answer_that_is_not_http_is_one_line(answer: bytes, command: str) -> 
 @pytest.mark.parametrize("url", ["http://[::1", "http://h/a b", "http://h:x", "http://h:99999", "h", "http://h\n", ""])
 @pytest.mark.parametrize("command", ASK)
 def test_what_is_no_address_of_a_server_is_refused(url: str, command: str) -> None:
-    with pytest.raises(ConfigError, match="is no address of a server, must be like http://"):
+    with pytest.raises(ConfigError, match="is not the address of a server, must be like http://"):
         ASK[command](url, "")
 
 
@@ -289,7 +289,7 @@ def test_a_text_that_is_not_closed_ends_with_the_input() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [("/sytem x", "did you mean /system"), ("/save", "needs the name"), ("/set x", "x is not set"),
-     ("/load /nowhere", "cannot be read"), ("/load /dev/null", "is no saved chat"),
+     ("/load /nowhere", "cannot be read"), ("/load /dev/null", "is not a saved chat"),
      ("/save ~nouser/x", "cannot be written: Could not determine home"), ("/load ~nouser/x", "cannot be read"),
      ("/save a\0b", "cannot be written"), ("/load a\0b", "cannot be read"),
      ("/save " + "a" * 300, "File name too long"), ("/load " + "a" * 300, "File name too long"),

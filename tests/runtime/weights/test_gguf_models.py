@@ -217,7 +217,7 @@ def test_metadata_that_do_not_go_together_are_named(tmp_path: Path) -> None:
             "original_max_position_embeddings": 8192}  # fmt: skip
     file = write_gguf(make_family(tmp_path / "model", "llama", rope_parameters=rope), tmp_path / "model.gguf")
     file.write_bytes(lying(b"llama.rope.freq_base\x06\x00\x00\x00", 0, "<I")(file.read_bytes()))
-    with pytest.raises(ConfigError, match=r"model\.gguf: its metadata do not go together: float division by zero"):
+    with pytest.raises(ConfigError, match=r"model\.gguf: its metadata contradict each other: float division by zero"):
         resolved(file)
 
 
