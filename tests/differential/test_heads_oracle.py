@@ -172,7 +172,7 @@ def test_an_untied_decoder_without_head_generates_nothing_whatever_its_class_is_
                 llm.generate([1, 2], asked, return_logprob=True, logprob_start_len=0)
         with pytest.raises(ClientError, match=r"^model has no head"):
             llm.score([1], [[2]], [3])
-        with pytest.raises(ClientError, match=r"^model is no classifier"):
+        with pytest.raises(ClientError, match=r"^model is not a classifier"):
             llm.classify([1])
 
 

@@ -303,7 +303,7 @@ def test_files_may_be_put_together(tmp_path: Path):
 def test_the_recorder_may_be_given_as_any_backend_is(tmp_path: Path):
     replay = Replay(tmp_path / "calls.jsonl", record="http://127.0.0.1:9")
     assert "the server at http://127.0.0.1:9" in str(program.run(backend=replay).error())
-    with pytest.raises(TypeError, match="int is no backend"):
+    with pytest.raises(TypeError, match="int is not a backend"):
         Replay(tmp_path / "calls.jsonl", record=3)  # type: ignore[arg-type]
 
 

@@ -352,7 +352,7 @@ def test_a_stream_is_read_whole_or_by_variable(backend: Any):
         assert len(pieces) > 1 and "".join(pieces) == state[name]
     texts = "".join(state.text_iter())
     assert texts == "Name the capital of France.A: " + state["a"] + " B: " + state["b"]
-    with pytest.raises(KeyError, match="'c' is no variable"):
+    with pytest.raises(KeyError, match="'c' is not a variable"):
         list(state.text_iter("c"))
 
 
@@ -472,7 +472,7 @@ def test_a_run_needs_a_backend_and_takes_the_default_one():
     set_default_backend(Mock(["default"]))
     assert ask.run("a")["x"] == "default"
     assert ask.run("a", backend=Mock(["own"]))["x"] == "own"
-    with pytest.raises(TypeError, match="int is no backend"):
+    with pytest.raises(TypeError, match="int is not a backend"):
         ask.run("a", backend=3)
 
 
