@@ -1,6 +1,7 @@
 """Calls of /generate: texts, token ids or embeddings -> prompts, with what is asked of each."""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct
@@ -16,8 +17,8 @@ from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, including
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.media import FIELDS, check_options, read_fields
-from ramet.runtime.intake.prompts import Content
-from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
+from ramet.runtime.intake.prompts import CHECKS_AT_ONCE, Content, Slices
+from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs, specs_in_turn
 from ramet.runtime.media.source import MediaSource
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
@@ -102,26 +103,33 @@ class Defaults(NamedTuple):
 def make_prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
 ) -> list[Prompt]:
+    """As `prompts_in_turn`, at once."""
+    return checks.whole(prompts_in_turn(body, contents, batch, rids, defaults, batch_rid))
+
+
+def prompts_in_turn(
+    body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
+) -> Slices[list[Prompt]]:
     """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
-    specs = specs_of(body, len(contents), batch, defaults)
-    names = names_in(body, len(contents), batch)
-    for i, (place, content) in enumerate(contents):
-        if specs[i].returns_prompt and "embeds" in content:
+    count = len(contents)
+    specs = yield from specs_in_turn(body, count, batch, defaults.params, defaults.processors_on)
+    names, healing = _naming(body, batch), body.token_healing
+
+    def made(i: int) -> Prompt:
+        (place, content), spec = contents[i], specs[i]
+        if spec.returns_prompt and "embeds" in content:
             fact = f"is True, but {place} is a prompt of embeddings, which has no token ids"
             raise ClientError("return_prompt_token_ids", fact)
-        if specs[i].token_healing and "embeds" in content:
-            at = f"token_healing[{i}]" if isinstance(body.token_healing, list) else "token_healing"
+        if spec.token_healing and "embeds" in content:
+            at = f"token_healing[{i}]" if isinstance(healing, list) else "token_healing"
             raise ClientError(at, f"is True, but {place} is a prompt of embeddings, which has no tokens to heal")
-    if defaults.healing_on:
-        said = body.token_healing if isinstance(body.token_healing, list) else [body.token_healing] * len(contents)
-        specs = [
-            replace(spec, token_healing=True) if own is None and "text" in content else spec
-            for spec, own, (_, content) in zip(specs, said, contents, strict=True)
-        ]
-    return [
-        Prompt(rids[i], specs[i], place=place, batch_rid=batch_rid, **content, **names[i])
-        for i, (place, content) in enumerate(contents)
-    ]
+        if unasked and "text" in content and (healing[i] if isinstance(healing, list) else healing) is None:
+            spec = healed[id(spec)]
+        return Prompt(rids[i], spec, place=place, batch_rid=batch_rid, **content, **names(i))
+
+    unasked = defaults.healing_on
+    healed = {id(spec): replace(spec, token_healing=True) for spec in specs} if unasked else {}
+    return (yield from checks.mapped(made, range(count)))
 
 
 def specs_of(body: SpecLists, count: int, batch: bool, defaults: Defaults) -> list[RequestSpec]:
@@ -130,12 +138,14 @@ def specs_of(body: SpecLists, count: int, batch: bool, defaults: Defaults) -> li
 
 def names_in(body: SpecLists, count: int, batch: bool) -> list[dict[str, Any]]:
     """Fields of Prompt that say how the client wrote what is asked of each."""
+    return list(map(_naming(body, batch), range(count)))
+
+
+def _naming(body: SpecLists, batch: bool) -> Callable[[int], dict[str, Any]]:
+    """The same of one of them, by its number."""
     listed = listed_fields(body)
     params_place = "sampling_params[{}]" if "sampling_params" in listed else "sampling_params"
-    return [
-        {"params_place": params_place.format(i), "entry": f"[{i}]" if batch else "", "listed": listed}
-        for i in range(count)
-    ]
+    return lambda i: {"params_place": params_place.format(i), "entry": f"[{i}]" if batch else "", "listed": listed}
 
 
 # -- of a body, before its fields are read -----------------------------------------------------------------------------
@@ -169,18 +179,23 @@ def _is_batch_of_embeds(given: list[Any]) -> bool:
 
 
 def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tuple[list[Prompt], bool]:
+    """As `generate_in_turn`, at once."""
+    return checks.whole(generate_in_turn(body, request_id, defaults))
+
+
+def generate_in_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> Slices[tuple[list[Prompt], bool]]:
     """The prompts in order, and whether the client sent a list of them."""
     given = [name for name in PROMPTS if getattr(body, name) is not None]
     if len(given) != 1:
         raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
     (place,) = given
-    contents, batch = _contents(place, getattr(body, place), defaults.limits)
-    rids = _rids(body.rid, request_id, len(contents), batch)
+    contents, batch = yield from _contents(place, getattr(body, place), defaults.limits)
+    rids = yield from _rids(body.rid, request_id, len(contents), batch)
     batch_rid = (body.rid if isinstance(body.rid, str) else request_id) if batch else ""
-    prompts = make_prompts(body, contents, batch, rids, defaults, batch_rid)
+    prompts = yield from prompts_in_turn(body, contents, batch, rids, defaults, batch_rid)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))
     if isinstance(body.rid, list):
-        _check_distinct(prompts)
+        yield from _check_distinct(prompts)
     written = {name: value for name in FIELDS if (value := getattr(body, name)) is not None}
     if written:
         prompts = with_sources_of(prompts, read_fields(written, len(prompts), batch, defaults.limits.media))
@@ -219,6 +234,10 @@ def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedT
         raise ClientError("session_params.id", "is missing", "/open_session gives one")
     if getattr(body, "session_id", None):
         raise ClientError("session_id", "is set, and so is session_params: they are two kinds of sessions", "omit it")
+    for name in PROMPTS:
+        given = getattr(body, name)
+        if given and (_is_batch_of_embeds(given) if name == "input_embeds" else checks.is_batch(given)):
+            raise ClientError(name, "is a list of prompts, must be one in a session")
     prompts, is_batch = read_generate(body, request_id, defaults._replace(healing_on=False))
     (prompt,) = prompts[:1]
     if is_batch:
@@ -234,14 +253,18 @@ def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedT
     return AskedTurn(asked, prompt)
 
 
-def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:
+def _contents(place: str, given: Any, limits: Limits) -> Slices[tuple[list[Content], bool]]:
     if place != "input_embeds":
         checks.check_prompts(place, given)
-        return checks.read_contents(place, given, limits)
+        return (yield from checks.contents_of(place, given, limits))
     batch = _is_batch_of_embeds(given)
     checks.check_count(place, len(given) if batch else 1)
     each = checks.placed(place, given, batch)
-    return [(at, {"embeds": checks.pack_embeds(at, rows, limits)}) for at, rows in each], batch
+
+    def packed(one: tuple[str, Any]) -> Content:
+        return one[0], {"embeds": checks.pack_embeds(*one, limits)}
+
+    return (yield from checks.mapped(packed, each, checks.LISTS_AT_ONCE)), batch
 
 
 def named_by(body: GenerateBody) -> str | None:
@@ -249,22 +272,27 @@ def named_by(body: GenerateBody) -> str | None:
     return body.rid if isinstance(body.rid, str) and re.search(RID, body.rid) else None
 
 
-def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> list[str]:
+def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> Slices[list[str]]:
     if isinstance(given, list):
         checks.check_length("rid", len(given), count, batch)
-    for place, rid in checks.placed("rid", given, isinstance(given, list)) if given is not None else ():
-        if not re.search(RID, rid):
-            raise ClientError(place, f"is {shown(rid)}, must be {RID_WORDS}")
-    if isinstance(given, list):
-        return given
-    name = request_id if given is None else given
+        numbered = enumerate(given)
+        return (yield from checks.mapped(lambda one: _checked(f"rid[{one[0]}]", one[1]), numbered, CHECKS_AT_ONCE))
+    name = request_id if given is None else _checked("rid", given)
     return [f"{name}-{i}" for i in range(count)] if batch else [name]
 
 
-def _check_distinct(prompts: list[Prompt]) -> None:
+def _checked(place: str, rid: str) -> str:
+    if not re.search(RID, rid):
+        raise ClientError(place, f"is {shown(rid)}, must be {RID_WORDS}")
+    return rid
+
+
+def _check_distinct(prompts: list[Prompt]) -> Slices[None]:
     """Raises ClientError where two sequences would have one id."""
     seen: dict[str, int] = {}
     for i, prompt in enumerate(prompts):
+        if i % checks.AT_ONCE == checks.AT_ONCE - 1:
+            yield
         for name in map(prompt.id_of, range(prompt.params.n)):
             if (first := seen.setdefault(name, i)) != i:
                 fact = f"is {shown(prompt.rid)} and rid[{first}] is {shown(prompts[first].rid)}, so that two sequences"

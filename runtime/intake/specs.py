@@ -27,7 +27,7 @@ from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.constraints import READERS, only_one
 from ramet.runtime.intake.fields import Int32, Key, OrEach, TokenId, including, named
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
-from ramet.runtime.intake.prompts import check_length, check_most
+from ramet.runtime.intake.prompts import Slices, check_length, check_most, mapped, whole
 
 _ABOUT = {
     name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
@@ -205,6 +205,13 @@ def with_adapter(spec: RequestSpec, name: str | None) -> RequestSpec:
 def read_specs(
     body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
 ) -> list[RequestSpec]:
+    """As `specs_in_turn`, at once."""
+    return whole(specs_in_turn(body, count, batch, defaults, processors_on))
+
+
+def specs_in_turn(
+    body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
+) -> Slices[list[RequestSpec]]:
     """One for each of `count` prompts. `batch`: the client sent a list of them. Raises ClientError."""
     lists: dict[str, Any] = {name: getattr(body, name) for name in listed_fields(body)}
     for name, value in lists.items():
@@ -212,15 +219,17 @@ def read_specs(
     for i, item in enumerate(lists.get("token_ids_logprob", ())):
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
-    params = _params_of_each(body.sampling_params, count, batch, defaults)
-    kept_to = _constraint_of_each(body.sampling_params, count)
+    params = yield from _params_of_each(body.sampling_params, count, batch, defaults)
+    kept_to = yield from _constraint_of_each(body.sampling_params, count)
     if params and not lists and all(given is params[0] for given in params):  # one spec for all prompts
         return [_read_listed(body, params[0], kept_to[0], processors_on, frozenset(), "")] * count
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
-    each = [replace(own, **{name: value[i] for name, value in lists.items()}) for i in range(count)]
-    return [
-        _read_listed(one, params[i], kept_to[i], processors_on, lists.keys(), f"[{i}]") for i, one in enumerate(each)
-    ]
+
+    def spec_of(i: int) -> RequestSpec:
+        one = replace(own, **{name: value[i] for name, value in lists.items()})
+        return _read_listed(one, params[i], kept_to[i], processors_on, lists.keys(), f"[{i}]")
+
+    return (yield from mapped(spec_of, range(count)))
 
 
 def backends_of(body: SpecLists, count: int) -> list[str]:
@@ -285,17 +294,18 @@ def _with_backend(kept_to: Constraint | None, backend: BackendName | None) -> Co
     return replace(kept_to, backend=backend)
 
 
-def _constraint_of_each(given: Any, count: int) -> list[Constraint | None]:
+def _constraint_of_each(given: Any, count: int) -> Slices[list[Constraint | None]]:
     """Its place is that of the scheduler's words, as those of all sampling parameters."""
     if not isinstance(given, list):
         return [_constraint_of(given)] * count
-    found = []
-    for i, one in enumerate(given):
+
+    def read(one: tuple[int, GivenParams | None]) -> Constraint | None:
         try:
-            found.append(_constraint_of(one))
+            return _constraint_of(one[1])
         except ClientError as error:
-            raise error.at(error.place.replace("sampling_params", f"sampling_params[{i}]", 1)) from None
-    return found
+            raise error.at(error.place.replace("sampling_params", f"sampling_params[{one[0]}]", 1)) from None
+
+    return (yield from mapped(read, enumerate(given), CONSTRAINTS_AT_ONCE))
 
 
 def _constraint_of(given: GivenParams | None) -> Constraint | None:
@@ -303,7 +313,7 @@ def _constraint_of(given: GivenParams | None) -> Constraint | None:
     return only_one(found, given.grammar_backend) if given is not None and found else None
 
 
-def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:
+def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> Slices[list[SamplingParams]]:
     if not isinstance(given, list):
         fields = asdict(given) if given else {}
         each = fields.get("custom_params")
@@ -314,9 +324,14 @@ def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParam
         read = CHECKS["custom_params"].read
         own = [None if one is None else read(f"sampling_params.custom_params[{i}]", one) for i, one in enumerate(each)]
         return [replace(params, custom_params=one) for one in own]
-    return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}].") for i, one in enumerate(given)]
+
+    def params_of(one: tuple[int, GivenParams | None]) -> SamplingParams:
+        return parse(asdict(one[1]) if one[1] else {}, defaults, f"sampling_params[{one[0]}].")
+
+    return (yield from mapped(params_of, enumerate(given)))
 
 
+CONSTRAINTS_AT_ONCE = 8  # of 256 KiB: 25 ms
 _MODES = {None: None, False: None, True: HiddenMode.ALL, "last": HiddenMode.LAST}
 
 

@@ -12,7 +12,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import calls
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
-from ramet.runtime.intake.prompts import new_id
+from ramet.runtime.intake.prompts import in_turn, new_id
 from ramet.runtime.intake.reading import ThoughtCount
 from ramet.runtime.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.reply import GenerateReply, GrowingReply
@@ -33,7 +33,10 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     processors_on = service.args.execute.enable_custom_logit_processor
     defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
     turn = calls.read_turn(body, rid, defaults)
-    items, batch = calls.read_generate(body, rid, defaults) if turn is None else ([turn.prompt], False)
+    if turn is None:
+        items, batch = await in_turn(calls.generate_in_turn(body, rid, defaults))
+    else:
+        items, batch = [turn.prompt], False
     as_list = batch or items[0].params.n > 1
     tag = await _closing_tag(service) if body.require_reasoning else None
     if tag is not None:
