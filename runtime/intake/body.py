@@ -75,8 +75,9 @@ def _unknown(written: dict[str, Any], made: Struct, place: str = "") -> Iterator
     inner = getattr(made, "sampling_params", None)
     if isinstance(inner, Struct):
         yield from _unknown(written["sampling_params"], inner, "sampling_params.")
+    given = written["sampling_params"] if isinstance(inner, list) else ()
     for i, one in enumerate(inner if isinstance(inner, list) else ()):
-        if one is not None:
+        if isinstance(one, Struct) and not given[i].keys() <= _names(type(one)):  # one glance: there may be thousands
             yield from _unknown(written["sampling_params"][i], one, f"sampling_params[{i}].")
 
 

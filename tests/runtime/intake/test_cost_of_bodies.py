@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from msgspec import Struct
@@ -104,6 +105,14 @@ def test_names_are_compared_a_bounded_number_of_times() -> None:
     few, many = (keys(number, "reg{}ez") for number in (MAX_COMPARED - 1, MAX_COMPARED + 1))
     assert num_calls(lambda: convert({"text": "a", "sampling_params": many}, GenerateBody)) < 10 * len(many)
     assert num_calls(lambda: convert({"text": "a", "sampling_params": few}, GenerateBody)) > 20 * len(few)
+
+
+def test_known_names_of_many_parameters_are_seen_at_a_glance() -> None:
+    num = 1000
+    body = {"text": ["a"] * num, "sampling_params": [{"temperature": 0.5, "n": 1}] * num}
+    convert(body, GenerateBody)
+    types_alone = num_calls(lambda: msgspec.convert(body, GenerateBody))
+    assert num_calls(lambda: convert(body, GenerateBody)) < types_alone + 3 * num
 
 
 @pytest.mark.parametrize("number", [0, 1, MAX_COMPARED + 1])
