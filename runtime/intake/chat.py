@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 from msgspec.structs import asdict, replace
 
@@ -279,19 +280,26 @@ def _arguments_in(message: Mapping[str, Any]) -> list[str]:
 def _as_json(value: Any) -> bytes:
     """Raises ValueError, TypeError or RecursionError for what is none, such as an object whose key is a number."""
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value, _written)
     except (orjson.JSONEncodeError, TypeError):  # it has no numbers beyond 64 bits
-        return orjson.dumps(_with_long_numbers(value))
+        return orjson.dumps(_with_long_numbers(value), _written)
+
+
+def _written(value: Any) -> orjson.Fragment:
+    """What orjson cannot write by itself."""
+    if isinstance(value, Decimal) and value.is_finite():
+        return orjson.Fragment(str(value))
+    if isinstance(value, msgspec.Raw):  # JSON of the body that nobody had to look into
+        return orjson.Fragment(bytes(value))
+    raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
 
 
 def _with_long_numbers(value: Any) -> Any:
-    """A copy in which the text of each number that orjson does not write stands for that number."""
+    """A copy in which the text of each integer beyond 64 bits stands for that number."""
     if isinstance(value, dict):
         return {key: _with_long_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_with_long_numbers(item) for item in value]
-    if isinstance(value, Decimal) and value.is_finite():
-        return orjson.Fragment(str(value))
     if isinstance(value, int) and value.bit_length() >= MOST_BITS:
         return orjson.Fragment(str(int(value)))
     return value

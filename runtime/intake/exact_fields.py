@@ -10,8 +10,9 @@ import msgspec
 
 from ramet.runtime.exact_json import loads, may_round
 
+KWARGS = "chat_template_kwargs"
 FIELDS = frozenset({
-    "messages", "tools", "input", "documents", "chat_template_kwargs",
+    "messages", "tools", "input", "documents", KWARGS,
     "response_format", "json_schema", "structural_tag", "guided_json", "structured_outputs", "text", "output_format",
     "output_config",
 })  # fmt: skip
@@ -19,22 +20,32 @@ NESTED = "sampling_params"  # an object, or a list of objects, that may contain 
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+Members = dict[str, msgspec.Raw]
 
 
 def with_exact_numbers(value: dict[str, Any], data: bytes | bytearray) -> dict[str, Any]:
     """Restores exact numbers in `value`, which was parsed from the valid body `data`. WRITES `value` and returns it."""
     if (NESTED in value or not FIELDS.isdisjoint(value)) and may_round(data):
-        _read_again(value, data)
+        members = _members(data)
+        _restore(value, members)
+        match value.get(NESTED):
+            case dict() as one:
+                _restore(one, _members(members[NESTED]))
+            case list() as each:
+                for one, raw in zip(each, _items(members[NESTED]), strict=True):
+                    if isinstance(one, dict):
+                        _restore(one, _members(raw))
     return value
 
 
-def _read_again(value: Any, data: bytes | bytearray | msgspec.Raw) -> None:
-    if isinstance(value, list):
-        for one, raw in zip(value, _items(data), strict=True):
-            _read_again(one, raw)
-    elif isinstance(value, dict):
-        for name, raw in _members(data).items():
-            if name == NESTED:
-                _read_again(value[name], raw)
-            elif name in FIELDS and may_round(bytes(raw)):
-                value[name] = loads(raw)
+def _restore(value: dict[str, Any], members: Members) -> None:
+    """WRITES `value`, which has these members."""
+    for name in FIELDS & value.keys():
+        raw = members[name]
+        if may_round(bytes(raw)):
+            value[name] = _unread(raw) if name == KWARGS and isinstance(value[name], dict) else loads(raw)
+
+
+def _unread(raw: msgspec.Raw) -> dict[str, Any]:
+    """Lists and objects for the chat template stay JSON: only the template looks into them."""
+    return {name: each if memoryview(each)[0] in b"[{" else loads(each) for name, each in _members(raw).items()}

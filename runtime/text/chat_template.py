@@ -86,6 +86,8 @@ class ChatTemplate:
             raise ClientError("messages", "is empty, must have at least 1 message")
         if continue_final_message and add_generation_prompt:
             raise ClientError("continue_final_message", "is true, must be false where add_generation_prompt is true")
+        kwargs = {name: exact_json.read(value) for name, value in kwargs.items()}
+        tools = None if tools is None else [exact_json.read(tool) for tool in tools]
         _check_kwargs(kwargs)
         source = source_for(self._sources, tools is not None)
         turns = [_as_templates_read(message) for message in messages]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
@@ -69,8 +70,17 @@ from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
 BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
-_chat = decoder_of(Chat)
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
+
+
+class UnreadChat(Chat, frozen=True):
+    """A chat whose tools and variables stay JSON until a template is rendered with them."""
+
+    tools: list[msgspec.Raw] | None = None
+    kwargs: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+_chat = decoder_of(UnreadChat)
 
 
 class Encoder:
