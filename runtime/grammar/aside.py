@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from select import select
@@ -296,7 +296,7 @@ class Parsers:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._links: dict[int, Link] = {}  # links that have a process
-        self._waiting: deque[Link] = deque()
+        self._waiting: OrderedDict[int, Link] = OrderedDict()  # by key; thousands of rows may wait, and leave at once
         self._silent: set[int] = set()  # keys whose sockets are closed, but whose message Ended has not arrived
         self.num_opened = 0
 
@@ -304,14 +304,13 @@ class Parsers:
         self.num_opened += 1
         link = Link(self.num_opened, grammar, backend)
         link.send(begin)
-        self._waiting.append(link)
+        self._waiting[link.key] = link
         self._start_some()
         return link
 
     def end(self, link: Link) -> None:
         """End the process of an output that has ended or rests."""
-        if link in self._waiting:
-            self._waiting.remove(link)
+        if self._waiting.pop(link.key, None) is not None:
             return
         if self._drop(link.key) is not None:
             link.close()
@@ -361,7 +360,7 @@ class Parsers:
 
     def _start_some(self) -> None:
         while self._waiting and len(self._links) < MAX_PROCESSES:
-            link = self._waiting.popleft()
+            _, link = self._waiting.popitem(last=False)
             self._start_parent()
             own, childs = socket.socketpair()
             own.setblocking(False)

@@ -27,6 +27,7 @@ class IllegalToken(Exception):
 
 ASIDE = AsideMasks()
 MAX_FORCED = 512  # tokens of a jump: 10 ms of a step
+BYTES_OF_A_TOKEN = MAX_FORCED_BYTES // MAX_FORCED  # of forced text
 
 
 class JumpMode(Enum):
@@ -226,29 +227,34 @@ class ConstrainedOutput:
             self.opening = self._opening()
         self.ended |= self.end_token is None and self.grammar.must_end
 
-    def next_jump(self, output: Ints, most_bytes: int = MAX_FORCED_BYTES) -> Jump | None:
+    @property
+    def may_jump(self) -> bool:
+        """`next_jump` looks for what follows."""
+        return self.active and not self.ended and self.mode is not JumpMode.OFF and self.opening is None
+
+    def next_jump(self, output: Ints, most_bytes: int = MAX_FORCED_BYTES, most_tokens: int = MAX_FORCED) -> Jump | None:
         """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump.
 
-        `most_bytes`: of forced text, but at least one token.
+        `most_bytes`: of forced text, but at least one token. `most_tokens`: about as many, but at least one.
         """
         try:
-            return self._next_jump(output, most_bytes)
+            return self._next_jump(output, most_bytes, most_tokens)
         except TooComplex as error:
             self.move_aside(error)
             return None
 
-    def _next_jump(self, output: Ints, most_bytes: int) -> Jump | None:
-        if not self.active or self.ended or self.mode is JumpMode.OFF or self.opening is not None:
+    def _next_jump(self, output: Ints, most_bytes: int, most_tokens: int) -> Jump | None:
+        if not self.may_jump:
             return None
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
         if self.mode is JumpMode.FF:
-            forced = self.grammar.forced()[:MAX_FORCED]
+            forced = self.grammar.forced()[:most_tokens]
             if most_bytes < MAX_FORCED_BYTES:
                 ends = accumulate(len(self._tokenizer.token_bytes(token) or b"") for token in forced)
                 forced = forced[: max(sum(end <= most_bytes for end in ends), 1)]
             return Jump(0, tuple(forced)) if forced else None
-        return self._retokenized(output, most_bytes)
+        return self._retokenized(output, min(most_bytes, BYTES_OF_A_TOKEN * most_tokens))
 
     def drop(self, num_tokens: int) -> None:
         """Take back the last tokens that were accepted."""

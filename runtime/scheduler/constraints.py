@@ -6,6 +6,7 @@ Knows no library and no device. K rows that draw under a constraint, W words of 
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -25,7 +26,8 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.aside import AsideRows
 from ramet.runtime.scheduler.batch import logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
-from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.running import Hold, RunningSet
+from ramet.runtime.scheduler.slow_rows import SlowRows
 from ramet.runtime.text.tokenizer import Tokenizer
 
 SMALLEST = np.finfo(np.float32).min  # the log-probability of a token that cannot be drawn
@@ -176,19 +178,52 @@ Send = Callable[[Uid, int, Logprobs | None], None]
 Decide = Callable[[RunningRequest, int], Finish | None]
 
 
+MAX_TURN_FORCED = 2 * MAX_FORCED  # tokens that jumps of all rows append in a turn, beside FREE_FORCED of each row
+FREE_FORCED = 32  # what ordinary schemas force at once is less
+
+
 class ConstrainedRows:
     """Carries tokens into the outputs of running requests.
 
     `decide` says whether a token ends its request, `rewound` is told when known tokens have changed, and `send` tells
-    the client of one more token.
+    the client of one more token. `slow` says when a turn's time is spent: then no row looks for what is forced next,
+    and rows that would are held out of steps until they have looked in a later turn.
     """
 
     def __init__(
-        self, running: RunningSet, *, decide: Decide, rewound: Callable[[RunningRequest], None], send: Send
+        self,
+        running: RunningSet,
+        slow: SlowRows,
+        *,
+        decide: Decide,
+        rewound: Callable[[RunningRequest], None],
+        send: Send,
     ) -> None:
-        self._running, self._decide, self._rewound, self._send = running, decide, rewound, send
+        self._running, self._slow = running, slow
+        self._decide, self._rewound, self._send = decide, rewound, send
+        self._late: deque[RunningRequest] = deque()  # rows that look in a later turn
+        self._turn, self._left = 0, MAX_TURN_FORCED  # tokens that jumps may still append in this turn
         self.aside = AsideRows(running, failed)
         self.forced_tokens = 0  # that nobody drew
+
+    def late(self) -> Iterator[RunningRequest]:
+        """Rows that look now for what is forced: `look` is called for each before the next one is asked for."""
+        for _ in range(len(self._late)):
+            if self._slow.is_spent:
+                return
+            running = self._late.popleft()
+            if self._running.get(running.uid) is running:
+                self._running.release(running, Hold.LATE)
+                yield running
+
+    def look(self, running: RunningRequest) -> Finish | None:
+        """What follows the last token without a draw, which was not looked for when that token was known."""
+        constrained = _of(running)
+        finish = self._jump_on(running, constrained)
+        self._flush(running, finish)
+        if finish is None and constrained.output.pending:
+            self.aside.hold(running)
+        return finish
 
     def begin(self, running: RunningRequest) -> Finish | None:
         """What the output begins with whatever the model says is computed together with the prompt."""
@@ -198,9 +233,7 @@ class ConstrainedRows:
             return None
         if request.next_logprob is not None or not running.remaining or request.healing is not None:
             return None  # something is returned of the prompt: it must be computed in any case
-        finish = self._jump_on(running, _of(running))
-        self._flush(running, finish)
-        return finish
+        return self.look(running)
 
     def begin_with(
         self, running: RunningRequest, told: list[tuple[int, Logprobs | None]], beyond: bytes, spelled: list[int]
@@ -259,20 +292,28 @@ class ConstrainedRows:
         request = running.request
         if running.applied < request.prompt_len and request.spec.prefix_lease_s is not None:
             return None  # the prompt is kept for a client: it must be computed even if the output ends without a step
+        if self._slow.is_spent and constrained.output.may_jump:
+            self._running.hold(running, Hold.LATE)
+            self._late.append(running)
+            return None
+        if self._turn != self._slow.turn:
+            self._turn, self._left = self._slow.turn, MAX_TURN_FORCED
         before = self.forced_tokens
         while self.forced_tokens - before < MAX_FORCED:
+            most = min(max(self._left, FREE_FORCED), MAX_FORCED)
             begun_s = time.perf_counter()
             try:
-                jump = constrained.output.next_jump(running.output, constrained.forced_bytes)
+                jump = constrained.output.next_jump(running.output, constrained.forced_bytes, most)
             except Exception as error:  # noqa: BLE001 - as in `_take`: it tries what it appends
                 return failed(request, error)
             constrained.parse_s += time.perf_counter() - begun_s
             if jump is None:
                 return None
+            self._left -= max(len(jump.tokens) - FREE_FORCED, 0)
             done, finish = self._apply(running, constrained, jump)
             if finish is not None or not done:  # without memory for it the tokens are drawn one by one
                 return finish
-            if constrained.forced_bytes < MAX_FORCED_BYTES:
+            if constrained.forced_bytes < MAX_FORCED_BYTES or most < MAX_FORCED:
                 return None
         return None  # the next token is drawn, and more are appended then: others wait for this step
 

@@ -299,6 +299,8 @@ class Scheduler:
         return launched.step if launched is not None else None
 
     def _settle_aside(self) -> None:
+        if self._results.slow.is_begun:
+            self._results.slow.begin_turn()
         if self.running.held or self._results.constrained.aside:
             others = len(self.running.decoding) or self.running.prefilling or self._in_flight is not None
             self._results.settle_aside(alone=not others)

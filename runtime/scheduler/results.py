@@ -133,7 +133,7 @@ Flags = npt.NDArray[np.bool_]
 @dataclass(slots=True)
 class _News:
     uids: list[Uid] = field(default_factory=list)
-    tokens: bytes = b""
+    tokens: bytearray = field(default_factory=bytearray)
     opened: list[Opened] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
     logprobs: list[Logprobs] = field(default_factory=list)
@@ -163,11 +163,13 @@ class Results:
         self._running, self.leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
-        self.constrained = ConstrainedRows(running, decide=self._decide, rewound=stopping.rewound, send=self._add_token)
+        self.slow = SlowRows(running, budget_s, clock)
+        self.constrained = ConstrainedRows(
+            running, self.slow, decide=self._decide, rewound=stopping.rewound, send=self._add_token
+        )
         self.healed = HealedRows(
             running, self.constrained, decide=self._decide, send=self._add_token, show=self._add_states
         )
-        self.slow = SlowRows(running, budget_s, clock)
         self.unsound = UnsoundPrefixes(running, leases)
         self._news = _News()
         self.generated_tokens = 0
@@ -322,7 +324,16 @@ class Results:
         num_tokens = max(running.num_output - before + 1, 1)
         if finish is None:
             self.constrained.took(running, seconds, num_tokens)
-        return finish or self.slow.charge(running, seconds, place_of(running.request), num_tokens)
+        return self._charged(running, finish, seconds, num_tokens)
+
+    def _charged(
+        self, running: RunningRequest, finish: Finish | None, seconds: float, num_tokens: int
+    ) -> Finish | None:
+        """`finish`: why the request ends, if it does anyhow."""
+        if finish is None:
+            return self.slow.charge(running, seconds, place_of(running.request), num_tokens)
+        self.slow.spend(seconds, num_tokens)
+        return finish
 
     def _decide(self, running: RunningRequest, token: int) -> Finish | None:
         if running.request.params.stop_regex and running.request.constrained is None:
@@ -401,10 +412,19 @@ class Results:
         self._open(running.request)
         if running.request.base is not None:
             self._add_parts(running.request)
-        finish = self.constrained.begin(running) if running.request.constrained is not None else None
+        if running.request.constrained is None:
+            return True
+        finish = self._timed(running, self.constrained.begin)
         if finish is not None:
             self._end(running, finish)
         return finish is None
+
+    def _timed(self, running: RunningRequest, act: Callable[[RunningRequest], Finish | None]) -> Finish | None:
+        """Do something for a constraint and charge its request. Returns why the request ends, if so."""
+        begun_s, before = time.thread_time(), running.num_output
+        finish = act(running)
+        seconds, num_tokens = time.thread_time() - begun_s, max(running.num_output - before, 1)
+        return self._charged(running, finish, seconds, num_tokens)
 
     def _add_parts(self, request: Request) -> None:
         """What was computed of the parts of its prompt is told once it is open."""
@@ -430,6 +450,9 @@ class Results:
         """Between two steps: what was parsed aside is known, and may end its request. `alone`: nothing else can run."""
         for running, finish in self.constrained.aside.settle(alone):
             self._end(running, finish)
+        for running in self.constrained.late():
+            if (ended := self._timed(running, self.constrained.look)) is not None:
+                self._end(running, ended)
         self.slow.settle(alone)
 
     def send(self) -> None:
@@ -437,7 +460,7 @@ class Results:
         if self._news:
             news, self._news = self._news, _News()
             self._detokenizer.send(
-                TokenStep(news.uids, news.tokens, news.opened, news.closed, news.logprobs, news.hidden)
+                TokenStep(news.uids, bytes(news.tokens), news.opened, news.closed, news.logprobs, news.hidden)
             )
 
     def tell_weights(self, number: int) -> None:

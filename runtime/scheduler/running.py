@@ -27,6 +27,7 @@ class Hold(Flag):
 
     ASIDE = auto()  # it is not known what it may draw
     SLOW = auto()  # it has taken more than its share of the thread
+    LATE = auto()  # what its constraint forces next is looked for in a later turn
 
 
 class RunningSet:

@@ -1,7 +1,8 @@
 """Rows whose stop patterns or constraints are slow on the thread of the steps: together they get a share of its time.
 
 A row that has taken more than its free time is held. It is released when enough time has passed to leave most of it to
-the others. A request that takes longer than its budget ends. Knows no pattern and no grammar.
+the others. A request that takes longer than its budget ends. If rows have taken too much of one turn together, what can
+wait for the next turn waits. Knows no pattern and no grammar.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from ramet.runtime.scheduler.request import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
 
 FREE_S = 0.0005  # processor time for a token for which no row is held
-DEBT_S = 0.01  # processor time beyond FREE_S that a row may take before it is held
+DEBT_S = 0.01  # processor time beyond FREE_S that a row, or all rows in one turn, may take before others go first
 SHARE = 0.1  # the part of the time that all slow rows together may take while others run
 
 
@@ -26,13 +27,30 @@ class SlowRows:
         self._spent: dict[Uid, float] = {}
         self._held: deque[RunningRequest] = deque()
         self._next_s = 0.0  # when the first held row may be released
+        self.turn, self.is_begun = 0, False  # the turn's number, and whether a row has used it
+        self._turn_s = 0.0  # beyond FREE_S, what rows have taken in this turn
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
+    def begin_turn(self) -> None:
+        self.turn, self.is_begun = self.turn + 1, False
+        self._turn_s = 0.0
+
+    @property
+    def is_spent(self) -> bool:
+        """Rows have taken so much of this turn that no more is begun in it."""
+        return self._turn_s > DEBT_S
+
+    def spend(self, seconds: float, num_tokens: int) -> None:
+        """A row has taken processor time of this turn, for so many tokens. It may have ended."""
+        self.is_begun = True
+        self._turn_s += max(seconds - FREE_S * num_tokens, 0.0)
+
     def charge(self, running: RunningRequest, seconds: float, what: str, num_tokens: int = 1) -> Finish | None:
         """Charge a request the processor time that `what` took for its last tokens. Returns why it ends, if so."""
         uid = running.uid
+        self.spend(seconds, num_tokens)
         debt = self._debts.get(uid, 0.0) + seconds - FREE_S * num_tokens
         if debt <= 0:
             self._debts.pop(uid, None)
@@ -42,7 +60,7 @@ class SlowRows:
         if spent > self._budget_s:
             fact = f"took longer than the {self._budget_s:g} s of --grammar-output-s, in {running.num_output} tokens"
             return Finish(FinishKind.ABORT, message=f"{what} {fact}", status=400, place=what)
-        if debt > DEBT_S and running not in self._held:
+        if debt > DEBT_S and Hold.SLOW not in self._running.held.get(uid, Hold(0)):
             self._running.hold(running, Hold.SLOW)
             self._held.append(running)
         return None
