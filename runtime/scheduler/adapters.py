@@ -61,6 +61,9 @@ class AdapterSlots:
             del self.taken[slot]
             self.placements = [each for each in self.placements if each.generation != generation]
 
+    def has_slot(self, generation: Generation) -> bool:
+        return self._loaded[generation].slot is not None
+
     def take(self, generation: Generation, used: set[int]) -> int | None:
         """Its slot, for a request that is to run; None: all others are `used` by running ones, or pinned."""
         loaded = self._loaded[generation]

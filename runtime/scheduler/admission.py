@@ -327,7 +327,7 @@ class Admission:
         self.ratio = ReserveRatio(conservativeness)
         self._unpublished = UnpublishedPrefixes(cache.page_size)
         self._computing: list[tuple[Request, Namespace]] = []  # running requests whose prompts are not computed
-        self._is_announced = False  # they are
+        self._num_announced = 0  # the first of them, which others may wait for
         self._contexts: dict[Namespace, _Contexts] = {}  # of this step, by key
         self._num_looked_up = 0
         self._drains = False  # in this step: who waited longest needs a slot of an adapter
@@ -348,7 +348,7 @@ class Admission:
             self._growing += self._growth(running.request, running.request.cached_tokens or 0)
         computing = (each.request for each in self._running if each.applied < len(each.request.tokens))
         self._computing = [(request, request.namespace) for request in computing]
-        self._is_announced = self._drains = False
+        self._num_announced, self._drains = 0, False
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:
@@ -379,13 +379,11 @@ class Admission:
         return is_placed
 
     def _worth_waiting(self, request: Request) -> int:
-        if not self._is_announced and self._computing and self._cache.enabled:  # else nothing is going to be kept
-            self._unpublished.keep_only(self._computing)
-            self._is_announced = True
+        self._announce()
         if request.first_group is not None:
             return self._look_up(request.first_group, request.namespace).gain
         matched, states = self._policy.matched(request), self._running.states
-        if not self._is_announced:
+        if not self._num_announced:
             return 0
         tokens, namespace = request.reusable, request.namespace
         if states is None:
@@ -396,6 +394,16 @@ class Admission:
             states.want_shared(self._running.prefilling, tokens[: matched + gain], namespace)
         return gain
 
+    def _announce(self) -> None:
+        """Those that were admitted in this step are added to what was announced at its first request."""
+        if self._num_announced == len(self._computing) or not self._cache.enabled:  # else nothing is going to be kept
+            return
+        if self._num_announced:
+            self._unpublished.add(self._computing[self._num_announced :])
+        else:
+            self._unpublished.keep_only(self._computing)
+        self._num_announced = len(self._computing)
+
     def _look_up(self, first: FirstGroup, namespace: Namespace) -> _Contexts:
         """Once in a step for all prompts that begin with the same contexts, until one of them begins."""
         key = namespace + first.key
@@ -403,8 +411,8 @@ class Admission:
         if known is None:
             self._num_looked_up += len(first.contexts)
             lengths, num_leased = self._cache.peek_each(first.before, first.contexts, namespace)
-            is_announced, unpublished = self._is_announced, self._unpublished
-            gain = unpublished.worth_waiting_for_contexts(first, namespace, lengths) if is_announced else 0
+            unpublished = self._unpublished
+            gain = unpublished.worth_waiting_for_contexts(first, namespace, lengths) if self._num_announced else 0
             known = self._contexts[key] = _Contexts(gain, num_leased)
         return known
 
@@ -484,7 +492,6 @@ class Admission:
         request.times.admitted_s = request.times.admitted_s or self._now_s
         self._policy.admitted(request)
         self._computing.append((request, request.namespace))
-        self._is_announced = False
 
     def _reserve(self, request: Request) -> int:
         return int(min(request.remaining, CLIP_NEW_TOKENS) * self.ratio.value)

@@ -60,6 +60,7 @@ class RunningSet:
         self._prefilling: dict[Uid, RunningRequest] = {}
         self._extending: dict[Uid, RunningRequest] = {}  # their outputs have tokens that nobody drew
         self._decoding: Ints | None = None  # rows; None: look again
+        self._admitted: Ints | None = None  # all rows; None: look again
         self.held: dict[Uid, Hold] = {}  # requests that take part in no step for now
         self.parts = Parts(table, first_row=rows.num_rows + 1)
         self.left = LeftBehind(cache, rows, self.parts.rows, penalty_slots)
@@ -99,7 +100,10 @@ class RunningSet:
     @property
     def rows(self) -> Ints:
         """Of all that run, in the order they were admitted."""
-        return np.fromiter((each.row for each in self._running.values()), np.int32, len(self._running))
+        if self._admitted is None:
+            self._admitted = np.fromiter((each.row for each in self._running.values()), np.int32, len(self._running))
+            self._admitted.setflags(write=False)
+        return self._admitted
 
     @property
     def decoding(self) -> Ints:
@@ -146,7 +150,9 @@ class RunningSet:
             return True
         if drains:
             return False
-        slot = self.adapters.take(adapter.generation, set(self.table.adapters[self.rows].tolist()))
+        needs_slot = not self.adapters.has_slot(adapter.generation)
+        used = set(self.table.adapters[self.rows].tolist()) if needs_slot else set[int]()
+        slot = self.adapters.take(adapter.generation, used)
         request.adapter_slot = slot or 0
         return slot is not None
 
@@ -237,6 +243,7 @@ class RunningSet:
             self._reset_penalties(request, penalty_slot, request.tokens[request.prompt_len :])
         self._num_serial += self._is_serial(running)
         self._running[request.uid] = self._by_row[running.row] = running
+        self._admitted = None
 
     def occupy(self, running: RunningRequest, prefix: Ints) -> bool:
         """Slots for every known token, beside `prefix` [leased], which are others'; False: memory is short."""
@@ -495,7 +502,7 @@ class RunningSet:
         self.held.pop(running.uid, None)
         self._num_serial -= self._is_serial(running)
         del self._running[running.uid]
-        self._decoding = None
+        self._decoding = self._admitted = None
 
     def _without_slot(self) -> Ints:
         """Rows that decode next and have no slot for the token they read."""

@@ -29,14 +29,18 @@ class UnpublishedPrefixes:
         self._announced: dict[Key, _Announced] = {}
         self._keys: dict[Uid, Key] = {}
 
-    def keep_only(self, computing: Iterable[tuple[Request, Namespace]]) -> None:
+    def keep_only(self, computing: Sequence[tuple[Request, Namespace]]) -> None:
         """These are being computed, each to be cached in its namespace, and no others."""
-        requests = {request.uid: (request, cached_in) for request, cached_in in computing}
-        for uid in self._keys.keys() - requests.keys():
+        for uid in self._keys.keys() - {request.uid for request, _ in computing}:
             self._forget(uid)
         self._tree.evict(self._tree.evictable_tokens)
-        for uid in requests.keys() - self._keys.keys():
-            self._announce(*requests[uid])
+        self.add(computing)
+
+    def add(self, computing: Iterable[tuple[Request, Namespace]]) -> None:
+        """These are being computed as well."""
+        for request, cached_in in computing:
+            if request.uid not in self._keys:
+                self._announce(request, cached_in)
 
     def has(self, first: FirstGroup, cached_in: Namespace) -> bool:
         """A prompt that begins with it is announced."""

@@ -1,0 +1,33 @@
+"""Many requests that are admitted in one step: what each costs does not grow with the others."""
+
+from bench_top import BenchTop
+from effort import num_lines
+
+FEW, MANY = 50, 500
+MOST_TIMES = 1.25  # lines for each of MANY requests, over those for each of FEW
+
+
+def test_a_request_is_admitted_without_a_look_at_those_of_the_same_step() -> None:
+    def lines_of_each(num: int) -> float:
+        top = BenchTop(rows=MANY, total=8192, deep_checks=False, check_invariants=False)
+        for uid in range(1, num + 1):
+            top.add(uid, [uid % 250 + 1, uid // 250, 7, 8], 4)
+        top.scheduler.receive(block=False)
+        taken = num_lines(top.scheduler.turn)
+        assert len(top.scheduler.running) == num
+        return taken / num
+
+    assert lines_of_each(MANY) < MOST_TIMES * lines_of_each(FEW)
+
+
+def test_rows_of_all_that_run_are_listed_once_until_one_enters_or_leaves() -> None:
+    top = BenchTop()
+    for uid in (1, 2, 3):
+        top.add(uid, [uid, 7, 8], 9)
+        top.turn()
+    running = top.scheduler.running
+    rows = running.rows
+    assert rows is running.rows and rows.tolist() == [each.row for each in running]
+    top.abort(2)
+    top.turn()
+    assert running.rows.tolist() == [each.row for each in running] and len(running.rows) == 2
