@@ -78,6 +78,9 @@ class LookedBackend:
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
         return Loaded(self, self)  # type: ignore[arg-type]
 
+    def leave(self, constraint: Constraint) -> None:
+        pass
+
     def take_compiled(self) -> list[Compiling]:
         return []
 
