@@ -1,14 +1,17 @@
 """Outputs that are too slow to parse in a step continue in processes of their own, and other rows are not held."""
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from bench_top import BenchTop
+from constrained import bytewise
 from constrained import compiled as compiled_by
 from grammars import Grammars
 from msgspec.structs import replace
@@ -21,9 +24,11 @@ from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar import after_tail
 from ramet.runtime.grammar import aside as aside_module
 from ramet.runtime.grammar.aside import Apart, AsideFailed, AsideGrammar, Bounded, Parsers
-from ramet.runtime.grammar.aside_process import MEMORY_BYTES, Kill
+from ramet.runtime.grammar.aside_process import MEMORY_BYTES, SLOW_NICENESS, Kill
 from ramet.runtime.grammar.base import BackendName, GrammarError, Vocabulary
 from ramet.runtime.grammar.compile import Loaded
+from ramet.runtime.grammar.jump import Retokenizer
+from ramet.runtime.grammar.output import ConstrainedOutput, Ending, JumpMode, Thought
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -200,12 +205,19 @@ def parse(*outputs: AsideGrammar) -> None:
         outputs[0].parsers.poll(1.0)
 
 
+def running_children(parsers: Parsers) -> list[psutil.Process]:
+    """Once there is one. Those of tests before may not have been waited for."""
+    assert parsers._process is not None
+    parent = psutil.Process(parsers._process.pid)
+    while not (found := [each for each in parent.children() if each.status() != psutil.STATUS_ZOMBIE]):
+        parsers.poll(0.01)
+    return found
+
+
 def test_the_end_of_an_output_ends_a_process_that_is_parsing(aside: Grammars, parsers: Parsers) -> None:
     grammar = started(aside, "a b c d e f g h" * 100)
     grammar.begin()
-    assert parsers._process is not None
-    while not (children := psutil.Process(parsers._process.pid).children()):
-        parsers.poll(0.01)
+    children = running_children(parsers)
     grammar.rest()
     _, still_run = psutil.wait_procs(children, timeout=10)
     assert not still_run, "it would go on parsing for the 20 s of its budget"
@@ -366,3 +378,121 @@ def test_a_process_is_bounded_and_the_end_of_its_parent_ends_what_it_parses(asid
     for grammar in both:
         with pytest.raises(AsideFailed, match="SIGKILL"):
             grammar.check()
+
+
+# -- how an output moves, and how it ends ------------------------------------------------------------------------------
+
+PAIRS = 'root ::= s\ns ::= s s s | s s | "xy"'  # becomes too complex where a token is accepted, not in a mask
+NO_END = Ending(np.array([], np.int32), np.array([], np.int32), False, 0)
+
+
+def output_of(
+    grammars: Grammars, constraint: Constraint, end: Ending, mode: JumpMode = JumpMode.OFF
+) -> ConstrainedOutput:
+    loaded = grammars.get(replace(constraint, whitespace="single-space"))
+    assert isinstance(loaded, Loaded)
+    return ConstrainedOutput(
+        loaded.compiled, loaded.backend, TOKENIZER, end, mode, Thought(), Retokenizer(TOKENIZER), loaded.fsm
+    )
+
+
+def settled(one: ConstrainedOutput) -> AsideGrammar:
+    assert one.aside is not None
+    parse(one.aside)
+    one.aside.check()
+    one.settle()
+    return one.aside
+
+
+def test_the_token_that_was_too_much_is_parsed_aside_with_those_before_it(early: Grammars) -> None:
+    one, both, num = output_of(early, ebnf(PAIRS), NO_END), bytewise("xy"), 0
+    while one.aside is None:
+        one.accept(both[num % 2])
+        num += 1
+        assert num < 100
+    grammar = settled(one)
+    legal = [token for token in range(TOKENIZER.vocab_size) if grammar.allows(token) and token != END]
+    following = {(TOKENIZER.token_bytes(token) or b"")[:1] for token in legal}
+    assert following == {b"xy"[num % 2 :][:1]}, f"after {num} tokens"
+    grammar.rest()
+
+
+def test_nothing_is_appended_without_a_draw_to_what_is_parsed_aside(
+    fresh: Grammars, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constant = Constraint(ConstraintKind.REGEX, "(the capital of France is Paris|no)", backend="xgrammar")
+    one, start = output_of(fresh, constant, NO_END, JumpMode.RETOKENIZE), ids_of("the")
+    for token in start:
+        one.accept(token)
+    assert one.window and one.next_jump(np.array(start, np.int32)) is not None
+    for bound in ("LONG_S", "TOO_LONG_S"):
+        monkeypatch.setattr(aside_module, bound, 0.0)
+    assert one.took(1.0)
+    assert one.window == 0 and one.next_jump(np.array(start, np.int32)) is None
+    grammar = settled(one)
+    assert one.next_jump(np.array(start, np.int32)) is None and not one.ended
+    grammar.rest()
+
+
+def test_without_a_token_for_it_an_output_ends_where_its_parser_says_so(aside: Grammars) -> None:
+    for end, ends in ((NO_END, True), (Ending(np.array([END], np.int32), np.array([END], np.int32), False, 0), False)):
+        one = output_of(aside, ebnf('root ::= "x" "y"', "xgrammar"), end)
+        grammar = settled(one)
+        for token in bytewise("xy"):
+            assert not one.ended
+            one.accept(token)
+            settled(one)
+        assert one.ended is ends and grammar.must_end
+        grammar.rest()
+
+
+@pytest.mark.parametrize("name", ["at its mask", "at a token"])
+@overlaps
+def test_an_output_that_cannot_be_moved_ends_its_request_alone(overlap: str, name: str) -> None:
+    alone = Grammars(TOKENIZER, frozenset([END]), step_items=1000)
+    top = bench(alone, overlap=overlap, jump_forward="off")
+    text = {"at its mask": LEFT, "at a token": PAIRS}[name]
+    top.add(1, PROMPT, 100, constraint=ebnf(text, place="grammar"), ignore_eos=True)
+    top.add(2, [*PROMPT, 16], 30, constraint=ebnf("root ::= [a-z ]+"), ignore_eos=True)
+    top.run()
+    finish = top.finish[1]
+    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "grammar")
+    assert finish.message.startswith("grammar became too complex: ") and top.tokens[1]
+    assert len(top.tokens[2]) == 30 and what_is_left(top) == {}
+
+
+def test_a_process_whose_token_takes_long_has_the_lowest_priority(
+    aside: Grammars, parsers: Parsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammar = started(aside, "a b c d e f g h" * 100)
+    monkeypatch.setattr(aside_module, "SLOW_S", math.inf)
+    grammar.begin()
+    children, until = running_children(parsers), time.monotonic() + 10
+    (child,) = children
+    parsers.poll(0.01)
+    assert child.nice() < SLOW_NICENESS
+    monkeypatch.setattr(aside_module, "SLOW_S", 0.0)
+    while child.nice() < SLOW_NICENESS and time.monotonic() < until:
+        parsers.poll(0.01)
+    assert child.nice() == SLOW_NICENESS
+    grammar.rest()
+    psutil.wait_procs(children, timeout=10)
+
+
+def test_a_failure_of_the_process_itself_is_no_fault_of_the_client(fresh: Grammars, parsers: Parsers) -> None:
+    illegal = started(fresh, "#")
+    parse(illegal)
+    with pytest.raises(AsideFailed, match=r"^failed: internal error: token \d+ is not allowed by it$"):
+        illegal.check()
+    illegal.rest()
+    loaded = fresh.get(ebnf(AMBIGUOUS, "xgrammar", whitespace="single-space"))
+    assert isinstance(loaded, Loaded) and isinstance(loaded.compiled, Bounded)
+    loaded.compiled.apart.prepared = b"no grammar"
+    top = bench(fresh)
+    top.add(1, PROMPT, 30, constraint=ebnf(AMBIGUOUS, "xgrammar", place="grammar"))
+    top.add(2, [*PROMPT, 16], 30, ignore_eos=True)
+    top.run()
+    finish = top.finish[1]
+    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 500, "grammar")
+    assert finish.message.startswith("grammar failed: internal error: ") and len(top.tokens[2]) == 30
+    assert not parsers.num_open
