@@ -141,6 +141,7 @@ async def _rounds(load: Load, size: int, blocks: list[list[str]]) -> dict[str, R
             after = await attacked(load, attack_of(load, control, size, control=True))
             windows |= {shape: (before, one, after) for shape, one in zip(block, found, strict=True)}
             last = after if control == CONTROL else None
+            print(f"{size} bytes: seen {', '.join(block)}", flush=True)
     return {shape: Round(*(seen(streams, one) for one in three)) for shape, three in windows.items()}
 
 
