@@ -54,11 +54,14 @@ def _with_exponent(text: str) -> float | Decimal:
 
 def decoder_of(type_: type[T]) -> Callable[[bytes | str], T]:
     """Raises ValueError, and RecursionError for what nests too deep."""
-    decode = msgspec.json.Decoder(type_, float_hook=_number).decode
+    plain, decode = msgspec.json.Decoder(type_).decode, msgspec.json.Decoder(type_, float_hook=_number).decode
 
     def exact(data: bytes | str) -> T:
+        given = data.encode() if isinstance(data, str) else bytes(data)
+        if not may_round(given):
+            return plain(given)
         try:
-            return decode(data)
+            return decode(given)
         except ArithmeticError as error:  # the exponent is out of a Decimal's range
             raise ValueError(f"a number is too large: {error}") from None
 

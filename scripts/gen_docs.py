@@ -175,6 +175,8 @@ def bodies() -> list[str]:
         f"| of more than `--max-body-mb` ({serve.max_body_mb:g} MiB), inflated | 413 |",
         f"| with more than `--max-body-items` ({most:,}) entries of lists and objects | 400 |",
         f"| with more than {keys:,} keys, or {opened:,} lists and objects | 400: shares of `--max-body-items` |",
+        f"| with more than {opened:,} numbers in fields that keep all digits (messages, tools, schemas, arguments of "
+        "calls) where one of them has 16 digits or more | 400: a share of `--max-body-items` |",
         f"| with `Content-Encoding` {codings} | it is inflated; `br` and `zstd` with the Python packages for them |",
         "| with several codings, or one whose package is missing | 415 |",
         f"| that inflates to more than {MAX_RATIO} times its bytes, and to more than {FREE_BYTES >> 20} MiB | 413 |\n",

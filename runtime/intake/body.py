@@ -37,7 +37,7 @@ def parse_object(data: Bytes, counted: ItemCount) -> dict[str, Any]:
         raise ClientError("body", f"is {shown(value)}, must be a JSON object")
     if counted.num_opened > MAX_DEPTH and nests_deeper(MAX_DEPTH, data):
         raise ClientError("body", f"is nested deeper than {MAX_DEPTH} levels")
-    return with_exact_numbers(value, data)
+    return with_exact_numbers(value, data, counted.most_exact)
 
 
 def deeper_than(levels: int, value: Any) -> bool:

@@ -5,7 +5,7 @@ counted at first; only if the counts are too high are they excluded, again piece
 served in between.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.limits import KEYS_SHARE, OPENED_SHARE
@@ -15,11 +15,13 @@ AT_ONCE = 1 << 18  # bytes between which other requests are served: 0.3 ms of wo
 NO_MARKS = bytes(set(range(256)) - set(b'"[{,:'))
 NO_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
+# digits become 0, points and E become e, which begin no number, and all else but signs, which are removed, a space
+TOKENS = bytes(ord("0") if chr(i) in "0123456789" else ord("e") if chr(i) in ".eE" else ord(" ") for i in range(256))
 HINT = "send it as several requests, or raise --max-body-items"
 
 
 class ItemCount:
-    """Counts a body's marks. `most`: --max-body-items."""
+    """Counts a body's marks. `most`: --max-body-items. `most_exact`: of it, numbers that are read digit by digit."""
 
     def __init__(self, most: int) -> None:
         self._bounds = (
@@ -27,6 +29,7 @@ class ItemCount:
             (b",", "entries of lists and objects", most),
             (b":", "keys", max(1, most // KEYS_SHARE)),
         )
+        self.most_exact = max(1, most // OPENED_SHARE)
         self._most_strings = most + most // KEYS_SHARE
         self._counts = [0, 0, 0]
 
@@ -76,6 +79,32 @@ def counted(body: Bytes, most: int) -> ItemCount:
     for _ in count.check(body):
         pass
     return count
+
+
+def check_numbers(texts: Sequence[tuple[str, Bytes]], most: int) -> Iterator[None]:
+    """Raises ClientError if these JSON texts, each with the field it came in, have more than `most` numbers together.
+
+    Other requests may be served at each step. Digits in strings are counted at first, as marks of bodies are.
+    """
+    if sum(_num_tokens(b" " + text) for _, text in texts) <= most:
+        return
+    left = most
+    for place, text in texts:
+        num_quotes, last = 0, b" "
+        for piece in _pieces(text):
+            whole = _without_escapes(piece)
+            outside = last + _outside_strings(whole, num_quotes % 2 == 1)
+            num_quotes, last = num_quotes + whole.count(b'"'), outside[-1:]
+            left -= _num_tokens(outside)
+            if left < 0:
+                fact = f"has more than {most} numbers beside one of 16 digits or more, must have at most {most}"
+                raise ClientError(place, fact, HINT)
+            yield
+
+
+def _num_tokens(text: Bytes) -> int:
+    """How many numbers begin in a text, behind its first byte."""
+    return text.translate(TOKENS, b"+-").count(b" 0")
 
 
 def nests_deeper(levels: int, body: Bytes) -> bool:

@@ -17,8 +17,9 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError
+from ramet.runtime.exact_json import may_round
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.body_items import ItemCount
+from ramet.runtime.intake.body_items import ItemCount, check_numbers
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.limits import MAX_ARGUMENT_ITEMS, MAX_TOOLS, MAX_TURNS
 from ramet.runtime.intake.media import taken_out
@@ -264,6 +265,8 @@ async def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) ->
         count.add(text)
     try:
         for _ in count.check(*texts):
+            await asyncio.sleep(0)
+        for _ in check_numbers([("", text) for text in texts if may_round(text)], count.most_exact):
             await asyncio.sleep(0)
     except ClientError as error:
         raise ClientError(place, f"has calls whose arguments are too long: their JSON {error.fact}") from None

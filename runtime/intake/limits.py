@@ -5,7 +5,7 @@ INT32 = 1 << 31
 # a list costs up to 0.1 us, an entry of an object 0.4 us, a list or object 1 us. So two
 # bounds are shares of --max-body-items, which bounds the entries of lists and objects.
 KEYS_SHARE = 32  # entries of objects are one of so many
-OPENED_SHARE = 64  # lists and objects are one of so many
+OPENED_SHARE = 64  # lists and objects are one of so many, and so are numbers that are read digit by digit
 MAX_DEPTH = 64  # levels of a body
 MAX_SEQUENCES = 16_384  # prompts times samples of one request
 MAX_INPUTS = 2048  # of one request for embeddings

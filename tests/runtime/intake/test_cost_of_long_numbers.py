@@ -10,8 +10,10 @@ import pytest
 
 from ramet.ipc.messages import Chat
 from ramet.runtime import exact_json
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import chat as chat_module
 from ramet.runtime.intake.exact_fields import with_exact_numbers
+from ramet.runtime.intake.limits import OPENED_SHARE
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.encode_process import _chat
 from ramet.runtime.text.template_files import TemplateSources
@@ -95,12 +97,35 @@ def test_an_object_inside_objects_is_not_read_for_each_level() -> None:
     def calls(levels: int) -> int:
         body = b'{"sampling_params":' * levels + f'{{"json_schema":{numbers(LONG[0])}}}'.encode() + b"}" * levels
         value = orjson.loads(body)
-        return num_calls(lambda: with_exact_numbers(value, body))
+        return num_calls(lambda: with_exact_numbers(value, body, NUM * 100))
 
     assert calls(60) == calls(3)
 
 
 def test_long_numbers_of_nested_parameters_are_exact() -> None:
     body = f'{{"sampling_params":[{{"json_schema":{{"const":{LONG[0]}}}}},null,{{"guided_json":{LONG[1]}}}]}}'.encode()
-    found = with_exact_numbers(orjson.loads(body), body)["sampling_params"]
+    found = with_exact_numbers(orjson.loads(body), body, NUM * 100)["sampling_params"]
     assert found == [{"json_schema": {"const": Decimal(LONG[0])}}, None, {"guided_json": Decimal(LONG[1])}]
+
+
+@pytest.mark.parametrize("one", ["1.5", "1e5", "-7", LONG[0], FLOATS[1]])
+def test_numbers_beside_a_long_one_are_counted_before_they_are_read(one: str) -> None:
+    def body(num: int) -> bytes:
+        return chat(f'"tools":[{LONG[0]},"{"12, " * 3 * NUM}",{",".join([one] * (num - 1))}]')
+
+    most = NUM * OPENED_SHARE
+    assert len(parsed(body(NUM), most)["tools"]) == NUM + 1
+    refused: list[ClientError] = []
+
+    def refuse() -> None:
+        with pytest.raises(ClientError) as error:
+            parsed(body(NUM + 1), most)
+        refused.append(error.value)
+
+    assert num_calls(refuse) < 200
+    assert str(refused[0]).startswith(f"tools has more than {NUM} numbers") and "--max-body-items" in refused[0].hint
+
+
+def test_numbers_without_a_long_one_are_read_without_a_call_for_each() -> None:
+    text = numbers("1.5")
+    assert num_calls(lambda: exact_json.loads(text)) < 20

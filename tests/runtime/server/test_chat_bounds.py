@@ -105,6 +105,7 @@ def test_a_long_name_of_a_long_list_takes_no_memory() -> None:
 
 
 LISTS = '{"a": [' + "[]," * (MAX_ARGUMENT_ITEMS // OPENED_SHARE // 4) + "[]]}"  # the most are in four calls
+NUMBERS = '{"a": [' + "1.00000000000000001," * (MAX_ARGUMENT_ITEMS // OPENED_SHARE // 4) + "7]}"  # as above
 BRACKETS = orjson.dumps({"a": "[]" * MAX_ARGUMENT_ITEMS}).decode()
 
 
@@ -123,9 +124,9 @@ def item(arguments: str) -> dict[str, Any]:
     return {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}
 
 
-def test_brackets_in_the_strings_of_a_call_are_no_lists() -> None:
+def test_brackets_in_the_strings_of_a_call_are_not_lists() -> None:
     async def check(server: Served) -> None:
-        body = {**HELLO, "messages": called(BRACKETS) + called(LISTS, 3)}
+        body = {**HELLO, "messages": called(BRACKETS) + called(LISTS, 3) + called(NUMBERS, 3)}
         assert (await server.post("/v1/chat/completions", body))[0] == 200
 
     served(check)
@@ -137,6 +138,7 @@ def test_brackets_in_the_strings_of_a_call_are_no_lists() -> None:
     ("/v1/chat/completions", {"messages": [
         {"role": "assistant", "function_call": {"name": "f", "arguments": LISTS * 4}}]}, "messages"),
     ("/v1/responses", {"input": [item(LISTS)] * 4}, "input"),
+    ("/v1/chat/completions", {"messages": called(NUMBERS, 4)}, "messages"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}] * (MAX_TURNS + 1)}, "messages"),
     ("/v1/messages", {"max_tokens": 3, "messages": [
         {"role": "user", "content": [{"type": "text", "text": ""}] * MAX_TURNS}]}, "messages"),
