@@ -157,6 +157,7 @@ SECTIONS = (
                 {"kept": level("session_tokens"), "held in the cache": level("streaming_session_held_tokens")},
                 "tokens",
             ),
+            Panel("Memory of constraints", "bytes", {"of sequences": level("constraint_bytes")}, "estimated"),
         ),
     ),
     Section(

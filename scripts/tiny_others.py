@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[str, Config, str]] = {  # name -> as above, what the re
         dict(head_dim=32, sliding_window=WINDOW, use_bidirectional_attention=True),
         "not causal",
     ),
-    "t5": ("t5", {}, "no causal language model"),
+    "t5": ("t5", {}, "is not a causal language model"),
     "bert": ("bert", dict(is_decoder=False), "not causal"),
 }  # fmt: skip
 

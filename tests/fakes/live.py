@@ -14,6 +14,13 @@ import psutil
 import requests
 
 START_TIMEOUT_S = 60.0
+_HEAR = """
+import os, signal, sys
+for each in (signal.SIGHUP, signal.SIGINT):
+    signal.signal(each, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+HEARING = (sys.executable, "-c", _HEAR)  # before a server that ignores no signal, even if the tests do (nohup)
 SERVER_PYTHON = os.environ.get("RAMET_PYTHON", sys.executable)  # another venv's: `make test-clients`
 
 

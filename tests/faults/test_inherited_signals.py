@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from live import Live
+from live import HEARING, Live
 from test_deaths import SCRIPTED
 
 IGNORING = {
@@ -70,7 +70,7 @@ def test_a_chat_that_ignored_hang_ups_at_the_start_does_so_still() -> None:
 
 
 def test_a_hang_up_of_a_server_that_does_not_ignore_it_drains() -> None:
-    with Live(**SCRIPTED) as server:
+    with Live(**SCRIPTED, before=HEARING) as server:
         server.process.send_signal(signal.SIGHUP)
         assert server.process.wait(20) == 0
 

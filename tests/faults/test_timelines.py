@@ -83,7 +83,7 @@ def test_a_server_of_which_every_process_hangs_shows_what_each_is_at(server: Liv
             for child in children.values():
                 child.resume()
     refused = ramet_trace("--pid", str(os.getpid()), "-o", str(tmp_path / "no.json.gz"))
-    assert refused.returncode == 2 and "no process of a server" in refused.stderr
+    assert refused.returncode == 2 and "is not a process of a server" in refused.stderr
 
 
 def test_a_signal_writes_a_timeline_and_the_server_goes_on(server: Live):

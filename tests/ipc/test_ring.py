@@ -115,7 +115,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_file_that_is_no_ring_is_refused(tmp_path: Path):
     (tmp_path / "a.ring").write_bytes(bytes(8192))
-    with pytest.raises(ValueError, match="no ring"):
+    with pytest.raises(ValueError, match="is not a ring"):
         RingView(tmp_path / "a.ring")
 
 

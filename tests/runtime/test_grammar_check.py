@@ -222,9 +222,9 @@ def test_wrong_usage_is_one_line(argv: list[str], named: str) -> None:
 def test_an_empty_file_is_no_constraint(tmp_path: Path, content: str) -> None:
     file = written(tmp_path, "empty.regex", content)
     done = check(file)
-    assert done.returncode == 2 and f"{file} is empty: " in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2 and f"{file} is empty, must hold " in done.stderr and len(done.stderr.splitlines()) == 1
     piped = check("-", "--kind", "json_schema")
-    assert piped.returncode == 2 and "- is empty: " in piped.stderr
+    assert piped.returncode == 2 and "- is empty, must hold " in piped.stderr
 
 
 def test_a_refusal_has_a_subject(tmp_path: Path) -> None:

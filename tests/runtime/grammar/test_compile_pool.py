@@ -324,8 +324,9 @@ def test_the_least_recently_used_is_compiled_again(asking: Callable[..., Asking]
     assert isinstance(sizes, Loaded)
     client = asking(cache_bytes=int(2.5 * sizes.compiled.num_bytes))
     for pattern in ("a", "b", "a", "c"):  # the first is used again before the third comes
-        if isinstance(client.pool.get(regex(pattern)), Compiling):
-            client.compile(regex(pattern))
+        if isinstance(found := client.pool.get(regex(pattern)), Compiling):
+            client.wait(found)
+        client.pool.leave(regex(pattern))
     assert isinstance(client.pool.get(regex("a")), Loaded) and isinstance(client.pool.get(regex("c")), Loaded)
     assert isinstance(client.pool.get(regex("b")), Compiling)
 

@@ -206,7 +206,7 @@ def test_the_first_pattern_that_matches_counts(tmp_path: Path) -> None:
 
 
 PATHS = [
-    (["a=/no/such/folder"], "no folder"),
+    (["a=/no/such/folder"], "is not a folder"),
     (["{dir}"] * 2, "two adapters have the name"),
     (["a:b={dir}"], "colon"),
     ([f"a{i}={{dir}}" for i in range(10_000)], r"10000 adapters, must have at most 128 \(--max-loaded-loras\)"),

@@ -180,7 +180,7 @@ def test_options_say_how_many_tiles_there_are(folders: dict[str, Path]) -> None:
         )
     }
     assert list(num.values()) == [5, 1, 1, 7]
-    with pytest.raises(ClientError, match="from 5 to 2 tiles"):
+    with pytest.raises(ClientError, match="asks for 5 to 2 tiles, must be 1 or more"):
         own.prepare(MediaKind.IMAGE, image, {"max_dynamic_patch": 2, "min_dynamic_patch": 5})
     low = own_of(folders["idefics3"]).prepare(MediaKind.IMAGE, image, {"detail": "low"})
     assert low.arrays["pixel_values"].shape[:2] == (1, 1) and sum(each == 4 for each in low.expansion) == 1

@@ -174,7 +174,7 @@ def test_sound_that_is_cut_off_is_refused(name: str):
 def test_samples_must_be_finite():
     tone = media_files.tone(0.1)
     tone[7] = np.nan
-    with pytest.raises(ClientError, match="no finite numbers"):
+    with pytest.raises(ClientError, match="are not finite numbers"):
         decoded(media_files.sound(tone, subtype="FLOAT"))
 
 
@@ -192,7 +192,7 @@ def test_no_sample_is_no_sound():
 
 @pytest.mark.parametrize("data", [b"", b"RIFF", b"abc" * 99, b"fLaC" * 99, b"#EXTM3U\nhttp://127.0.0.1:21100/a.aac\n"])
 def test_what_is_no_sound_is_refused(data: bytes):
-    with pytest.raises(ClientError, match=r"is (no|broken) sound") as refused:
+    with pytest.raises(ClientError, match=r"is (not audio, or is damaged|broken sound)") as refused:
         decoded(data)
     assert "0x" not in refused.value.fact, "an address of the process is nobody's business"
 

@@ -173,7 +173,7 @@ REFUSED = [
     ({"lora_name": "default"}, ("lora_name", "'default'", "model")),
     ({"lora_path": "/no/such/folder"}, ("lora_path", "/no/such/folder", "outside", "--lora-dir")),
     ({"lora_path": "{dir}/../other"}, ("lora_path", "outside", "--lora-dir")),
-    ({"lora_path": "{dir}/nothing"}, ("lora_path", "no folder")),
+    ({"lora_path": "{dir}/nothing"}, ("lora_path", "is not a folder")),
     ({"lora_path": "{dir}/link"}, ("lora_path", "outside", "--lora-dir")),
 ]
 

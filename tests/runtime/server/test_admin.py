@@ -208,7 +208,7 @@ def test_flush_waits_as_long_as_asked() -> None:
         ("/update_weight_version", {"new_version": "a", "abort_all": True}, "(send abort_all_requests)"),
         ("/configure_logging", {"loglevel": "debug"}, "loglevel is not a known name (send log_level)"),
         ("/slow_down", {"forward_sleep": 1}, "forward_sleep is not a known name (send forward_sleep_time)"),
-        ("/load_lora_adapter", {"lora_name": "a", "lora_path": "b", "pin": True}, "known here (send pinned)"),
+        ("/load_lora_adapter", {"lora_name": "a", "lora_path": "b", "pin": True}, "not a known name (send pinned)"),
         ("/v1/unload_lora_adapter", {"lora_name": "a", "nam": 1}, "nam is not a known name"),
         ("/abort_request", {"abort_all": True, "ridd": "a"}, "ridd is not a known name (send rid)"),
         ("/abort_request", {"rid": "a", "abort_message": "b"}, "abort_message is 'b', but this feature is not built"),

@@ -217,10 +217,10 @@ def test_the_method_is_what_the_model_is_made_for(limits: Limits, labels: Labels
 
 Bad = tuple[Limits, str, dict[str, Any], str, tuple[str, ...]]
 BAD: list[Bad] = [  # limits, path, body, param, pieces of the message
-    (LIMITS, "/classify", {"input": "a"}, "model", ("no classifier",)),
-    (LIMITS, "/v1/classify", {"input": ["a"]}, "model", ("no classifier",)),
-    (LIMITS, "/pooling", {"input": "a", "task": "classify"}, "model", ("no classifier",)),
-    (LIMITS, "/rerank", {"query": "q", "documents": ["a"], "method": "classify"}, "model", ("no classifier",)),
+    (LIMITS, "/classify", {"input": "a"}, "model", ("is not a classifier",)),
+    (LIMITS, "/v1/classify", {"input": ["a"]}, "model", ("is not a classifier",)),
+    (LIMITS, "/pooling", {"input": "a", "task": "classify"}, "model", ("is not a classifier",)),
+    (LIMITS, "/rerank", {"query": "q", "documents": ["a"], "method": "classify"}, "model", ("is not a classifier",)),
     (CLASSIFIER, "/score", {"text_1": "a", "text_2": "b"}, "model", ("4 labels", "must have 1", "/classify")),
     (CLASSIFIER, "/classify", {}, "input", ("exactly one",)),
     (CLASSIFIER, "/classify", {"input": "a", "text": "b"}, "input", ("text and input_ids", "exactly one")),

@@ -288,7 +288,7 @@ def test_a_text_that_is_not_closed_ends_with_the_input() -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("/sytem x", "did you mean /system"), ("/save", "needs the name"), ("/set x", "x is not set"),
+    [("/sytem x", "did you mean /system"), ("/save", "has no file name"), ("/set x", "x is not set"),
      ("/load /nowhere", "cannot be read"), ("/load /dev/null", "is not a saved chat"),
      ("/save ~nouser/x", "cannot be written: Could not determine home"), ("/load ~nouser/x", "cannot be read"),
      ("/save a\0b", "cannot be written"), ("/load a\0b", "cannot be read"),

@@ -91,7 +91,7 @@ def test_an_unknown_override_is_answered_with_the_names(tmp_path: Path, override
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(3, "is a int"), ([3], "lists 3"), ([{"name": "a"}], "no text"), ({"default": 1}, "no text")],
+    [(3, "is a int"), ([3], "lists 3"), ([{"name": "a"}], "not a string"), ({"default": 1}, "not a string")],
 )
 def test_a_template_of_the_wrong_shape_names_its_file(tmp_path: Path, content: object, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"tokenizer_config\.json.* {message}"):
