@@ -156,8 +156,12 @@ def num_asked(written: dict[str, Any]) -> tuple[str, int]:
     place = next((name for name in PROMPTS if written.get(name) is not None), "text")
     given, params = written.get(place), written.get("sampling_params")
     nested = place != "input_embeds" or (isinstance(given, list) and _is_batch_of_embeds(given))
-    count = len(given) if isinstance(given, list) and given and nested and checks.is_batch(given) else 1
+    batch, count = False, 1
+    if isinstance(given, list) and given and nested and checks.is_batch(given):
+        batch, count = True, len(given)
     checks.check_count(place, count)
+    if isinstance(params, list) and given:
+        checks.check_length("sampling_params", len(params), count, batch)
     asked = (
         sum(map(_samples, params)) if isinstance(params, list) and len(params) == count else count * _samples(params)
     )

@@ -4,7 +4,6 @@ Decides what is refused before anything is sent: size, nesting, text that is no 
 Knows no field but those that /generate has as well.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_D
 from ramet.runtime.intake.parsers.structure import exactly
 from ramet.runtime.intake.prompts import check_most
 
-NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in valid JSON: an escape of it whose backslash is not escaped itself
+NUL = "\\u0000"  # as JSON escapes it
 
 
 def given(read: Callable[[str, Any], Constraint], place: str, value: Any) -> list[Constraint]:
@@ -106,7 +105,7 @@ def _read_json(place: str, given: Any) -> tuple[str, Any]:
         raise unreadable.of_text(place, shown(given), error) from None
     if deeper_than(MAX_DEPTH, value):
         raise ClientError(place, f"is nested deeper than {MAX_DEPTH} levels")
-    if NUL.search(text):
+    if NUL in text and NUL in text.replace("\\\\", "_"):  # one whose backslash is not escaped itself
         raise ClientError(place, "has a NUL character")
     return text, value
 

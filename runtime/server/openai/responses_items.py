@@ -169,6 +169,8 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
     messages: list[Message] = []
     thinking: list[Message] = []  # messages whose thoughts are still lists: joined once, at the end
     for i, item in enumerate(items):
+        if item.__class__ is Reasoning and not (thought := _thought(item)):
+            continue
         last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
         if item.__class__ is InputMessage and item.content.__class__ is str and (not last or item.role != "assistant"):
             messages.append({"role": item.role, "content": item.content})  # a chat may have thousands of them
@@ -179,8 +181,7 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
             case InputMessage(role, content):
                 messages.append({"role": role, "content": _content(content, f"{place}[{i}].content")})
             case Reasoning():
-                if thought := _thought(item):
-                    _think(messages, last, thought, thinking)
+                _think(messages, last, thought, thinking)
             case McpCall(call_id) | CodeCall(call_id):
                 _add_call(messages, last, *_called(item))
                 messages.append(_result(call_id, _ran(item)))
@@ -305,4 +306,5 @@ def _text_in(part: Any) -> str:
 
 
 def _thought(item: Reasoning) -> str:
-    return text_of(item.content or []) or "\n\n".join(part.text for part in item.summary or ())
+    written = text_of(item.content) if item.content else ""  # there may be thousands that have neither
+    return written or ("\n\n".join([part.text for part in item.summary]) if item.summary else "")

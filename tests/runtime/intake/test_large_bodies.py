@@ -11,7 +11,7 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, GenerateBody, generate_in_turn, read_generate
+from ramet.runtime.intake.calls import Defaults, GenerateBody, generate_in_turn, num_asked, read_generate
 from ramet.runtime.intake.limits import KEYS_SHARE, MAX_SEQUENCES, OPENED_SHARE
 from ramet.runtime.intake.prompts import pack_checked, pack_embeds, pack_to_decode
 from ramet.runtime.text.context import MAX_CALL_IDS
@@ -114,6 +114,16 @@ def test_samples_are_counted_before_their_ids_are_compared() -> None:
     body = convert({"text": ["a"] * 129, "rid": rids, "sampling_params": {"n": 128}}, GenerateBody)
     assert refusal(lambda: read_generate(body, "r", DEFAULTS)).fact.startswith("asks for 16512 sequences")
     assert num_calls(lambda: refusal(lambda: read_generate(body, "r", DEFAULTS))) < 20 * 129
+
+
+@pytest.mark.parametrize(("text", "fact"), [
+    ("a", "is a list, must be one value for one prompt"),
+    (["a"] * 3, "has 9 entries, must have one for each of the 3 prompts"),
+])  # fmt: skip
+def test_parameters_are_counted_before_they_are_read(text: Any, fact: str) -> None:
+    error = refusal(lambda: num_asked({"text": text, "sampling_params": ["not read"] * 9}))
+    assert error.place == "sampling_params" and error.fact == fact
+    assert num_asked({"text": ["a"] * 3, "sampling_params": [{"n": 2}] * 3}) == ("text", 6)
 
 
 def test_embeddings_are_counted_before_they_are_looked_at() -> None:
