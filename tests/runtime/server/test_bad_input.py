@@ -117,6 +117,7 @@ BAD_GENERATE: list[tuple[Any, tuple[str, ...]]] = [
     ({"input_ids": [[1], [[2]]]}, ("input_ids[1][0]", "[2]")),
     ({"text": "a", "sampling_params": "x"}, ("sampling_params", "'x'")),
     ({"text": ["a"], "sampling_params": [1]}, ("sampling_params[0]", "1")),
+    ({"text": "a", "sampling_params": [1]}, ("sampling_params", "must be one value for one prompt")),
     ({"text": "a", "sampling_params": [{}]}, ("sampling_params", "one prompt")),
     ({"text": ["a", "b"], "sampling_params": [{}]}, ("sampling_params", "1 entries", "2")),
     ({"text": ["a", "b"], "sampling_params": [{}, {"top_p": 7}]}, ("sampling_params[1].top_p", "7")),
