@@ -5,9 +5,9 @@ Decides what represents a number: an int of any size, a float if it is exactly t
 
 import json
 import os
-import re
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,39 +17,42 @@ T = TypeVar("T")
 MAX_EXPONENT = 9999  # bound for a Decimal: an int of it, or its text without an exponent, takes that many bytes
 SURE = 15  # a float keeps all digits of a number that has at most so many
 DIGITS = 17  # and of none that needs more
-IN_RANGE = 300  # characters of a number without an exponent that cannot be beyond a float's range
-MARK = f"NUMBER_{os.urandom(8).hex()}_"  # no client can guess it
-_MARKED = re.compile(f'"{MARK}([^"]*)"')
+MARK = f"NUMBER_{os.urandom(8).hex()}"  # stands for a number in a text; no client can guess it
 # digits and points become 0, E becomes e, signs are removed: this shows which numbers are long or have a large exponent
 _SHAPES = bytes(ord("0") if chr(i) in "0123456789." else ord("e") if chr(i) in "eE" else ord(" ") for i in range(256))
 _LONG = b"0" * 16, b"0e000"  # more digits than a float may keep, and an exponent that may be out of its range
 
 
 def _number(text: str) -> float | Decimal:
-    """At most one Decimal is made of most numbers, and of those that a float keeps none: a body may have millions."""
-    if "e" in text or "E" in text or len(text) > MAX_EXPONENT:
-        return _with_exponent(text)
-    if len(text) > DIGITS and len(text.strip("-0.")) > DIGITS + 1:  # digits that count, and perhaps the point
-        return Decimal(text)
-    if len(text) > IN_RANGE:
-        return _with_exponent(text)
-    value: float = orjson.loads(text)  # float() and repr() take ten times as long for 17 digits
-    if len(text) <= SURE or (written := str(orjson.dumps(value), "ascii")) == text:
+    """Of a number without an exponent at most one Decimal is made, and of most that a float keeps none: a body may have
+    many thousands. Only a Decimal tells whether a float keeps one that is written with another exponent.
+    """
+    size, has_exponent = len(text), "e" in text or "E" in text
+    if size > DIGITS and not has_exponent and len(text.strip("-0.")) > DIGITS + 1:  # and perhaps the point
+        return _bounded(text, Decimal(text))
+    try:
+        value: float = orjson.loads(text)  # float() and repr() take ten times as long for 17 digits
+    except orjson.JSONDecodeError:  # it is beyond a float's range
+        return _bounded(text, Decimal(text))
+    if size <= SURE and not has_exponent:
         return value
-    if "e" in written:
-        return _with_exponent(text)
-    return value if written.rstrip("0") == text.rstrip("0") else Decimal(text)
+    written = orjson.dumps(value).decode()
+    if written == text:
+        return value
+    if not has_exponent and "e" not in written:
+        return value if written.rstrip("0") == text.rstrip("0") else _bounded(text, Decimal(text))
+    exact = Decimal(text)
+    return value if exact == Decimal(written) else _bounded(text, exact)
 
 
-def _with_exponent(text: str) -> float | Decimal:
-    value, exact = float(text), Decimal(text)
-    if exact == Decimal(repr(value)):
-        return value
-    if abs(exact.adjusted()) <= MAX_EXPONENT:
+def _bounded(text: str, exact: Decimal) -> float | Decimal:
+    """The number that no float keeps, unless its exponent is too far below zero."""
+    exponent = exact.adjusted()
+    if -MAX_EXPONENT <= exponent <= MAX_EXPONENT:
         return exact
-    if exact.adjusted() > 0:
+    if exponent > 0:
         raise ValueError(f"{text} is beyond 1e{MAX_EXPONENT}")
-    return value
+    return float(text)
 
 
 def decoder_of(type_: type[T]) -> Callable[[bytes | str], T]:
@@ -84,17 +87,20 @@ def read(value: Any) -> Any:
 
 def dumps(value: Any, **options: Any) -> str:
     """Works like json.dumps. Raises TypeError for a value that JSON cannot hold, and ValueError."""
-    found = False
+    found: list[Decimal] = []
 
     def marked(number: Any) -> str:
-        nonlocal found
         if not isinstance(number, Decimal):
             raise TypeError(f"Object of type {type(number).__name__} is not JSON serializable")
-        found = True
-        return f"{MARK}{number}"
+        found.append(number)
+        return MARK
 
     text = json.dumps(value, default=marked, **options)
-    return _MARKED.sub(r"\1", text) if found else text
+    if not found:
+        return text
+    pieces = text.split(f'"{MARK}"')
+    pieces[1:] = chain.from_iterable(zip(map(str, found), pieces[1:], strict=True))
+    return "".join(pieces)
 
 
 def may_round(data: bytes | bytearray) -> bool:
