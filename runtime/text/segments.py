@@ -178,14 +178,17 @@ class SegmentEncoder:
     ) -> list[list[int]]:
         """Of `before` and each choice, as one text. `before` has `num_before` tokens by itself.
 
-        Those beyond are the choice's, whatever healing adds to them: they are counted here already, so that choices
-        which are too many for a call are not all tokenised.
+        Those beyond are the choice's, whatever healing adds to them. Choices which are too many for a call are not all
+        tokenised: each is counted when it has been, and those that are left by the fewest tokens that they can have.
         """
         each, num = list[list[int]](), 0
+        size, left = len(before.encode()), sum(len(choice.encode()) for choice in choices)
         for i, choice in enumerate(choices):
+            num_left = len(choices) - i
+            _check_num_told(num + self._tokenizer.least_tokens(num_left * size + left) - num_left * num_before)
             ids = self._encode(before + choice, f"choices[{i}]", is_start)
             each.append(ids)
-            num += len(ids) - num_before
+            num, left = num + len(ids) - num_before, left - len(choice.encode())
             _check_num_told(num)
         return each
 

@@ -181,6 +181,10 @@ class Tokenizer:
             return False
         return len(text.encode()) > context_length * self.bytes_per_token
 
+    def least_tokens(self, num_bytes: int) -> int:
+        """How many tokens texts of so many bytes certainly come to, whatever they say."""
+        return num_bytes // self.bytes_per_token if self.bytes_per_token else 0
+
     @cached_property
     def anchor(self) -> list[int]:
         """Ids of a short ordinary text, to stand for the end of some prompt."""

@@ -259,7 +259,35 @@ def test_the_tokens_of_all_choices_are_bounded_while_they_are_made(
     )
     place, fact = failure(encoder(byte_level).render_choices(RenderChoices(7, ["near"], beyond, healed)))
     assert place == "choices" and f"come to more than {most * one} tokens" in fact
-    assert sum(text.endswith(" x") for text in tokenised) == most + 1
+    assert most / 2 < sum(text.endswith(" x") for text in tokenised) <= most + 1
+
+
+@pytest.mark.parametrize("healed", [True, False])
+def test_choices_that_are_left_are_counted_by_their_bytes(
+    byte_level: Tokenizer, monkeypatch: pytest.MonkeyPatch, healed: bool
+) -> None:
+    """They are refused as soon as they are certain to have too many tokens."""
+    assert byte_level.bytes_per_token is not None
+    size, num = 3 * byte_level.bytes_per_token, 50  # each has three tokens at least
+    choices = [f"{i} " + "x" * size for i in range(num)]
+    total = sum(map(len, each(chosen(byte_level, ["near"], choices, healed))))
+    tokenised, encode = list[str](), Tokenizer.encode
+    monkeypatch.setattr(
+        Tokenizer, "encode", lambda self, text, *more: tokenised.append(text) or encode(self, text, *more)
+    )
+
+    def num_tokenised(most: int) -> int:
+        """Of the choices, which are refused."""
+        monkeypatch.setattr(segments, "MAX_CHOICE_TOKENS", most)
+        tokenised.clear()
+        asked = RenderChoices(7, ["near"], choices, healed)
+        place, fact = failure(encoder(byte_level).render_choices(asked))
+        assert place == "choices" and f"come to more than {most} tokens" in fact
+        return sum(text.endswith("x") for text in tokenised)
+
+    assert num_tokenised(num // 2) == 0
+    assert 0 < num_tokenised(total // 2) < num // 2
+    assert num_tokenised(total - 1) == num
 
 
 def test_tokens_that_healing_gives_to_the_choices_count_for_them(
