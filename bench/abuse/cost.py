@@ -17,7 +17,7 @@ from ramet.bench.abuse.bodies import BOMB, Body
 from ramet.bench.abuse.client import LATE, Attack, Attacked
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import MAX_COST
-from ramet.bench.abuse.library import seconds_per_body
+from ramet.bench.abuse.library import seconds_per_body, was_tokenised
 from ramet.bench.abuse.load import MIB, Load, answered, readers_cpu
 from ramet.bench.abuse.shapes import CONTROL, PACKED, body_of, route_control, with_route_controls
 
@@ -25,7 +25,6 @@ BLOCK = 6  # shapes between two measurements of the control
 SENDS_S = 4.0  # no further body is sent after so long
 HEAVY_S = 30.0  # in which a body of much work must end
 NUM_PARTS = 512  # requests of a body of much work that are sent by themselves
-TOKENISED = 0.5  # a body that costs less than this share of the library's time was refused before it was tokenised
 QUIET_S = 0.2  # after the last reply, the tokenizer may still be working
 
 
@@ -100,8 +99,10 @@ def _of_library(line: dict[str, Any], folder: Path, shape: str) -> dict[str, Any
 
 
 def _shared(line: dict[str, Any], body: Body, folder: Path) -> dict[str, Any]:
+    if not was_tokenised(line["statuses"], line["said"]):
+        return {}
     library, measured = 1e3 * seconds_per_body(folder, body) * MIB / len(body.data), line["ms_per_mib"]
-    if not 0 < library * TOKENISED <= measured:
+    if not library:
         return {}
     net = max(0.0, measured - library) / line["control_ms_per_mib"]
     return {"library_ms_per_mib": round(library, 3), "library_share": round(library / measured, 3),

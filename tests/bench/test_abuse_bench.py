@@ -7,17 +7,22 @@ from typing import Any
 import orjson
 import pytest
 
-from ramet.bench.abuse import bench, flood
+from ramet.bench.abuse import bench, flood, library
 from ramet.bench.abuse.beside import Round, Seen
 from ramet.bench.abuse.bodies import BOMB, PLAIN, plain, required
 from ramet.bench.abuse.client import Attacked
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import as_record, misses, table, verdicts
-from ramet.bench.abuse.library import seconds_per_body, texts_of
+from ramet.bench.abuse.library import seconds_per_body, texts_of, was_tokenised
 from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, body_of, route_control, with_route_controls
 from ramet.bench.abuse.work import WORK
+from ramet.ipc.messages import CallFailed, Limits, RenderChoices
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.intake.limits import MAX_CONSTRAINT_BYTES, MAX_INPUTS, MAX_SEQUENCES, MAX_TOOLS
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.segments import SegmentEncoder
+from ramet.runtime.text.template_files import TemplateSources
+from ramet.runtime.text.tokenizer import Tokenizer
 
 SIZE = 1 << 16
 BROKEN = {"brackets", "a long number", "bad UTF-8", "no JSON", *PACKED}  # the others are JSON
@@ -142,6 +147,49 @@ def test_the_library_is_timed_for_the_texts_of_a_body() -> None:
         > 0
         == seconds_per_body(BUNDLED_MODEL, body_of("ids", SIZE))
     )
+
+
+def test_the_library_is_timed_for_the_choices_that_a_server_tokenises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of too many is refused on the way, and what a server has not tokenised by then is not subtracted."""
+    body, chars = body_of("long choices", 1 << 20), {"server": 0, "bench": 0}
+
+    class Server(Tokenizer):
+        def encode(self, text: str, *more: Any) -> list[int]:  # type: ignore[override]
+            chars["server"] += len(text)
+            return super().encode(text, *more)
+
+    def timed(_: Path, text: str) -> tuple[float, int]:
+        chars["bench"] += len(text)
+        return 1e-6, len(tokenizer.encode(text))
+
+    tokenizer = Tokenizer.from_folder(BUNDLED_MODEL)
+    encoder = SegmentEncoder(
+        Server.from_folder(BUNDLED_MODEL), Limits(4096, 10_000, 1 << 20, 4), Chats(TemplateSources())
+    )
+    written = orjson.loads(body.data)
+    refused = encoder.render_choices(RenderChoices(7, written["prompt"], written["choices"], True))
+    assert isinstance(refused, CallFailed) and was_tokenised({"400": 3}, {"400": refused.error.fact})
+    monkeypatch.setattr(library, "_timed", timed)
+    assert seconds_per_body(BUNDLED_MODEL, body) > 0
+    # a server tokenises each choice together with the prompt
+    assert 0.95 * chars["server"] < chars["bench"] <= chars["server"] < len(body.data) / 2
+
+
+@pytest.mark.parametrize(
+    ("statuses", "said", "tokenised"),
+    [
+        ({"200": 1}, {}, True),
+        ({"400": 9, "200": 1}, {"400": "is empty"}, True),
+        ({"400": 1}, {"400": "text has 5000 tokens, must have at most 4095"}, True),
+        ({"400": 1}, {"400": "text has more than 4096 tokens, must have at most 4095"}, False),  # refused unread
+        ({"400": 1}, {"400": "tools has 9913 entries, must have at most 1024"}, False),
+        ({"413": 1, "late": 1}, {}, False),
+    ],
+)
+def test_the_librarys_time_counts_where_a_reply_shows_that_texts_were_tokenised(
+    statuses: dict[str, int], said: dict[str, str], tokenised: bool
+) -> None:
+    assert was_tokenised(statuses, said) is tokenised
 
 
 def seen(gap_ms: float, health_s: float = 0.01) -> Seen:
