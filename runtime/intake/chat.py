@@ -1,7 +1,7 @@
 """A chat of OpenAI's messages to a prompt's ids: what its template gets, which tools it has, what reads its outputs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sized
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -258,26 +258,27 @@ async def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) ->
 
     They are strings of the body, in which nothing was counted.
     """
-    calling = [each for each in messages if "tool_calls" in each or "function_call" in each]
-    texts = [text.encode("utf-8", "replace") for message in calling for text in _arguments_in(message)]
-    count = ItemCount(MAX_ARGUMENT_ITEMS)
-    for text in texts:
-        count.add(text)
+    texts = [text.encode("utf-8", "replace") for message in messages for text in _arguments_in(message)]
+    joined, count = b" ".join(texts), ItemCount(MAX_ARGUMENT_ITEMS)  # most chats are looked at once, not text by text
+    count.add(joined)
     try:
         for _ in count.check(*texts):
             await asyncio.sleep(0)
-        for _ in check_numbers([("", text) for text in texts if may_round(text)], count.most_exact):
+        long = [("", text) for text in texts if may_round(text)] if may_round(joined) else []
+        for _ in check_numbers(long, count.most_exact):
             await asyncio.sleep(0)
     except ClientError as error:
         raise ClientError(place, f"has calls whose arguments are too long: their JSON {error.fact}") from None
 
 
-def _arguments_in(message: Mapping[str, Any]) -> list[str]:
+def _arguments_in(message: Mapping[str, Any]) -> Iterator[str]:
     """The arguments that are texts, of all calls in a message."""
-    functions = [call.get("function") for call in message.get("tool_calls") or ()]
-    functions.append(message.get("function_call"))
-    given = [each.get("arguments") for each in functions if each]
-    return [each for each in given if isinstance(each, str)]
+    if "tool_calls" not in message and "function_call" not in message:
+        return
+    for call in *(message.get("tool_calls") or ()), {"function": message.get("function_call")}:
+        function = call.get("function")
+        if function and isinstance(given := function.get("arguments"), str):
+            yield given
 
 
 def _as_json(value: Any) -> bytes:

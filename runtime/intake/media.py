@@ -51,6 +51,7 @@ OPTIONS = (
     "min_dynamic_patch",
     "max_dynamic_patch",
 )
+_ANY_OPTION = frozenset(OPTIONS)
 BESIDE = (  # what other servers' bodies say of all media
     "mm_processor_kwargs", "media_io_kwargs", "video_config", "images_config", "max_dynamic_patch",
     "min_dynamic_patch", "image_max_dynamic_patch", "video_max_dynamic_patch", "use_audio_in_video",
@@ -210,13 +211,21 @@ def part_source(place: str, part: Mapping[str, Any], own: bool = False) -> Media
         fact = "is missing" if not given else f"is set beside {given[1]}, must be the only one of {', '.join(names)}"
         raise ClientError(f"{place}.{given[0] if given else names[0]}", fact)
     at, written = f"{place}.{given[0]}", part[given[0]]
-    options = {name: part[name] for name in OPTIONS if part.get(name) is not None}
+    options = _options_in(part)
     if isinstance(written, Mapping):  # {"url": ..., "detail": ...}, or {"data": ..., "format": ...}
-        options |= {name: written[name] for name in OPTIONS if written.get(name) is not None}
+        options |= _options_in(written)
         written = written.get("url", written.get("data"))
-    source = _piece(kind, at, written, own)
-    doubles = {name: float(value) for name, value in options.items() if isinstance(value, Decimal)}
-    return MediaSource(kind, at, source.written, options | doubles)
+    if written.__class__ is not str or not written:
+        written = _piece(kind, at, written, own).written
+    return MediaSource(kind, at, written, options)
+
+
+def _options_in(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are given. Most parts have none, and a chat may have thousands of parts."""
+    if _ANY_OPTION.isdisjoint(part):
+        return {}
+    given = {name: part[name] for name in OPTIONS if part.get(name) is not None}
+    return {name: float(value) if isinstance(value, Decimal) else value for name, value in given.items()}
 
 
 def _check_part(place: str, part: Mapping[str, Any]) -> None:

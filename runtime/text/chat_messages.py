@@ -116,16 +116,14 @@ def _set_calls(turn: dict[str, Any]) -> None:
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    present = {key: value for key, value in call.items() if value is not None}
+    present = {key: value for key, value in call.items() if value is not None} if None in call.values() else {**call}
     if "custom" in present:
         custom = present.pop("custom")
         present.setdefault("function", {"name": custom["name"], "arguments": {"input": custom["input"]}})
     function = present["function"]
-    return {
-        **present,
-        "type": "function",
-        "function": {**function, "arguments": _arguments(function.get("arguments"))},
-    }
+    present["type"] = "function"
+    present["function"] = {**function, "arguments": _arguments(function.get("arguments"))}
+    return present
 
 
 def _arguments(arguments: dict[str, Any] | str | None) -> dict[str, Any] | str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
 
-from ramet.runtime.exact_json import dumps, encode, loads, may_round
+from ramet.runtime.exact_json import dumps, dumps_each, encode, loads, may_round
 
 LONG = [
     "18446744073709551616", "-9223372036854775809", "9" * 300, "0.12345678901234567890", "-123456789012345678901.5",
@@ -50,6 +50,19 @@ def test_what_has_no_long_numbers_is_written_as_ever(options: dict[str, Any]) ->
     assert dumps(value, **options) == json.dumps(value, **options)
     long = dumps({**value, "x": Decimal("0.12345678901234567890")}, **options)
     assert long.replace("0.12345678901234567890", "7") == json.dumps({**value, "x": 7}, **options)
+
+
+@pytest.mark.parametrize(
+    "values", [[], [{}], [{"a": 1}] * 3, [{"é": [1, Decimal("0.12345678901234567890")]}, {"b": ", "}]]
+)
+@pytest.mark.parametrize("ensure_ascii", [True, False])
+def test_several_values_are_written_as_each_by_itself(values: list[Any], ensure_ascii: bool) -> None:
+    assert dumps_each(values, ensure_ascii) == [dumps(value, ensure_ascii=ensure_ascii) for value in values]
+
+
+@pytest.mark.parametrize("number", ["1e999", "1E999", "-1e-999", "1234567890123456", "1e308"])
+def test_short_texts_are_looked_at_as_long_ones(number: str) -> None:
+    assert may_round(number.encode()) and may_round(f" {number} ".encode())
 
 
 def test_what_is_no_json_is_refused() -> None:

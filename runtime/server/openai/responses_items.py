@@ -158,6 +158,7 @@ else:
     ]
 ClientCall = FunctionCall | CustomCall | LocalShellCall | ShellCall | PatchCall | ComputerCall
 ClientOutput = FunctionOutput | CustomOutput | LocalShellOutput | ShellOutput | PatchOutput | ComputerOutput
+CALLS, OUTPUTS = frozenset(get_args(ClientCall)), frozenset(get_args(ClientOutput))
 InputItem = InputMessage | Reasoning | ClientCall | ClientOutput | McpCall | CodeCall | Others
 
 
@@ -175,6 +176,14 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
         if item.__class__ is InputMessage and item.content.__class__ is str and (not last or item.role != "assistant"):
             messages.append({"role": item.role, "content": item.content})  # a chat may have thousands of them
             continue
+        known: Any = item  # by its class: comparing it with the classes of all kinds takes longer
+        if item.__class__ in CALLS:
+            _add_call(messages, last, *_called(known))
+            continue
+        if item.__class__ in OUTPUTS:
+            call_id, output = _came_back(known)
+            messages.append(_result(call_id, _content(output, f"{place}[{i}].output")))
+            continue
         match item:
             case InputMessage("assistant", content) if last and not last["content"] and "tool_calls" not in last:
                 last["content"] = text_of(content)
@@ -185,13 +194,6 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
             case McpCall(call_id) | CodeCall(call_id):
                 _add_call(messages, last, *_called(item))
                 messages.append(_result(call_id, _ran(item)))
-            case PassedOver():
-                pass
-            case FunctionCall() | CustomCall() | LocalShellCall() | ShellCall() | PatchCall() | ComputerCall():
-                _add_call(messages, last, *_called(item))
-            case _:
-                call_id, output = _came_back(item)
-                messages.append(_result(call_id, _content(output, f"{place}[{i}].output")))
     for message in thinking:
         message["reasoning_content"] = "\n\n".join(message["reasoning_content"])
     return messages
@@ -247,7 +249,7 @@ def _came_back(item: ClientOutput) -> tuple[str, Output]:
         case LocalShellOutput(output, call_id, own_id):
             return call_id or own_id or "", output
         case ShellOutput(call_id, output):
-            return call_id, output if isinstance(output, str) else "\n".join(map(_json, output))
+            return call_id, output if isinstance(output, str) else "\n".join(_each_as_json(output))
         case PatchOutput(call_id, output, status):
             return call_id, output or status or ""
         case ComputerOutput(call_id, Screenshot(image_url)):
@@ -260,7 +262,8 @@ def _ran(item: McpCall | CodeCall) -> str:
         case McpCall(output=output, error=error):
             return output or (_json({"error": error}) if error else "")
         case CodeCall(outputs=outputs):
-            return "\n".join(str(each.get("logs") or _json(each)) for each in outputs or ())
+            unlogged = iter(_each_as_json([each for each in outputs or () if not each.get("logs")]))
+            return "\n".join(str(each.get("logs") or next(unlogged)) for each in outputs or ())
 
 
 def full_name(group: str | None, name: str) -> str:
@@ -270,6 +273,10 @@ def full_name(group: str | None, name: str) -> str:
 
 def _json(value: Any) -> str:
     return exact_json.dumps(value, ensure_ascii=False)
+
+
+def _each_as_json(values: list[dict[str, Any]]) -> list[str]:
+    return exact_json.dumps_each(values, ensure_ascii=False)
 
 
 def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:

@@ -154,12 +154,11 @@ def _pairs(body: ScoreBody) -> list[Pair] | None:
     if first is None or second is None:
         missing, other = (FIRST, second) if first is None else (SECOND, first)
         raise ClientError(missing[0], f"is absent, but {other} is set: both make a pair")
-    queries, documents = _placed(body, first), _placed(body, second)
-    if len(queries) not in (1, len(documents)):
-        fact = f"has {len(queries)} texts, must have 1 or as many as {second}, {len(documents)}"
-        raise ClientError(first, fact)
-    prompts.check_count(second, len(documents))
-    queries *= len(documents) // len(queries)
+    num, most = _num(body, first), _num(body, second)
+    if num not in (1, most):
+        raise ClientError(first, f"has {num} texts, must have 1 or as many as {second}, {most}")
+    prompts.check_count(second, most)
+    queries, documents = _placed(body, first) * (most // num), _placed(body, second)
     check_bytes(second, sum(len(text) for _, text in queries + documents), "send fewer, or shorter texts")
     return [Pair(query, document, at, place) for (at, query), (place, document) in zip(queries, documents, strict=True)]
 
@@ -174,6 +173,12 @@ def _named(body: ScoreBody, names: tuple[str, ...]) -> str | None:
 
 def _given(body: ScoreBody, names: tuple[str, ...]) -> list[str]:
     return [name for name in names if getattr(body, name) is not None]
+
+
+def _num(body: ScoreBody, name: str) -> int:
+    """How many texts a field has."""
+    given = getattr(body, name)
+    return len(given) if isinstance(given, list) else 1
 
 
 def _placed(body: ScoreBody, name: str) -> list[tuple[str, str]]:

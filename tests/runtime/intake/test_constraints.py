@@ -183,3 +183,8 @@ def test_a_nul_is_found_without_a_look_at_each_string() -> None:
     assert num_calls(lambda: constraints(1, sampling_params={"json_schema": schema})) < 1000
     for nul in ("\0", "\\\0", "a\\\\\0"):
         assert "NUL" in str(refusal(sampling_params={"json_schema": json.dumps({"enum": [nul]})}))
+
+
+def test_choices_are_spelled_by_few_calls() -> None:
+    choices = [f"{i}." + "a" * 100 for i in range(500)]
+    assert num_calls(lambda: of_choices("choices", choices)) < 4 * len(choices) + 100

@@ -1,16 +1,19 @@
 """A chat of thousands of turns, items or pieces costs few calls of functions for each of them."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Style, chosen_chat, without_media
+from ramet.runtime.intake.chat import Style, _check_arguments, chosen_chat, without_media
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.server.anthropic import chat as anthropic
 from ramet.runtime.server.openai.responses_chat import ResponsesBody, read_chat, with_items
+from ramet.runtime.server.openai.scores import ScoreBody, _pairs
 from ramet.runtime.server.openai.types import ChatBody
 from ramet.runtime.text.chat_messages import normalise
 from ramet.runtime.text.chats import Chats
@@ -30,6 +33,14 @@ ITEMS = {"input": TURNS["messages"]}
 PARTS = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}] * NUM}]}
 TOOLS = {"tools": [{"type": "function", "function": {"name": "f"}}] * NUM}
 OTHER_TOOLS = {"tools": [{"type": f"fonction{i}"} for i in range(NUM)]}
+
+
+CALL = {"function": {"name": "f", "arguments": '{"a": 1}'}}
+CALLS = {"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}] * NUM}
+SHELL_OUTPUT = {"input": [{"type": "shell_call_output", "call_id": "c", "output": [{"a": 1}] * NUM}]}
+CODE_OUTPUT = {"input": [{"type": "code_interpreter_call", "id": "c", "outputs": [{"a": 1}] * NUM}]}
+PICTURE = {"type": "image_url", "image_url": {"url": "x"}}
+PICTURES = {"messages": [{"role": "user", "content": [PICTURE] * NUM}]}
 
 
 def read_messages(written: dict[str, Any]) -> None:
@@ -59,6 +70,14 @@ def made_ready(written: dict[str, Any]) -> None:
     fitted(normalise(written["messages"], TEMPLATE), rules)
 
 
+def count_arguments(written: dict[str, Any]) -> None:
+    asyncio.run(_check_arguments(written["messages"], "messages"))
+
+
+def read_pictures(written: dict[str, Any]) -> None:
+    with_sources(written, convert(written, ChatBody))
+
+
 class Cost(NamedTuple):
     act: Callable[[dict[str, Any]], None]
     written: dict[str, Any]
@@ -73,12 +92,17 @@ class Cost(NamedTuple):
         Cost(read_messages, PIECES, 6),
         Cost(read_items, ITEMS, 5),
         Cost(read_items, PARTS, 4),
+        Cost(read_items, SHELL_OUTPUT, 2),
+        Cost(read_items, CODE_OUTPUT, 6),
+        Cost(read_pictures, PICTURES, 19),
+        Cost(count_arguments, CALLS, 10),
         Cost(read_turns, TURNS, 7),
         Cost(read_turns, PIECES, 4),
         Cost(read_tools, TOOLS, 4),
         Cost(read_tools, OTHER_TOOLS, 16),
         Cost(made_ready, TURNS, 5),
         Cost(made_ready, USERS, 5),
+        Cost(made_ready, CALLS, 63),
     ],
 )
 def test_each_turn_costs_few_calls(cost: Cost) -> None:
@@ -93,3 +117,13 @@ LONG_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text"
 def test_a_long_thought_is_not_copied_for_each_that_follows() -> None:
     written = {"input": [LONG_THOUGHT, *[THOUGHT] * 200, USER]}
     assert num_bytes(lambda: read_items(written)) < 20 * 100_000
+
+
+def test_pairs_of_texts_are_counted_before_they_are_paired() -> None:
+    body = convert({"text_1": "q", "text_2": ["x"] * 100_000}, ScoreBody)
+
+    def refused() -> None:
+        with pytest.raises(ClientError, match="text_2 asks for 100000 sequences"):
+            _pairs(body)
+
+    assert num_calls(refused) < 1000
