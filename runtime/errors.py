@@ -20,6 +20,7 @@ __all__ = [
     "ServerError",
     "card_advice",
     "describe",
+    "forget_frames",
 ]
 MAX_DESCRIBED = 500  # characters of an exception that is not ours
 REFUSED = 2  # exit code where a line has said what the user can mend
@@ -74,3 +75,14 @@ def describe(error: BaseException) -> str:
         return f"{error}"[:MAX_DESCRIBED].encode("utf-8", "replace").decode()
     except BaseException:  # noqa: BLE001 - its __str__ is code of others as well
         return "it cannot say what is wrong"
+
+
+def forget_frames(error: BaseException | None) -> None:
+    """Breaks the cycle between an error that a future or a submission holds and the frames it was raised through.
+
+    The cycle would keep the body of a refused request until the next collection, which is rare in a server
+    (server/garbage.py).
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import quoted, shown
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import unreadable
+from ramet.runtime.intake import json_pieces, unreadable
 from ramet.runtime.intake.body_items import Bytes, ItemCount, nests_deeper
 from ramet.runtime.intake.exact_fields import with_exact_numbers
 from ramet.runtime.intake.fields import Unbuilt
@@ -30,7 +30,7 @@ def parse_object(data: Bytes, counted: ItemCount) -> dict[str, Any]:
     (unreadable.py). Raises ClientError.
     """
     try:
-        value = orjson.loads(data)
+        value = json_pieces.loads(data, counted.num_marks)
     except orjson.JSONDecodeError as error:
         raise unreadable.of_body(error, data) from None
     if not isinstance(value, dict):

@@ -1,8 +1,7 @@
 """How many keys, entries, lists and objects a JSON body has, counted before any of it becomes an object.
 
 Decides which bodies are refused unparsed. A body is counted piece by piece as it arrives. Marks inside strings are
-counted at first; only if the counts are too high are they excluded, again piece by piece, so that other requests are
-served in between.
+counted at first; only if the counts are too high are they excluded, again piece by piece.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.limits import KEYS_SHARE, OPENED_SHARE
 
 Bytes = bytes | bytearray
-AT_ONCE = 1 << 18  # bytes between which other requests are served: 0.3 ms of work, 3 ms for strings full of marks
+AT_ONCE = 1 << 18  # bytes of a piece: 0.3 ms of work, 3 ms for strings full of marks
 NO_MARKS = bytes(set(range(256)) - set(b'"[{,:'))
 NO_BRACKETS = bytes(set(range(256)) - set(b'"[]{}'))
 AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -39,6 +38,11 @@ class ItemCount:
             self._counts[i] += sum(piece.count(mark) for mark in marks)
 
     @property
+    def num_marks(self) -> int:
+        """How many commas and opening brackets the bodies have; those in strings may be counted as well."""
+        return self._counts[0] + self._counts[1]
+
+    @property
     def num_opened(self) -> int:
         """The number of opening brackets, including those in strings."""
         return self._counts[0]
@@ -48,10 +52,8 @@ class ItemCount:
         """Whether `check` has to look at the body."""
         return any(count > most for count, (_, _, most) in zip(self._counts, self._bounds, strict=True))
 
-    def check(self, *bodies: Bytes) -> Iterator[None]:
-        """Raises ClientError if the bodies that were added have too many items to parse. Other requests may be served
-        at each step.
-        """
+    def check(self, *bodies: Bytes) -> None:
+        """Raises ClientError if the bodies that were added have too many items to parse."""
         if not self.may_be_too_many:
             return
         self._counts = [0, 0, 0]
@@ -63,7 +65,6 @@ class ItemCount:
                 num_quotes += marks.count(b'"')
                 in_string = num_quotes % 2 == 1
                 self._check_counts(num_quotes // 2)
-                yield
 
     def _check_counts(self, num_strings: int) -> None:
         found = [(unit, count, most) for count, (_, unit, most) in zip(self._counts, self._bounds, strict=True)]
@@ -72,19 +73,10 @@ class ItemCount:
                 raise ClientError("body", f"has more than {most} {unit}, must have at most {most}", HINT)
 
 
-def counted(body: Bytes, most: int) -> ItemCount:
-    """The count of a small body, made in one step. Raises ClientError."""
-    count = ItemCount(most)
-    count.add(body)
-    for _ in count.check(body):
-        pass
-    return count
-
-
-def check_numbers(texts: Sequence[tuple[str, Bytes]], most: int) -> Iterator[None]:
+def check_numbers(texts: Sequence[tuple[str, Bytes]], most: int) -> None:
     """Raises ClientError if these JSON texts, each with the field it came in, have more than `most` numbers together.
 
-    Other requests may be served at each step. Digits in strings are counted at first, as marks of bodies are.
+    Digits in strings are counted at first, as marks of bodies are.
     """
     if sum(_num_tokens(b" " + text) for _, text in texts) <= most:
         return
@@ -99,7 +91,6 @@ def check_numbers(texts: Sequence[tuple[str, Bytes]], most: int) -> Iterator[Non
             if left < 0:
                 fact = f"has more than {most} numbers beside one of 16 digits or more, must have at most {most}"
                 raise ClientError(place, fact, HINT)
-            yield
 
 
 def _num_tokens(text: Bytes) -> int:
@@ -109,12 +100,17 @@ def _num_tokens(text: Bytes) -> int:
 
 def nests_deeper(levels: int, body: Bytes) -> bool:
     """Whether a valid JSON text nests deeper. Each step removes the innermost lists and objects."""
-    brackets = _outside_strings(_without_escapes(body).translate(None, NO_BRACKETS), False).translate(AS_BRACKETS)
+    brackets = brackets_in(body).translate(AS_BRACKETS)
     for _ in range(levels):
         brackets = brackets.replace(b"[]", b"")
         if not brackets:
             break
     return bool(brackets)
+
+
+def brackets_in(text: Bytes) -> Bytes:
+    """The brackets outside of strings, of JSON that begins outside of one."""
+    return _outside_strings(_without_escapes(text).translate(None, NO_BRACKETS), False)
 
 
 def _without_escapes(body: Bytes) -> Bytes:

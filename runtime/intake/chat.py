@@ -1,8 +1,8 @@
 """A chat of OpenAI's messages to a prompt's ids: what its template gets, which tools it has, what reads its outputs."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sized
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +30,7 @@ from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.tool_choice import Calls, Keeping, held_to, read_choice
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.offload import offloaded
 from ramet.runtime.text.template_files import read_templates
 
 OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)  # which say each character
@@ -179,8 +180,8 @@ async def prepare(
     leading = False  # an output is calls from its beginning, or none of it is
     if chat.tools and style.tools is not None:
         leading = calls.forced or spec.constraint is not None or (bool(calls.strict) and style.tools == GPT_OSS)
-        spec, parts = held_to(spec, calls, chat.tools, style.tools, keeping)
-    chat, sources = without_media(chat, media.tokens)
+        spec, parts = await offloaded(partial(held_to, spec, calls, chat.tools, style.tools, keeping))
+    chat, sources = await offloaded(partial(without_media, chat, media.tokens))
     if sources and spec.truncate is not None:
         raise ClientError("truncate_prompt_tokens", "is set, but the chat has media, of which no token is left out")
     rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
@@ -239,12 +240,7 @@ def _under(constraint: Constraint, reading: Reading, thinks: bool) -> Reading:
 
 async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> RenderReply:
     """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
-    check_most(place, "messages", len(chat.messages), MAX_TURNS)
-    await _check_arguments(chat.messages, place)
-    try:
-        written = _as_json(asdict(chat))
-    except (ValueError, TypeError, RecursionError):
-        raise _no_json(chat, place) from None
+    written = await offloaded(partial(_written_chat, chat, place))
     try:
         return await render(written)
     except ClientError as error:
@@ -253,7 +249,17 @@ async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> Re
         raise error.at(place) if lost else error from None
 
 
-async def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:
+def _written_chat(chat: Chat, place: str) -> bytes:
+    """The chat as JSON. Raises ClientError."""
+    check_most(place, "messages", len(chat.messages), MAX_TURNS)
+    _check_arguments(chat.messages, place)
+    try:
+        return _as_json(asdict(chat))
+    except (ValueError, TypeError, RecursionError):
+        raise _no_json(chat, place) from None
+
+
+def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:
     """Raises ClientError if arguments of calls, which the tokenizer parses if they are texts, have too many items.
 
     They are strings of the body, in which nothing was counted.
@@ -262,11 +268,8 @@ async def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) ->
     joined, count = b" ".join(texts), ItemCount(MAX_ARGUMENT_ITEMS)  # most chats are looked at once, not text by text
     count.add(joined)
     try:
-        for _ in count.check(*texts):
-            await asyncio.sleep(0)
-        long = [("", text) for text in texts if may_round(text)] if may_round(joined) else []
-        for _ in check_numbers(long, count.most_exact):
-            await asyncio.sleep(0)
+        count.check(*texts)
+        check_numbers([("", text) for text in texts if may_round(text)] if may_round(joined) else [], count.most_exact)
     except ClientError as error:
         raise ClientError(place, f"has calls whose arguments are too long: their JSON {error.fact}") from None
 

@@ -55,8 +55,7 @@ def _rounded(value: dict[str, Any], members: Members) -> Iterator[Field]:
 def _restore(fields: list[Field], most: int) -> None:
     """WRITES their objects. Raises ClientError."""
     read = [field for field in fields if not _stays_json(field)]
-    for _ in check_numbers([(name, data) for _, name, data in read], most):
-        pass
+    check_numbers([(name, data) for _, name, data in read], most)
     for value, name, data in fields:
         value[name] = _unread(data) if _stays_json((value, name, data)) else loads(data)
 

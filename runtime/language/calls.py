@@ -4,6 +4,7 @@ Decides how a prompt is sent, and what reads its outputs. Runs on the handle's e
 """
 
 from contextlib import AbstractContextManager
+from functools import partial
 
 from msgspec import UNSET
 
@@ -30,6 +31,7 @@ from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.language.replies import Ended, LanguageReply, Output, RenderedPrompt, SelectReply
 from ramet.runtime.language.selection import Selection
 from ramet.runtime.media.source import MediaSource
+from ramet.runtime.offload import offloaded
 
 
 class LanguageCalls:
@@ -44,7 +46,8 @@ class LanguageCalls:
 
     async def start(self, submission: Submission, body: LanguageGenerateBody, rid: str) -> list[Output]:
         """Renders and sends the prompt; its outputs, one for each sample. Raises ClientError."""
-        (segments, sources), style = read_prompt(body.prompt, self._client.limits.media), self._reasoning(body)
+        segments, sources = await offloaded(partial(read_prompt, body.prompt, self._client.limits.media))
+        style = self._reasoning(body)
         # what is wrong with the parameters is said before anything is rendered
         [prompt] = make_prompts(body, [("prompt", {"ids": b""})], False, [rid], self._defaults)
         media = await self._prepared(sources, submission)
@@ -71,7 +74,7 @@ class LanguageCalls:
 
     async def select(self, body: SelectBody, rid: str) -> SelectReply:
         """Raises what ended one of its sequences."""
-        segments, sources = read_prompt(body.prompt, self._client.limits.media)
+        segments, sources = await offloaded(partial(read_prompt, body.prompt, self._client.limits.media))
         with self.open(streaming=False, rid=rid) as submission:
             media = await self._prepared(sources, submission)
             asked = self._client.render_choices(segments, body.choices, body.healed, media)
@@ -82,7 +85,7 @@ class LanguageCalls:
 
     async def render(self, body: RenderBody) -> RenderedPrompt:
         """Media are not looked at: their placeholders are shown. Raises ClientError."""
-        segments, _ = read_prompt(body.prompt, self._client.limits.media)
+        segments, _ = await offloaded(partial(read_prompt, body.prompt, self._client.limits.media))
         with self.open(streaming=False) as submission:
             rendered = await submission.during(self._client.render_prompt(segments))
         return RenderedPrompt(rendered.text, len(unpack_ids(rendered.ids)))

@@ -12,7 +12,7 @@ from ramet.runtime import log
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.trace_context import SAMPLED
-from ramet.runtime.errors import ClientError, RametError, ServerError
+from ramet.runtime.errors import ClientError, RametError, ServerError, forget_frames
 from ramet.runtime.origins import HOST
 from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http import access, exchange, problems
@@ -44,7 +44,8 @@ def make_app(front: Front) -> web.Application:
     max_bytes = int(serve.max_body_mb * (1 << 20))
     held = HeldBodies(front.args.max_bodies_bytes, front.args.share_per_key)
     app = web.Application(client_max_size=max_bytes)
-    app[BODIES] = Bodies(max_bytes, held, serve.max_body_items, serve.transfer_timeout_s)
+    bodies = app[BODIES] = Bodies(max_bytes, held, serve.max_body_items, serve.transfer_timeout_s)
+    app.cleanup_ctx.append(bodies.closing)
     app.cleanup_ctx.append(allowed.keys.following)
     if serve.ui:
         live.add_to(app, front)
@@ -100,16 +101,6 @@ def _begin_trace(service: Service | None, path: str, request: web.Request) -> Re
             exchange.set_trace(request, trace._replace(flags=trace.flags & ~SAMPLED))
     RECORDING.set(recording)
     return recording
-
-
-def forget_frames(error: BaseException | None) -> None:
-    """Breaks the cycle between an error that a future or a submission holds and the frames it was raised through.
-
-    The cycle would keep the body of a refused request until the next collection, which is rare here (process.py).
-    """
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
 
 
 def _refusal(request: web.Request, path: str, error: RametError) -> web.Response:

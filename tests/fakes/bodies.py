@@ -4,10 +4,13 @@ from typing import Any
 
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.intake.body import parse_object
-from ramet.runtime.intake.body_items import counted
+from ramet.runtime.intake.body_items import ItemCount
 
 MOST_ITEMS = ServeArgs().max_body_items
 
 
 def parsed(data: bytes, most: int = MOST_ITEMS) -> dict[str, Any]:
-    return parse_object(data, counted(data, most))
+    count = ItemCount(most)
+    count.add(data)
+    count.check(data)
+    return parse_object(data, count)

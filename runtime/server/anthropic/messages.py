@@ -3,13 +3,14 @@
 A message is a row of thinking, text and tool_use blocks; in a stream one of them is open at a time.
 """
 
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import ID_BYTES, Finish
+from ramet.ipc.messages import ID_BYTES, Chat, Finish
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
@@ -17,6 +18,7 @@ from ramet.runtime.exact_json import loads
 from ramet.runtime.intake.body import convert as as_struct
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, functions_alone, read_chat
@@ -29,12 +31,7 @@ from ramet.runtime.server.http.service import Service, read_model
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:
     """Anthropic's messages with tools and thinking, whole or as a stream."""
-    body = as_struct(functions_alone(await read_object(request)), MessagesBody)
-    said = convert(body, CountBody, from_attributes=True)
-    asked = read_asked(service, request, body, "msg_", read_sampling(service, body, n=1))
-    if body.max_tokens is None or body.max_tokens == 0:
-        raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
-    chat, calls = read_chat(said, service.style)
+    body, said, asked, (chat, calls) = await read_object(request, partial(_read, service, request))
     silent = said.thinking is not None and said.thinking.display == "omitted"
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls)
@@ -51,11 +48,27 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     return respond(message)
 
 
+def _read(
+    service: Service, request: web.Request, written: dict[str, Any]
+) -> tuple[MessagesBody, CountBody, Asked, tuple[Chat, Calls]]:
+    """What a body asks for: the chat, and which tools may be called. Raises ClientError."""
+    body = as_struct(functions_alone(written), MessagesBody)
+    said = convert(body, CountBody, from_attributes=True)
+    asked = read_asked(service, request, body, "msg_", read_sampling(service, body, n=1))
+    if body.max_tokens is None or body.max_tokens == 0:
+        raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
+    return body, said, asked, read_chat(said, service.style)
+
+
 async def count_tokens(service: Service, request: web.Request) -> web.Response:
     """How many tokens a chat has as a prompt."""
-    body = as_struct(functions_alone(await read_object(request)), CountBody)
-    read_model(service, body.model)
-    chat, _ = read_chat(body, service.style)
+
+    def read(written: dict[str, Any]) -> Chat:
+        body = as_struct(functions_alone(written), CountBody)
+        read_model(service, body.model)
+        return read_chat(body, service.style)[0]
+
+    chat = await read_object(request, read)
     return respond(replies.TokenCount(len(await chat_ids(service, chat)) // ID_BYTES))
 
 

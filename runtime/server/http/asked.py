@@ -1,5 +1,6 @@
 """The start of the handlers that draw tokens for OpenAI's and Anthropic's clients, and of those that send a chat."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 from aiohttp import web
@@ -17,6 +18,7 @@ from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
 from ramet.runtime.intake.specs import read_spec, with_adapter
 from ramet.runtime.intake.tool_choice import Calls, Keeping
+from ramet.runtime.offload import offloaded
 from ramet.runtime.server.http.exchange import set_request_id
 from ramet.runtime.server.http.service import Service, read_model
 from ramet.runtime.text.placing import expand_text
@@ -66,7 +68,7 @@ def read_asked(
 async def chat_ids(service: Service, chat: Chat) -> bytes:
     """Those of its prompt, packed. Raises ClientError."""
     client = service.client
-    chat, sources = without_media(chat, client.limits.media)
+    chat, sources = await offloaded(partial(without_media, chat, client.limits.media))
     rendered = await rendered_by(client.render, chat)
     if not sources:
         return rendered.ids

@@ -28,6 +28,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
 from ramet.runtime.server.http.receiving import received
 
+R = TypeVar("R")
 T = TypeVar("T", bound=Struct)
 HEADER = "X-Request-Id"
 ANTHROPIC_HEADER = "Request-Id"
@@ -42,19 +43,25 @@ MAX_TURN = 1 << 16  # bytes of a reply that are made and written before others a
 _HOLE = b"\0"  # stands in no JSON, which escapes it
 
 
-async def read_object(request: web.Request) -> dict[str, Any]:
-    """The body as a JSON object. Raises ClientError: 413 if it is too large, 408 if it takes too long, else 400."""
-    return await received(request)
+async def read_object(request: web.Request, make: Callable[[dict[str, Any]], R]) -> R:
+    """What `make` makes of the body as a JSON object. A large body takes long: other requests are served meanwhile.
+
+    Raises what `make` raises, and ClientError: 413 if it is too large, 408 if it takes too long, else 400.
+    """
+    return await received(request, make)
 
 
 async def read_body(request: web.Request, type_: type[T], check: Callable[[dict[str, Any]], None] | None = None) -> T:
-    """As `read_object`; a field of the wrong type is a ClientError as well. `check`: raises for an object that is not
-    worth the time that its fields take.
+    """The body as a struct. Raises as `read_object`, also for a field of the wrong type. `check`: raises for an object
+    that is not worth the time that its fields take.
     """
-    written = await read_object(request)
-    if check is not None:
-        check(written)
-    return _kept(request, convert(written, type_))
+
+    def made(written: dict[str, Any]) -> T:
+        if check is not None:
+            check(written)
+        return convert(written, type_)
+
+    return _kept(request, await received(request, made))
 
 
 async def read_command(request: web.Request, type_: type[T], query: Collection[str] = ()) -> T:
@@ -63,7 +70,7 @@ async def read_command(request: web.Request, type_: type[T], query: Collection[s
         instead = meant(name, query, ALIKE)
         hint = f"send {instead}" if instead else "fields of a command stand in its body, as JSON"
         raise ClientError(name, UNREAD, hint)
-    return _kept(request, convert(await received(request, empty=b"{}"), type_))
+    return _kept(request, await received(request, lambda written: convert(written, type_), empty=b"{}"))
 
 
 def _kept(request: web.Request, body: T) -> T:

@@ -1,11 +1,11 @@
 """Receives a request's body: how long it may take, how large it may become, and when it is parsed.
 
 Decides how much memory the bodies of all connections may hold together, and who waits for it (held_bodies.py). Large
-bodies are counted and inflated piece by piece and parsed one at a time; other requests are served in between.
+bodies are counted and inflated piece by piece; other requests are served in between, and while they are parsed.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -13,14 +13,14 @@ from aiohttp import web
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import parse_object
-from ramet.runtime.intake.body_items import Bytes, ItemCount, counted
+from ramet.runtime.intake.body_items import Bytes, ItemCount
+from ramet.runtime.offload import SMALL, Offload, offloaded
 from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http.held_bodies import HeldBodies, HeldBody
 from ramet.runtime.server.http.inflating import Inflater, coding_of
 
 T = TypeVar("T")
 MIN_BYTES_PER_S = 16 << 10  # a transfer that is always at least this fast never times out
-LARGE = 1 << 20  # bytes of a body beyond which other requests are served between the steps of reading it
 
 
 class Bodies:
@@ -28,7 +28,12 @@ class Bodies:
 
     def __init__(self, max_bytes: int, held: HeldBodies, max_items: int, timeout_s: float) -> None:
         self.max_bytes, self.held, self.max_items, self.timeout_s = max_bytes, held, max_items, timeout_s
-        self.parsing = asyncio.Lock()  # held while a large body is parsed
+        self.offload = Offload()
+
+    async def closing(self, app: web.Application) -> AsyncIterator[None]:
+        """For an application's cleanup_ctx."""
+        yield
+        self.offload.close()
 
 
 BODIES = web.AppKey("bodies", Bodies)
@@ -43,24 +48,25 @@ def transfer_time(timeout_s: float, num_bytes: int) -> float:
     return timeout_s + num_bytes / MIN_BYTES_PER_S
 
 
-async def received(request: web.Request, empty: bytes = b"") -> dict[str, Any]:
-    """The body as a JSON object; `empty` stands for a body without any byte.
+async def received(request: web.Request, make: Callable[[dict[str, Any]], T], empty: bytes = b"") -> T:
+    """What `make` makes of the body as a JSON object, on a thread if it is large: see ramet/runtime/offload.py.
 
-    Raises ClientError: 413 if it is too large, 415 for a coding that is not taken, 408 if it takes too long, else 400.
+    `empty` stands for a body without any byte. Raises what `make` raises, and ClientError: 413 if the body is too
+    large, 415 for a coding that is not taken, 408 if it takes too long, else 400.
     """
     bodies, coding = request.app[BODIES], coding_of(request)
     if (size := request.content_length or 0) > bodies.max_bytes:
         raise _too_large(bodies, f"has {size} bytes")
-    content = request.content
-    if coding is None and content.is_eof() and content.total_bytes <= min(LARGE, bodies.max_bytes):
+    content, count = request.content, ItemCount(bodies.max_items)
+    if coding is None and content.is_eof() and content.total_bytes <= min(SMALL, bodies.max_bytes):
         data = content.read_nowait() or empty  # it has arrived already, as most bodies have
-        return parse_object(data, counted(data, bodies.max_items))
-    count = ItemCount(bodies.max_items)
+        count.add(data)
+        return await _made(bodies, data, count, make)
     with bodies.held.opened(OWNER.get().bounded) as held:
         with _errors_of(request, held):
             body = await _read(request, bodies, coding, held, count)
         held.deadline = None
-        return await _parsed(bodies, body or empty, count)
+        return await _made(bodies, body or empty, count, make)
 
 
 @contextmanager
@@ -98,27 +104,13 @@ async def _read(
     return body
 
 
-async def _parsed(bodies: Bodies, body: Bytes, count: ItemCount) -> dict[str, Any]:
-    if len(body) <= LARGE:
-        await in_turn(count.check(body))
-        return parse_object(body, count)
-    async with bodies.parsing:
-        await in_turn(count.check(body))
-        return await alone(lambda: parse_object(body, count))
+async def _made(bodies: Bodies, body: Bytes, count: ItemCount, make: Callable[[dict[str, Any]], T]) -> T:
+    def parsed_and_made() -> T:
+        count.check(body)
+        return make(parse_object(body, count))
 
-
-async def in_turn(steps: Iterator[None]) -> None:
-    """Run all steps; other requests are served after each."""
-    for _ in steps:
-        await asyncio.sleep(0)
-
-
-async def alone(act: Callable[[], T]) -> T:
-    """Call `act` and return its result; other requests are served before and after it."""
-    await asyncio.sleep(0)
-    done = act()
-    await asyncio.sleep(0)
-    return done
+    bodies.offload.take(OWNER.get().bounded, len(body))
+    return await offloaded(parsed_and_made)
 
 
 def _too_large(bodies: Bodies, fact: str) -> ClientError:

@@ -10,6 +10,7 @@ from aiohttp import web
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
@@ -19,9 +20,10 @@ from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader, Thoughts, merged
+from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.reply import chat_message, prompt_ids_of
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.asked import read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond_in_turn
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai import replies
@@ -31,19 +33,7 @@ from ramet.runtime.server.openai.types import ChatBody
 
 async def chat_completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's chat completions with tools and reasoning, whole or as a stream."""
-    written = without_others(await read_object(request), schema="function")
-    body = convert(written, ChatBody)
-    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
-    details = body.details(service.client.limits.context_length, params.max_new_tokens, _top(body))
-    asked = read_asked(service, request, body, "chatcmpl-", params, **details)
-    strict = (tool.function.name for tool in body.tools or () if tool is not None and tool.function.strict)
-    chat, calls = chosen_chat(
-        with_sources(written, body),
-        body.tool_choice,
-        service.style,
-        strict,
-        parallel=body.parallel_tool_calls is not False,
-    )
+    body, asked, chat, calls = await read_object(request, partial(_read, service, request))
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         readers = await send_chat(service, submission, asked, chat, calls, thoughts=_thoughts(body))
@@ -62,6 +52,24 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     shared["sglext"] = replies.extension_of(done)
     reply = replies.ChatReply(**shared, choices=whole, usage=replies.usage_of(done, readers))
     return await respond_in_turn(request, reply)
+
+
+def _read(service: Service, request: web.Request, given: dict[str, Any]) -> tuple[ChatBody, Asked, Chat, Calls]:
+    """What a body asks for: the chat, and which tools may be called. Raises ClientError."""
+    written = without_others(given, schema="function")
+    body = convert(written, ChatBody)
+    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
+    details = body.details(service.client.limits.context_length, params.max_new_tokens, _top(body))
+    asked = read_asked(service, request, body, "chatcmpl-", params, **details)
+    strict = (tool.function.name for tool in body.tools or () if tool is not None and tool.function.strict)
+    chat, calls = chosen_chat(
+        with_sources(written, body),
+        body.tool_choice,
+        service.style,
+        strict,
+        parallel=body.parallel_tool_calls is not False,
+    )
+    return body, asked, chat, calls
 
 
 def _top(body: ChatBody) -> int | None:

@@ -23,6 +23,7 @@ from ramet.runtime.intake.embeddings import Dimensions, EmbedFields, Vector
 from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.long_list import LongList, in_parts
+from ramet.runtime.offload import offloaded
 from ramet.runtime.reply import meta_info
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn, set_request_id
 from ramet.runtime.server.http.service import Service, check_model
@@ -162,7 +163,7 @@ async def classified(service: Service, rid: str, place: str, given: Any) -> list
     """What was run for each input. Raises ClientError where the model is no classifier."""
     check_inputs(place, given)
     limits = service.client.limits
-    items = read_classified(rid, place, given, service.labels, limits)
+    items = await offloaded(partial(read_classified, rid, place, given, service.labels, limits))
     check_numbers(place, len(items), limits.num_labels)
     return await run_all(service, items)
 

@@ -21,6 +21,7 @@ from ramet.runtime.intake.specs import with_adapter
 from ramet.runtime.intake.truncation import cut_ids
 from ramet.runtime.logprobs import Places, Triple
 from ramet.runtime.long_list import MAX_PART, LongList, in_parts, listed
+from ramet.runtime.offload import offloaded
 from ramet.runtime.reply import prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
@@ -40,13 +41,13 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     body = await read_body(request, CompletionBody)
     params = read_sampling(service, body, max_new_tokens=DEFAULT_MAX_TOKENS)
     n, best_of = params.n, _best_of(body, params.n)
-    prompts.check_prompts("prompt", body.prompt)
+    await offloaded(partial(prompts.check_prompts, "prompt", body.prompt))
     asked_for = best_of * (len(body.prompt) if prompts.is_batch(body.prompt) else 1)
     prompts.check_count("prompt", asked_for)
     service.client.check_count("prompt", asked_for)
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, **_details(service, body, params, best_of))
-    items = read_prompts(service, body, asked.rid, asked.spec)
+    items = await offloaded(partial(read_prompts, service, body, asked.rid, asked.spec))
     if body.echo and asked.spec.truncate is not None:
         items = [await _cut(service, item) for item in items]
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)

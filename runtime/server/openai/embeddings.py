@@ -16,6 +16,7 @@ from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import Rid, including
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.long_list import LongList, in_parts
+from ramet.runtime.offload import offloaded
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn, set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import replies
@@ -59,7 +60,7 @@ async def embedded(
     """A vector of each input of the field `place`, and what was run for it. Raises ClientError."""
     check_inputs(place, fields.input)
     limits = service.client.limits
-    items, pooling = numbers.read_inputs(rid, fields, service.pooling, limits, place)
+    items, pooling = await offloaded(partial(numbers.read_inputs, rid, fields, service.pooling, limits, place))
     check_numbers(place, len(items), numbers.embedding_size(limits))
     done = await run_all(service, items)
     return [await vector_of(sequence, pooling, fields.dimensions) for sequence in done], done

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from aiohttp import web
 from msgspec.structs import replace
 
-from ramet.ipc.messages import ID_BYTES, unpack_ids
+from ramet.ipc.messages import ID_BYTES, Chat, unpack_ids
 from ramet.runtime.engine_client.submission import in_pieces
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
@@ -19,6 +19,7 @@ from ramet.runtime.intake.chat import chat_of
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.long_list import listed
+from ramet.runtime.offload import offloaded
 from ramet.runtime.server.http.asked import chat_ids
 from ramet.runtime.server.http.exchange import read_body, read_object, respond, respond_in_turn
 from ramet.runtime.server.http.service import Service, read_model, unknown_model
@@ -65,12 +66,17 @@ def _card(service: Service) -> ModelCard:
 
 async def tokenize(service: Service, request: web.Request) -> web.StreamResponse:
     """A text, a list of texts or a chat to token ids."""
-    written = without_others(await read_object(request), schema="function")
-    body = convert(written, TokenizeBody)
-    read_model(service, body.model)
+
+    def read(given: dict[str, Any]) -> tuple[TokenizeBody, Chat | None]:
+        written = without_others(given, schema="function")
+        body = convert(written, TokenizeBody)
+        read_model(service, body.model)
+        return body, chat_of(with_sources(written, body)) if body.messages is not None else None
+
+    body, chat = await read_object(request, read)
     limit = service.client.limits.context_length
-    if body.messages is not None:
-        ids = await chat_ids(service, chat_of(with_sources(written, body)))
+    if chat is not None:
+        ids = await chat_ids(service, chat)
         return await respond_in_turn(request, _listed([ids], True, limit))
     if body.prompt is None:
         raise ClientError("prompt", "is missing, must be a string or a list of strings", "or set messages")
@@ -109,7 +115,7 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     prompts.check_prompts("tokens", body.tokens)
     batch = prompts.is_batch(body.tokens)
     vocab_size, each = service.client.limits.vocab_size, prompts.placed("tokens", body.tokens, batch)
-    packed = [prompts.pack_to_decode(place, ids, vocab_size) for place, ids in each]
+    packed = await offloaded(lambda: [prompts.pack_to_decode(place, ids, vocab_size) for place, ids in each])
     skips = body.skip_special_tokens
     texts = await _answers(lambda ids: service.client.detokenize(ids, skips), packed)
     return respond(DetokenizeReply(texts if batch else texts[0]))

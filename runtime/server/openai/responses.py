@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Finish, FinishKind
+from ramet.ipc.messages import Chat, Finish, FinishKind
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.engine_client.submission import Sequence
@@ -17,6 +18,8 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.offload import offloaded
 from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.http import problems, sse
@@ -29,14 +32,16 @@ from ramet.runtime.server.openai import responses_replies as replies
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob, token_logprobs
 from ramet.runtime.server.openai.responses_chat import (
     ResponsesBody,
-    chat_after,
     kept_items,
     listed,
+    messages_in,
     place_of,
     read_chat,
     read_stored,
     with_items,
+    with_output,
 )
+from ramet.runtime.server.openai.responses_items import Message
 from ramet.runtime.server.openai.responses_replies import ResponseReply
 from ramet.runtime.server.openai.responses_tools import as_replied, groups_in, with_functions
 
@@ -47,30 +52,48 @@ Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is r
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    sent = with_functions(with_items(await read_object(request)))
-    body = convert(sent, ResponsesBody)
-    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
-    asked = read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
+    sent, body, params, asked = await read_object(request, partial(_read, service, request))
     previous = body.previous_response_id
-    before = read_stored(_stored(service, previous, "previous_response_id").messages) if previous else []
-    chat, calls = read_chat(body, before, service.style)
+    before = _stored(service, previous, "previous_response_id").messages if previous else b"[]"
+    earlier, chat, calls = await offloaded(partial(_read_chat, service, body, before))
     stored = body.store is not False and service.responses.most_bytes > 0
+    items, given = await offloaded(partial(_kept_input, sent, body, earlier)) if stored else (StoredItems(()), b"[]")
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
         (sequence,) = submission.sequences
 
         def keep(response: ResponseReply) -> bool:
-            messages = chat_after(before, body.input, response.output)
-            kept = Stored(encode(response), kept_items(sent["input"]), encode(messages))
+            kept = Stored(encode(response), items, with_output(given, response.output))
             return service.responses.put(submission.owner, response.id, kept)
 
-        begun = _begun(body, sent, asked, params, stored)
+        begun = await offloaded(partial(_begun, body, sent, asked, params, stored))
         output = Output(sequence, reader, begun, keep)
         if body.stream:
             return await sse.stream(request, submission, [output.events], failure=output.failure, done=b"")
         await submission.finished()
     await output.read_whole()
     return respond(output.response)
+
+
+def _read(
+    service: Service, request: web.Request, written: dict[str, Any]
+) -> tuple[dict[str, Any], ResponsesBody, SamplingParams, Asked]:
+    """The body with typed items and functions alone, and what it asks for. Raises ClientError."""
+    sent = with_functions(with_items(written))
+    body = convert(sent, ResponsesBody)
+    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
+    return sent, body, params, read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
+
+
+def _read_chat(service: Service, body: ResponsesBody, before: bytes) -> tuple[list[Message], Chat, Calls]:
+    """`before`: the messages of the response that this one follows, as JSON; they are returned as well."""
+    earlier = read_stored(before)
+    return earlier, *read_chat(body, earlier, service.style)
+
+
+def _kept_input(sent: dict[str, Any], body: ResponsesBody, earlier: list[Message]) -> tuple[StoredItems, bytes]:
+    """What is stored of a response's input: its items, and the messages up to its end as JSON."""
+    return kept_items(sent["input"]), encode([*earlier, *messages_in(body.input)])
 
 
 async def stored(service: Service, request: web.Request, name: str) -> web.Response:

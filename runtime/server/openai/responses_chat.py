@@ -82,7 +82,7 @@ class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
 def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple[Chat, Calls]:
     """`before`: the messages of the response that this one follows. Raises ClientError."""
     instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    messages = [*instructions, *before, *_messages(body.input, "input")]
+    messages = [*instructions, *before, *messages_in(body.input)]
     functions = functions_of(body.tools)
     if has_media(messages):
         check_options(body)
@@ -155,19 +155,24 @@ def _own(item: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def chat_after(before: list[Message], given: str | list[InputItem], output: list[OutputItem]) -> list[Message]:
-    """The messages up to a response's end, as the next one reads them: without log-probabilities."""
+def with_output(messages: bytes, output: list[OutputItem]) -> bytes:
+    """The messages up to a response's end as JSON, as the next one reads them: without log-probabilities.
+
+    `messages`: those up to its beginning, as JSON; there is at least one.
+    """
     items = convert(to_builtins(output, enc_hook=lambda _: []), list[InputItem])
-    return [*before, *_messages(given, "input"), *messages_of(items, "output")]
+    made = exact_json.encode(messages_of(items, "output"))
+    return messages if made == b"[]" else b"%b,%b" % (messages[:-1], made[1:])
 
 
-def _messages(items: str | list[InputItem], place: str) -> list[Message]:
+def messages_in(items: str | list[InputItem]) -> list[Message]:
+    """The messages of a response's input, which has been through `with_items`."""
     assert not isinstance(items, str), "with_items has made an item of it"
-    return messages_of(items, place)
+    return messages_of(items, "input")
 
 
 def read_stored(messages: bytes) -> list[Message]:
-    """What `chat_after` made, from JSON: media are objects there, and the place of one was in a request before."""
+    """What `with_output` made, from JSON: media are objects there, and the place of one was in a request before."""
     stored: list[Message] = exact_json.loads(messages)
     return [{**each, "content": _restored(each["content"])} for each in stored]
 

@@ -21,6 +21,7 @@ from ramet.runtime.intake.body import Checked, convert
 from ramet.runtime.intake.classes import UseActivation
 from ramet.runtime.intake.fields import Some, Text, including
 from ramet.runtime.long_list import LongList, in_parts
+from ramet.runtime.offload import offloaded
 from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn, set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import pooled_replies as replies
@@ -103,7 +104,7 @@ async def score(service: Service, request: web.Request) -> web.StreamResponse:
     if of_tokens and of_pairs:
         fact = f"and {of_pairs[0]}: exactly one of them must be set, for they ask for two kinds of scores"
         raise ClientError(of_tokens[0], fact)
-    if (pairs := _pairs(body)) is None:
+    if (pairs := await offloaded(partial(_pairs, body))) is None:
         return await _label_scores(service, request, rid, model, body)
     return await _pair_scores(service, request, rid, model, Asked(rid, None, body.use_activation), pairs)
 
@@ -115,11 +116,11 @@ async def _label_scores(
     for name in REQUIRED:
         if given[name] is None:
             raise ClientError(name, f"is None, must be set: {', '.join(REQUIRED)} go together")
-    fields = convert(given, numbers.ScoreFields)
+    fields = await offloaded(partial(convert, given, numbers.ScoreFields))
     pairs = [fields.items] if isinstance(fields.items, str) else fields.items
     joined = len(pairs) * given_bytes(fields.query) + sum(map(given_bytes, pairs))
     check_bytes("items", joined, "each goes with query: send fewer, or a shorter query")
-    items = numbers.read_pairs(rid, fields, service.client.limits)
+    items = await offloaded(partial(numbers.read_pairs, rid, fields, service.client.limits))
     check_numbers("items", len(items), len(fields.label_token_ids) + 1)
     done = await run_all(service, items)
     each = NUMBERS_OF_A_SCORE * len(fields.label_token_ids)

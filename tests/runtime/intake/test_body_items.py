@@ -26,8 +26,7 @@ def is_refused(data: bytes, most: int, pieces: int = 7) -> bool:
     for start in range(0, len(data), pieces):
         count.add(data[start : start + pieces])
     try:
-        for _ in count.check(data):
-            pass
+        count.check(data)
     except ClientError as error:
         assert error.place == "body" and "--max-body-items" in error.hint
         return True
@@ -55,8 +54,7 @@ def test_entries_are_counted_outside_of_strings_wherever_the_body_is_cut(at_once
             count._most_strings = 1 << 30
             count.add(body)
             try:
-                for _ in count.check(body):
-                    pass
+                count.check(body)
             except ClientError:
                 assert expected
             else:
@@ -77,9 +75,3 @@ def test_each_bound_is_a_share_of_the_option(piece: bytes, share: int) -> None:
 def test_strings_hold_what_they_like(text: bytes) -> None:
     body = b'{"a": "' + text * (body_items.AT_ONCE // 2) + b'", "b": [1]}'
     assert not is_refused(body, 1 << 12, 1 << 16)
-
-
-def test_the_most_that_is_looked_at_before_others_are_served_is_a_piece() -> None:
-    count, body = ItemCount(1 << 12), b'"' + b"," * (3 * body_items.AT_ONCE) + b'"'
-    count.add(body)
-    assert len(list(count.check(body))) == 4

@@ -1,0 +1,95 @@
+"""Work on a large request body happens on threads, so that the event loop serves others meanwhile.
+
+Decides which bodies are large, and in which order they are worked on: keys have turns, and of the two threads one takes
+no bodies above LARGE, so that these do not keep smaller ones waiting. While a thread works, Python passes its lock on
+every SWITCH_S, but not within one call of a library: long JSON is parsed in pieces (intake/json_pieces.py).
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from typing import Any, TypeVar
+
+from ramet.ipc.loop_thread import call_soon
+from ramet.runtime.errors import RametError, forget_frames
+from ramet.runtime.fair_queue import FairQueue
+
+T = TypeVar("T")
+SMALL = 1 << 16  # bytes of a body up to which all work happens on the event loop: it takes up to 2 ms
+LARGE = 1 << 20
+SWITCH_S = 0.001
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+_RUN: ContextVar[Run | None] = ContextVar("run", default=None)  # None: the body that is served is small
+
+
+async def offloaded(act: Callable[[], T]) -> T:
+    """Call `act` on a thread if the body of the request that is served is large, otherwise at once.
+
+    It sees the context variables of its caller, but what it sets in them is lost.
+    """
+    run = _RUN.get()
+    return act() if run is None else await run(act)
+
+
+class Offload:
+    """The threads of one server."""
+
+    def __init__(self) -> None:
+        sys.setswitchinterval(SWITCH_S)
+        self._queue = FairQueue[Callable[[], None]](1)
+        self._for_all, self._for_short = ThreadPoolExecutor(1, "large-bodies"), ThreadPoolExecutor(1, "bodies")
+
+    def take(self, owner: str, num_bytes: int) -> None:
+        """From now on `offloaded` is about a body of so many bytes. `owner`: the name of a key that is bounded."""
+        if num_bytes <= SMALL:
+            _RUN.set(None)
+            return
+        _RUN.set(lambda act: self._run(owner, act, num_bytes > LARGE))
+
+    def close(self) -> None:
+        """Drop what waits, and wait for what runs."""
+        self._queue.close()
+        self._for_all.shutdown(cancel_futures=True)
+        self._for_short.shutdown(cancel_futures=True)
+
+    async def _run(self, owner: str, act: Callable[[], T], is_long: bool) -> T:
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            try:
+                call_soon(loop, _resolve, done, context.run(act))
+            except BaseException as error:  # noqa: BLE001  whoever waits raises it
+                if isinstance(error, RametError):
+                    forget_frames(error)  # what is in them is freed here
+                call_soon(loop, _fail, done, error)
+
+        place = self._queue.put(owner, work, is_long=is_long)
+        self._for_all.submit(self._serve, only_short=False)
+        if not is_long:
+            self._for_short.submit(self._serve, only_short=True)
+        try:
+            return await done
+        finally:
+            self._queue.remove(owner, place)
+
+    def _serve(self, *, only_short: bool) -> None:
+        while (found := self._queue.pop(only_short=only_short)) is not None:
+            owner, work = found
+            try:
+                work()
+            finally:
+                self._queue.done(owner)
+
+
+def _resolve(done: "asyncio.Future[T]", result: T) -> None:
+    if not done.done():  # whoever waited is gone
+        done.set_result(result)
+
+
+def _fail(done: "asyncio.Future[Any]", error: BaseException) -> None:
+    if not done.done():
+        done.set_exception(error)
