@@ -71,7 +71,7 @@ def made_ready(written: dict[str, Any]) -> None:
 
 
 def count_arguments(written: dict[str, Any]) -> None:
-    asyncio.run(_check_arguments(written["messages"], "messages"))
+    _check_arguments(written["messages"], "messages")
 
 
 def read_pictures(written: dict[str, Any]) -> None:
