@@ -1,6 +1,5 @@
 """A chat of thousands of turns, items or pieces costs few calls of functions for each of them."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
