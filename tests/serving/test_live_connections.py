@@ -11,7 +11,7 @@ from samples import slow
 from ramet.bench.connections import Streams, fill, settled, streaming
 from ramet.bench.crowd import Crowd, Kind, provide_files
 from ramet.bench.server import resident_bytes
-from ramet.runtime.server.http.connections import TRIM_AFTER_S
+from ramet.runtime.server.http.freed_memory import TRIM_AFTER_S
 
 DEADLINES = {"header_timeout_s": 2, "transfer_timeout_s": 2, "keep_alive_timeout_s": 2}
 ENDED_WITHIN_S = 60.0  # a hang fails here; the deadlines are far shorter
@@ -30,7 +30,7 @@ async def texts_beside(live: Live, crowds: int, num: int) -> tuple[Streams, list
                 await fill(crowd, num, live.url, STREAMS)
                 assert Counter(each.kind for each in crowd.members) == dict.fromkeys(Kind, num // len(Kind))
                 assert await crowd.until_ended(ENDED_WITHIN_S) == Counter()
-            await asyncio.sleep(TRIM_AFTER_S + 1)
+            await asyncio.sleep(2 * TRIM_AFTER_S + 1)
             memory.append(resident_bytes(live.process.pid)["server"])
     async with streaming(live.url, STREAMS) as alone:
         await asyncio.sleep(0)  # each begins

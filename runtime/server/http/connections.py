@@ -29,16 +29,15 @@ from ramet.ipc.errors import ClientError
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.machine import trim_heap
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server.http import exchange, problems
+from ramet.runtime.server.http.freed_memory import FreedMemory
 from ramet.runtime.server.http.receiving import transfer_time
 
 MAX_TARGET = 8 << 10  # bytes of a request's path and query
 MAX_HEADER = 16 << 10  # bytes of one header; another number than MAX_TARGET, by which errors are told apart
 DROP_UNSENT = struct.pack("ii", 1, 0)  # the kernel forgets what it could not send; else it keeps that for minutes
 LINGER_S = 1.0  # for a client to read a last reply while it still sends
-TRIM_AFTER_S = 1.0
 QUIET_S = 10.0  # an episode is over when nothing of its kind happened for so long
 
 
@@ -64,7 +63,7 @@ class Connections:
     metrics: Metrics
     open: "set[Connection]" = field(default_factory=set)
     unread: Episode = field(default_factory=Episode)
-    trim: asyncio.TimerHandle | None = None
+    freed: FreedMemory = field(default_factory=FreedMemory)
 
     def count(self, status: int) -> None:
         """A reply that no handler made."""
@@ -74,12 +73,6 @@ class Connections:
         """A client that does not read its reply was disconnected."""
         line = "A client does not read its reply and is disconnected (--transfer-timeout-s %g)"
         self.unread.note(asyncio.get_running_loop().time(), line, self.args.transfer_timeout_s)
-
-    def trim_later(self) -> None:
-        """Memory of a reply was freed unsent. When no more of them follow, it is given back to the system."""
-        if self.trim is not None:
-            self.trim.cancel()
-        self.trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, trim_heap)
 
 
 class Connection(web.RequestHandler):
@@ -144,7 +137,7 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._cancel_header()
         if self._unread is not None:
-            self._all.trim_later()
+            self._all.freed.note()  # a reply that was not sent
         self._cancel_unread()
         self._all.open.discard(self)
         if isinstance(exc, TimeoutError):  # TCP_USER_TIMEOUT

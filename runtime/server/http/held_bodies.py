@@ -17,15 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.machine import trim_heap
+from ramet.runtime.server.http.freed_memory import FreedMemory
 from ramet.runtime.shares import part
 
 FREE_BYTES = 1 << 16
 MIN_BYTES_PER_S = 1 << 20  # minimum speed of a body that others wait for
 MIN_AGE_S = 5.0  # age of a body from which on its speed counts
 LOOK_EVERY_S = 1.0  # time between two searches for slow bodies
-LARGE = 1 << 20  # bytes of bodies after which freed memory goes back to the system
-TRIM_AFTER_S = 1.0
+LARGE = 1 << 20  # bytes of bodies, one or many, beyond which freed memory goes back to the system
 
 
 class HeldBody:
@@ -80,7 +79,7 @@ class HeldBodies:
         self.held_by = Counter[str]()  # bytes by the names of their keys
         self._open: dict[HeldBody, None] = {}  # the oldest first
         self._room = asyncio.Event()
-        self._trim: asyncio.TimerHandle | None = None
+        self._freed, self._num_freed = FreedMemory(), 0  # bytes since the last note
 
     @property
     def total(self) -> int:
@@ -99,8 +98,7 @@ class HeldBodies:
             if not self.held_by[name]:
                 del self.held_by[name]
             self._room.set()
-            if body.num_bytes > LARGE:
-                self._trim_later()
+            self._return_memory(body.num_bytes)
 
     def has_room(self, body: HeldBody, more: int) -> bool:
         in_all = self.total + more <= self.most or body is next(iter(self._open))
@@ -133,8 +131,14 @@ class HeldBodies:
         if slow:
             max(slow, key=lambda body: body.num_bytes).end()
 
-    def _trim_later(self) -> None:
-        """Return freed memory to the system when no large body has ended for TRIM_AFTER_S."""
-        if self._trim is not None:
-            self._trim.cancel()
-        self._trim = asyncio.get_running_loop().call_later(TRIM_AFTER_S, trim_heap)
+    def _return_memory(self, num_bytes: int) -> None:
+        """The bytes of a body are freed now, and what they became when its request ends."""
+        self._note_freed(num_bytes)
+        if (request := asyncio.current_task()) is not None:  # aiohttp handles each request in a task of its own
+            request.add_done_callback(lambda _: self._note_freed(num_bytes))
+
+    def _note_freed(self, num_bytes: int) -> None:
+        self._num_freed += num_bytes
+        if self._num_freed > LARGE:
+            self._num_freed = 0
+            self._freed.note()

@@ -11,7 +11,9 @@ import uvloop
 
 from ramet.ipc.messages import Abort, Generate, TextStep
 from ramet.runtime.server.http.connections import Connection
+from ramet.runtime.server.http.freed_memory import TRIM_AFTER_S
 from tests.fakes.clock_loop import forward
+from tests.fakes.kept_memory import KeptMemory
 from tests.fakes.peer import (
     HEADER_S,
     HEALTH,
@@ -24,6 +26,7 @@ from tests.fakes.peer import (
     on_clock,
     post,
     turn,
+    turn_loop,
 )
 from tests.fakes.server import Served
 
@@ -233,6 +236,23 @@ def test_a_whole_reply_that_nobody_reads_is_given_up(kept: bool) -> None:
             with pytest.raises(ConnectionResetError):
                 while peer.recv(1 << 16):
                     pass
+
+    on_clock(check)
+
+
+@pytest.mark.parametrize("unread", [True, False], ids=["unread", "read"])
+def test_memory_goes_back_when_a_client_leaves_that_did_not_read_its_reply(unread: bool) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["x" * 1_000_000 if unread else "x"]
+        with deaf(server, post("/generate", {"text": "a"})):
+            await server.engine.saw(Generate)
+            await turn(server)
+            memory, before = KeptMemory(), KeptMemory.resident()
+        await turn(server)  # the client has left
+        memory.free()
+        forward(TRIM_AFTER_S)
+        await turn_loop()
+        assert memory.is_back(before) == unread
 
     on_clock(check)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ramet.runtime.server import garbage
+from tests.fakes.kept_memory import KeptMemory
 from tests.fakes.server import Served, served
 
 CHAT = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4}
@@ -50,10 +51,13 @@ def test_a_request_that_ended_leaves_no_cycle(how: str) -> None:
         gc.enable()
 
 
-def test_what_is_left_is_collected_now_and_then() -> None:
+def test_what_is_left_is_collected_now_and_then_and_its_memory_goes_back() -> None:
     class Circle:
         def __init__(self) -> None:
-            self.itself = self
+            self.itself, self.memory = self, memory
+
+        def __del__(self) -> None:
+            self.memory.free()
 
     def circles() -> int:
         return sum(isinstance(each, Circle) for each in gc.get_objects())
@@ -61,11 +65,14 @@ def test_what_is_left_is_collected_now_and_then() -> None:
     async def check() -> None:
         collecting = asyncio.create_task(garbage.collect(every_s=0.01))
         Circle()
+        before = KeptMemory.resident()
         assert circles() == 1
         while circles():
             await asyncio.sleep(0)
+        assert memory.is_back(before)
         collecting.cancel()
 
+    memory = KeptMemory()
     gc.disable()
     try:
         asyncio.run(asyncio.wait_for(check(), 20))
