@@ -1,4 +1,7 @@
-"""What floods leave in the memory of server and tokenizer: 64 bodies of the larger size at once, three times."""
+"""What floods leave in the memory of server and tokenizer: 64 bodies of the larger size at once, three times.
+
+Memory is read a while after the last reply, because the server gives it back in the two seconds after it.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,6 +15,7 @@ from ramet.bench.abuse.shapes import CONTROL, PACKED
 
 CONNECTIONS = 64
 NUM_FLOODS = 3
+GIVEN_BACK_S = 3.0
 FLOODS = (
     CONTROL, "unknown keys", "numbers", "ids", "lists of lists", "texts", "turns", "long numbers of a template", "gzip",
     "deflate",
@@ -20,7 +24,7 @@ FLOODS = (
 
 async def flood(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
     await client.run(Attack(load.url, CONTROL, load.small, 1e6, 8))  # its memory stays in use
-    await asyncio.sleep(load.settle_s)
+    await asyncio.sleep(GIVEN_BACK_S)
     idle = readers_mib(load.pid)
     lines = []
     for shape in (name for name in FLOODS if name in shapes or name == CONTROL):
@@ -29,7 +33,7 @@ async def flood(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
         async with probing(load.url) as health:
             for _ in range(NUM_FLOODS):
                 found = await client.run(Attack(load.url, shape, size, 1e6, CONNECTIONS, CONNECTIONS))
-                await asyncio.sleep(load.settle_s)
+                await asyncio.sleep(GIVEN_BACK_S)
                 left.append(readers_mib(load.pid))
         lines.append({"shape": shape, "idle_mib": idle, "left_mib": left, "health_s": round(max(health), 3),
                       "statuses": found.statuses, "said": found.said, "seconds": found.seconds})  # fmt: skip

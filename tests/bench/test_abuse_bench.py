@@ -225,6 +225,7 @@ def test_a_run_makes_one_line(
     for name, value in {"SETTLE_S": 0.1, "SMALL": SIZE, "LARGE": 2 * SIZE, "COST_MIB": 1}.items():
         monkeypatch.setattr(bench, name, value)
     monkeypatch.setattr(flood, "FLOODS", (CONTROL,))
+    monkeypatch.setattr(flood, "GIVEN_BACK_S", 0.1)
     lines = tmp_path / "lines.jsonl"
     argv = ["--shape", "messages", "--shape", "prompts of many contexts"]
     argv += ["--rounds", "1", "--streams", "2", "--window-s", "1", "--rate-mib-s", "1"]
