@@ -62,6 +62,8 @@ def decoder_of(type_: type[T]) -> Callable[[bytes | str], T]:
     plain, decode = msgspec.json.Decoder(type_).decode, msgspec.json.Decoder(type_, float_hook=_number).decode
 
     def exact(data: bytes | str) -> T:
+        if len(data) < SHORTEST:
+            return plain(data)
         given = data.encode() if isinstance(data, str) else bytes(data)
         if not may_round(given):
             return plain(given)
@@ -107,9 +109,11 @@ def dumps(value: Any, **options: Any) -> str:
 
 def dumps_each(values: Sequence[Any], ensure_ascii: bool = True) -> list[str]:
     """What `dumps` makes of each, in one call for all of them: there may be thousands."""
+    if not values:
+        return []
     text = dumps([piece for value in values for piece in (BETWEEN, value)], ensure_ascii=ensure_ascii)
     between = f', "{BETWEEN}", '
-    return text[len(between) - 1 : -1].split(between) if values else []
+    return text[len(between) - 1 : -1].split(between)
 
 
 def may_round(data: bytes | bytearray) -> bool:

@@ -50,8 +50,10 @@ def _turn(index: int, message: dict[str, Any], role: str) -> dict[str, Any]:
         turn = {key: value for key, value in turn.items() if value is not None}
     turn["role"] = role
     if role == "assistant":
-        _set_reasoning(turn)
-        _set_calls(turn)
+        if not turn.keys().isdisjoint(REASONING_NAMES):
+            _set_reasoning(turn)
+        if "tool_calls" in turn or "function_call" in turn:
+            _set_calls(turn)
         if "content" not in turn and "refusal" in turn:
             turn["content"] = turn["refusal"]
     elif "tool_calls" in turn:
@@ -98,16 +100,12 @@ def _text(part: dict[str, Any]) -> str:
 
 
 def _set_reasoning(turn: dict[str, Any]) -> None:
-    if turn.keys().isdisjoint(REASONING_NAMES):
-        return
     given = [turn.pop(name) for name in REASONING_NAMES if name in turn]
     turn["reasoning_content"] = given[0]
 
 
 def _set_calls(turn: dict[str, Any]) -> None:
     """`tool_calls` in one form, or not at all; the older `function_call` becomes one of them."""
-    if "tool_calls" not in turn and "function_call" not in turn:
-        return
     calls, older = turn.pop("tool_calls", []), turn.pop("function_call", None)
     if older is not None and not calls:
         calls = [{"function": older}]

@@ -5,6 +5,8 @@ tool is. So are tools that a provider's servers ran, if the item has their resul
 did are ignored. Knows no store.
 """
 
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args
 
 from msgspec import Struct, defstruct, field, to_builtins
@@ -158,7 +160,6 @@ else:
     ]
 ClientCall = FunctionCall | CustomCall | LocalShellCall | ShellCall | PatchCall | ComputerCall
 ClientOutput = FunctionOutput | CustomOutput | LocalShellOutput | ShellOutput | PatchOutput | ComputerOutput
-CALLS, OUTPUTS = frozenset(get_args(ClientCall)), frozenset(get_args(ClientOutput))
 InputItem = InputMessage | Reasoning | ClientCall | ClientOutput | McpCall | CodeCall | Others
 
 
@@ -169,34 +170,38 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
     """The thought, text and calls of one turn of the assistant become one message. `place`: the field of the items."""
     messages: list[Message] = []
     thinking: list[Message] = []  # messages whose thoughts are still lists: joined once, at the end
+    objects = _objects_as_json(items)
     for i, item in enumerate(items):
-        if item.__class__ is Reasoning and not (thought := _thought(item)):
-            continue
         last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
-        if item.__class__ is InputMessage and item.content.__class__ is str and (not last or item.role != "assistant"):
-            messages.append({"role": item.role, "content": item.content})  # a chat may have thousands of them
-            continue
-        known: Any = item  # by its class: comparing it with the classes of all kinds takes longer
-        if item.__class__ in CALLS:
-            _add_call(messages, last, *_called(known))
-            continue
-        if item.__class__ in OUTPUTS:
-            call_id, output = _came_back(known)
-            messages.append(_result(call_id, _content(output, f"{place}[{i}].output")))
-            continue
-        match item:
-            case InputMessage("assistant", content) if last and not last["content"] and "tool_calls" not in last:
-                last["content"] = text_of(content)
-            case InputMessage(role, content):
-                messages.append({"role": role, "content": _content(content, f"{place}[{i}].content")})
-            case Reasoning():
+        # A chat may have thousands of items, and `match` compares an item with the class of each kind.
+        known: Any = item
+        kind = item.__class__
+        if kind is InputMessage:
+            _add_message(messages, last, known, f"{place}[{i}].content")
+        elif kind is Reasoning:
+            if thought := _thought(known):
                 _think(messages, last, thought, thinking)
-            case McpCall(call_id) | CodeCall(call_id):
-                _add_call(messages, last, *_called(item))
-                messages.append(_result(call_id, _ran(item)))
+        elif kind in CALLED:
+            _add_call(messages, last, *CALLED[kind](known))
+            if kind in RAN:
+                messages.append(_result(known.id, RAN[kind](known, objects)))
+        elif kind in CAME_BACK:
+            call_id, output = CAME_BACK[kind](known, objects)
+            messages.append(_result(call_id, _content(output, f"{place}[{i}].output")))
     for message in thinking:
         message["reasoning_content"] = "\n\n".join(message["reasoning_content"])
     return messages
+
+
+def _add_message(messages: list[Message], last: Message | None, item: InputMessage, place: str) -> None:
+    """`last`: the turn of the assistant that the chat ends with so far. `place`: of the item's content."""
+    content, own = item.content, last is not None and item.role == "assistant"
+    if content.__class__ is str and not own:
+        messages.append({"role": item.role, "content": content})
+    elif own and last is not None and not last["content"] and "tool_calls" not in last:
+        last["content"] = text_of(content)
+    else:
+        messages.append({"role": item.role, "content": _content(content, place)})
 
 
 def _think(messages: list[Message], last: Message | None, thought: str, thinking: list[Message]) -> None:
@@ -220,50 +225,48 @@ def _result(call_id: str, content: str | list[Any]) -> Message:
     return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
-def _called(item: ClientCall | McpCall | CodeCall) -> tuple[str, str, Arguments]:
-    """The call's id, the tool's name and the arguments: an object, or JSON of one."""
-    match item:
-        case FunctionCall(call_id, name, arguments, group):
-            return call_id, full_name(group, name), arguments
-        case CustomCall(call_id, name, given):
-            return call_id, name, {"input": given}
-        case LocalShellCall(action, call_id, own_id):
-            return call_id or own_id or "", "local_shell", _without_nulls(action)
-        case ShellCall(call_id, action):
-            return call_id, "shell", _without_nulls(action)
-        case PatchCall(call_id, operation):
-            return call_id, "apply_patch", _without_nulls(operation)
-        case ComputerCall(call_id, action, actions):
-            return call_id, "computer", action if action is not None else {"actions": actions or []}
-        case McpCall(own_id, name, arguments):
-            return own_id, name, arguments
-        case CodeCall(own_id, code):
-            return own_id, "code_interpreter", {"code": code or ""}
+def _of_code(item: CodeCall, objects: Iterator[str]) -> str:
+    return "\n".join([str(each.get("logs") or next(objects)) for each in item.outputs or ()])
 
 
-def _came_back(item: ClientOutput) -> tuple[str, Output]:
-    """The call's id and its output."""
-    match item:
-        case FunctionOutput(call_id, output):
-            return call_id, output
-        case LocalShellOutput(output, call_id, own_id):
-            return call_id or own_id or "", output
-        case ShellOutput(call_id, output):
-            return call_id, output if isinstance(output, str) else "\n".join(_each_as_json(output))
-        case PatchOutput(call_id, output, status):
-            return call_id, output or status or ""
-        case ComputerOutput(call_id, Screenshot(image_url)):
-            return call_id, "" if image_url is None else [InputImagePart(image_url=image_url)]
+def _of_mcp(item: McpCall, objects: Iterator[str]) -> str:
+    return item.output or (_json({"error": item.error}) if item.error else "")
 
 
-def _ran(item: McpCall | CodeCall) -> str:
-    """The result of a call that a server ran."""
-    match item:
-        case McpCall(output=output, error=error):
-            return output or (_json({"error": error}) if error else "")
-        case CodeCall(outputs=outputs):
-            unlogged = iter(_each_as_json([each for each in outputs or () if not each.get("logs")]))
-            return "\n".join(str(each.get("logs") or next(unlogged)) for each in outputs or ())
+def _of_shell(item: ShellOutput, objects: Iterator[str]) -> tuple[str, Output]:
+    output = item.output
+    return item.call_id, output if isinstance(output, str) else "\n".join(islice(objects, len(output)))
+
+
+def _of_computer(item: ComputerOutput, objects: Iterator[str]) -> tuple[str, Output]:
+    url = item.output.image_url
+    return item.call_id, "" if url is None else [InputImagePart(image_url=url)]
+
+
+# of each kind: the call's id, the tool's name and the arguments, which are an object, or JSON of one
+CALLED: dict[type, Callable[[Any], tuple[str, str, Arguments]]] = {
+    FunctionCall: lambda item: (item.call_id, full_name(item.group, item.name), item.arguments),
+    CustomCall: lambda item: (item.call_id, item.name, {"input": item.input}),
+    LocalShellCall: lambda item: (item.call_id or item.id or "", "local_shell", _without_nulls(item.action)),
+    ShellCall: lambda item: (item.call_id, "shell", _without_nulls(item.action)),
+    PatchCall: lambda item: (item.call_id, "apply_patch", _without_nulls(item.operation)),
+    ComputerCall: lambda item: (
+        item.call_id, "computer", {"actions": item.actions or []} if item.action is None else item.action
+    ),
+    McpCall: lambda item: (item.id, item.name, item.arguments),
+    CodeCall: lambda item: (item.id, "code_interpreter", {"code": item.code or ""}),
+}  # fmt: skip
+# the result of a call that a server ran; `objects`: as `_objects_as_json` of the item and of what follows
+RAN: dict[type, Callable[[Any, Iterator[str]], str]] = {McpCall: _of_mcp, CodeCall: _of_code}
+# the call's id and its output
+CAME_BACK: dict[type, Callable[[Any, Iterator[str]], tuple[str, Output]]] = {
+    FunctionOutput: lambda item, _: (item.call_id, item.output),
+    CustomOutput: lambda item, _: (item.call_id, item.output),
+    LocalShellOutput: lambda item, _: (item.call_id or item.id or "", item.output),
+    ShellOutput: _of_shell,
+    PatchOutput: lambda item, _: (item.call_id, item.output or item.status or ""),
+    ComputerOutput: _of_computer,
+}
 
 
 def full_name(group: str | None, name: str) -> str:
@@ -275,8 +278,15 @@ def _json(value: Any) -> str:
     return exact_json.dumps(value, ensure_ascii=False)
 
 
-def _each_as_json(values: list[dict[str, Any]]) -> list[str]:
-    return exact_json.dumps_each(values, ensure_ascii=False)
+def _objects_as_json(items: list[InputItem]) -> Iterator[str]:
+    """The objects that outputs of a shell and of code consist of, in order. There may be thousands of such items."""
+    found: list[dict[str, Any]] = []
+    for item in items:
+        if item.__class__ is ShellOutput and item.output.__class__ is list:
+            found += item.output
+        elif item.__class__ is CodeCall:
+            found += [each for each in item.outputs or () if not each.get("logs")]
+    return iter(exact_json.dumps_each(found, ensure_ascii=False))
 
 
 def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,8 @@ CALL = {"function": {"name": "f", "arguments": '{"a": 1}'}}
 CALLS = {"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}] * NUM}
 SHELL_OUTPUT = {"input": [{"type": "shell_call_output", "call_id": "c", "output": [{"a": 1}] * NUM}]}
 CODE_OUTPUT = {"input": [{"type": "code_interpreter_call", "id": "c", "outputs": [{"a": 1}] * NUM}]}
+SHELL_OUTPUTS = {"input": [{"type": "shell_call_output", "call_id": "c", "output": [{"a": 1}]}] * NUM}
+CODE_OUTPUTS = {"input": [{"type": "code_interpreter_call", "id": "c", "outputs": [{"logs": "x"}, {"a": 1}]}] * NUM}
 PICTURE = {"type": "image_url", "image_url": {"url": "x"}}
 PICTURES = {"messages": [{"role": "user", "content": [PICTURE] * NUM}]}
 
@@ -93,6 +95,8 @@ class Cost(NamedTuple):
         Cost(read_items, PARTS, 4),
         Cost(read_items, SHELL_OUTPUT, 2),
         Cost(read_items, CODE_OUTPUT, 6),
+        Cost(read_items, SHELL_OUTPUTS, 13),
+        Cost(read_items, CODE_OUTPUTS, 21),
         Cost(read_pictures, PICTURES, 19),
         Cost(count_arguments, CALLS, 10),
         Cost(read_turns, TURNS, 7),
