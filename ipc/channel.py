@@ -84,15 +84,19 @@ class Receiver(Generic[M]):
             return None
         return self._codec.decode(self._socket.recv())
 
-    def drain(self, block: bool, timeout_s: float | None = None) -> list[M]:
-        """Everything that has arrived; if `block`, at least one message, or none when `timeout_s` passed first."""
+    def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[M]:
+        """Everything that has arrived; if `block`, at least one message, or none when `timeout_s` passed first.
+
+        `most`: of so many messages; the others are not read and come with the next calls.
+        """
         first = self.recv(timeout_s) if block else None
         messages = [first] if first is not None else []
-        while True:
+        while most is None or len(messages) < most:
             try:
                 messages.append(self._codec.decode(self._socket.recv(zmq.NOBLOCK)))
             except zmq.Again:
-                return messages
+                break
+        return messages
 
     def close(self) -> None:
         self._socket.close(linger=0)
@@ -141,16 +145,14 @@ class ThreadInbox(Generic[M]):
             self._queue.extend(messages)
             self._changed.notify()
 
-    def drain(self, block: bool, timeout_s: float | None = None) -> list[M]:
+    def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[M]:
         """As Receiver.drain. Raises Stopped."""
         with self._changed:
             if block:
                 self._changed.wait_for(lambda: self._queue or self._stopped, timeout_s)
             if self._stopped:
                 raise Stopped
-            messages = list(self._queue)
-            self._queue.clear()
-            return messages
+            return _first(self._queue, most)
 
     def stop(self) -> None:
         """The reader's next drain raises Stopped, whatever has arrived."""
@@ -180,9 +182,12 @@ class MemoryChannel(Generic[M]):
     def is_empty(self) -> bool:
         return not self._queue
 
-    def drain(self, block: bool = False, timeout_s: float | None = None) -> list[M]:
+    def drain(self, block: bool = False, timeout_s: float | None = None, most: int | None = None) -> list[M]:
         waits = block and timeout_s is None
         assert self._queue or not waits, "nothing will ever arrive: the only sender is this thread"
-        messages = list(self._queue)
-        self._queue.clear()
-        return messages
+        return _first(self._queue, most)
+
+
+def _first(queue: deque[M], most: int | None) -> list[M]:
+    """Take out the first `most` messages; None: all of them."""
+    return [queue.popleft() for _ in range(len(queue) if most is None else min(most, len(queue)))]

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
 from ramet.ipc.channel import Outbox
 from ramet.ipc.control import Control, GetState, LocateSequence
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import ID_BYTES, Abort, Admit, Finish, FinishKind, ProgramsEnded, ToScheduler, Wake, unpack_ids
+from ramet.ipc.messages import ID_BYTES, Abort, Admit, Finish, FinishKind, ProgramsEnded, Wake, unpack_ids
 from ramet.ipc.spec import RequestSpec, owned
 from ramet.ipc.stats import WaitKind
 from ramet.runtime import log
@@ -28,6 +27,7 @@ from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.grammar.compile import GrammarSource
+from ramet.runtime.scheduler.aborts import Aborts
 from ramet.runtime.scheduler.adapters import Adapters
 from ramet.runtime.scheduler.admission import (
     Admission,
@@ -37,6 +37,7 @@ from ramet.runtime.scheduler.admission import (
     WaitingQueue,
     WaitReasons,
 )
+from ramet.runtime.scheduler.arrivals import Inbox, taken_from
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.constraints import Constraints
@@ -63,10 +64,6 @@ from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
-
-
-class Inbox(Protocol):
-    def drain(self, block: bool, timeout_s: float | None = None) -> list[ToScheduler]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +144,7 @@ class Scheduler:
         self._assembler = Assembler(self.cache, self.running, self._results.open)
         self.pausing = Pausing(self.running, self.waiting, self._apply_in_flight)
         self._constraints = Constraints(args, grammars, tokenizer, eos_ids)
+        self._aborts = Aborts(self.waiting, self._constraints, self.running, self._results)
         self._why = WaitReasons()
         most_media = args.media.max_vision_tokens_per_step
         self._towers = None if runner.media is None else Towers(runner.media, most_media, clock)
@@ -176,11 +174,13 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not len(self.running) and not len(self.waiting) and self._in_flight is None
+        return not (len(self.running) or len(self.waiting) or self._aborts.left) and self._in_flight is None
 
     @property
     def waits(self) -> bool:
         """Nothing can be computed before something arrives, or what is kept for follow-ups ends."""
+        if self._aborts.left or self._constraints.compiled:
+            return False
         return self.idle or self.waits_for_kept or (bool(self.reporter.paused) and self._in_flight is None)
 
     @property
@@ -223,9 +223,9 @@ class Scheduler:
         self._loaded.close()
 
     def receive(self, block: bool) -> None:
-        """Take everything that has arrived; if `block`, wait for something, at most until what is kept ends."""
+        """Take what has arrived, as far as a turn may; if `block`, wait for something, or until what is kept ends."""
         asked: list[Control] = []
-        messages = self._inbox.drain(block, self._wait_s if block else None)
+        messages = taken_from(self._inbox, block, self._wait_s if block else None)
         if self.leases.claimed:
             self.leases.expire()
         for message in messages:
@@ -233,18 +233,22 @@ class Scheduler:
                 case Admit():
                     self._enqueue(message)
                 case Abort():
-                    self._abort(message)
+                    self._aborts.begin(message)
                 case Wake():
                     self._adapters.settle()
                     self._weights.settle()
                     self._memory.settle()
-                    for request, refused in self._constraints.settled():
-                        self._wait_or_close(request, refused)
+                    self._constraints.take_compiled()
                 case ProgramsEnded():
                     for program in message.programs:
                         self.follow_ups.end(owned(message.owner, program))
                 case control:
                     asked.append(control)
+        if self._aborts.left:
+            self._aborts.proceed()
+        if self._constraints.compiled:
+            for request, refused in self._constraints.settled():
+                self._wait_or_close(request, refused)
         if self.follow_ups.kept:  # those whose next request was among the messages have ended already
             self.follow_ups.expire()
         if asked and not len(self.running):  # what has ended holds nothing any more, so say so
@@ -568,15 +572,6 @@ class Scheduler:
         else:
             return "", ""
         return (f"{place} {fact}", place) if fact else ("", "")
-
-    def _abort(self, message: Abort) -> None:
-        for uid in message.uids:
-            waiting = self.waiting.remove(uid) or self._constraints.remove(uid)
-            if waiting is not None:
-                self._results.close_waiting(waiting, Finish(FinishKind.ABORT, message=message.message))
-            running = self.running.get(uid)
-            if running is not None:
-                self._results.close_running(running, Finish(FinishKind.ABORT, message=message.message))
 
 
 def _no_text(token: int) -> None:

@@ -50,7 +50,7 @@ from ramet.ipc.ring import Ring
 class Quiet:
     def __init__(self):
         self.left = [Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10]))]
-    def drain(self, block, timeout_s):
+    def drain(self, block, timeout_s, most):
         if block and not self.left:
             threading.Event().wait(0.9)
             print("still here", flush=True)

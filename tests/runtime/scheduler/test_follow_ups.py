@@ -301,10 +301,11 @@ class Sleepy:
         self._top, self._messages = top, list(messages)
         self.waits: list[float | None] = []
 
-    def drain(self, block: bool, timeout_s: float | None = None) -> list[Any]:
-        self.waits.append(timeout_s)
+    def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[Any]:
+        if block:
+            self.waits.append(timeout_s)
         self._top.clock.advance(0.0 if timeout_s is None else timeout_s)
-        messages, self._messages = self._messages, []
+        messages, self._messages = self._messages[:most], self._messages[len(self._messages[:most]) :]
         return messages
 
 

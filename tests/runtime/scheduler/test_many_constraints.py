@@ -11,6 +11,7 @@ from schedules import TOKENIZER
 from ramet.ipc.messages import Wake
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.compile import Failed
+from ramet.runtime.scheduler.constraints import MAX_SETTLED
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -68,3 +69,24 @@ def test_a_constraint_that_is_compiled_is_found_without_a_look_at_the_others() -
 
     few, many = lines_of_each(compile_each, "a{%d}".__mod__)
     assert many < MOST_TIMES * few
+
+
+def test_requests_that_wait_for_one_constraint_begin_over_many_turns_and_leave_in_between() -> None:
+    num = 2 * MAX_SETTLED + 5
+    grammars, top = waiting(0, str)
+    for uid in range(1, num + 1):
+        top.add(uid, PROMPT, 2, constraint=Constraint(ConstraintKind.REGEX, "a|b", place="regex"))
+    while not top.inbox.is_empty:
+        top.scheduler.receive(block=False)
+    grammars.release()
+    top.inbox.send(Wake())
+    queued = []
+    for _ in range(2):
+        top.scheduler.receive(block=False)
+        queued.append(len(top.scheduler.waiting))
+        assert not top.scheduler.waits
+    assert queued == [MAX_SETTLED, 2 * MAX_SETTLED]
+    top.abort(1, num)  # one that has its constraint, and one that has not taken it yet
+    top.run()
+    assert len(top.finish) == num and grammars.num_requests == 0
+    assert {uid for uid, finish in top.finish.items() if finish.aborted} == {1, num}

@@ -428,7 +428,7 @@ class Sleepy:
         self._top = top
         self.waits: list[float | None] = []
 
-    def drain(self, block: bool, timeout_s: float | None = None) -> list[Any]:
+    def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[Any]:
         self.waits.append(timeout_s)
         if block:
             assert timeout_s is not None, "it would sleep for ever"

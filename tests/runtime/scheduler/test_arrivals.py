@@ -1,0 +1,124 @@
+"""What arrives is taken over many turns, so that running rows get their tokens between two parts of a large request."""
+
+import pytest
+from bench_top import BenchTop
+
+from ramet.ipc.messages import FinishKind
+from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
+from ramet.runtime.scheduler.admission import BULK, WINDOW, WaitingQueue
+from ramet.runtime.scheduler.arrivals import MAX_TAKEN
+
+LONG = 100  # tokens of the request that others must not stall
+FIRST = 1000  # uid of the large request's first sequence
+
+
+def running(**options: object) -> BenchTop:
+    """One request has begun to draw."""
+    top = BenchTop(rows=8, total=4096, deep_checks=False, check_invariants=False, **options)
+    top.add(1, [1, 2, 3], LONG)
+    while not top.tokens[1]:
+        top.turn()
+    return top
+
+
+def test_thousands_of_prompts_are_queued_over_many_steps_in_their_order() -> None:
+    top, turns = running(), 4
+    for uid in range(FIRST, FIRST + turns * MAX_TAKEN):
+        top.add(uid, [uid % 200, uid // 200], 4)
+    for turn in range(turns):
+        before = len(top.scheduler.waiting) + len(top.scheduler.running) + len(top.finish)
+        top.turn()
+        after = len(top.scheduler.waiting) + len(top.scheduler.running) + len(top.finish)
+        assert after - before == MAX_TAKEN and len(top.tokens[1]) == 2 + turn
+    assert top.inbox.is_empty
+    left = [request.uid for request in top.scheduler.waiting]
+    assert left == sorted(left)
+
+
+def test_samples_of_a_prompt_are_taken_together() -> None:
+    top = running()
+    for i in range(6):
+        top.add(FIRST + i * 200, [5, 6, 7], 4, n=128)
+    top.turn()
+    assert len(top.scheduler.waiting) + len(top.scheduler.running) == 1 + 4 * 128
+    top.turn()
+    assert top.inbox.is_empty
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_an_abort_of_thousands_lets_none_of_them_begin_and_is_told_over_many_steps(overlap: str) -> None:
+    top, num = running(overlap=overlap), 2 * MAX_ENDED
+    for uid in range(FIRST, FIRST + num):
+        top.add(uid, [uid % 200, uid // 200], LONG)
+    while not top.inbox.is_empty:
+        top.turn()
+    begun = {each.uid for each in top.scheduler.running} - {1}
+    assert len(begun) == 7
+    top.abort(*range(FIRST, FIRST + num))
+    top.add(2, [1, 2, 4], 4)
+    ended = []
+    while len(top.finish) < num:
+        before, drawn = len(top.finish), len(top.tokens[1])
+        top.turn()
+        ended.append(len(top.finish) - before)
+        assert len(top.tokens[1]) == drawn + 1
+        assert {each.uid for each in top.scheduler.running} <= begun | {1, 2}
+    beside = 7 * (RUNNING_COUNTS - 1)  # what running ones count more
+    assert ended == [MAX_ENDED - beside, MAX_ENDED, beside] and top.inbox.is_empty
+    assert all(top.finish[uid].kind is FinishKind.ABORT for uid in range(FIRST, FIRST + num))
+    top.run()
+    assert len(top.tokens[1]) == LONG and len(top.tokens[2]) == 4 and len(top.finish) == num + 2
+
+
+def test_a_scheduler_with_half_an_abort_neither_sleeps_nor_is_idle() -> None:
+    top = BenchTop(rows=4, deep_checks=False)
+    for uid in range(FIRST, FIRST + MAX_ENDED + 1):
+        top.add(uid, [uid % 200, uid // 200], LONG)
+    while not top.inbox.is_empty:
+        top.scheduler.receive(block=False)
+    top.abort(*range(FIRST, FIRST + MAX_ENDED + 1))
+    top.scheduler.receive(block=False)
+    assert not len(top.scheduler.waiting) and not top.scheduler.idle and not top.scheduler.waits
+    top.scheduler.receive(block=False)
+    assert top.scheduler.idle and top.scheduler.waits
+
+
+def test_a_running_request_that_ends_or_is_retracted_before_its_abort_is_told_ends_once() -> None:
+    top = running()
+    top.add(2, [4, 5, 6], 3)
+    for uid in range(FIRST, FIRST + MAX_ENDED):
+        top.add(uid, [uid % 200, uid // 200], 4)
+    while not top.inbox.is_empty:
+        top.scheduler.receive(block=False)
+    top.turn()
+    top.abort(*range(FIRST + MAX_ENDED - 1, FIRST - 1, -1), 2, 1, 1)
+    top.scheduler.receive(block=False)
+    [back] = [top.scheduler.running.retract(each) for each in top.scheduler.running if each.uid == 1]
+    top.scheduler.waiting.add(back)
+    top.run()
+    assert top.finish[1].kind is FinishKind.ABORT and len(top.finish) == MAX_ENDED + 2
+
+
+def test_thousands_leave_the_queue_as_one_after_the_other_would() -> None:
+    def queue(top: BenchTop) -> WaitingQueue:
+        for uid in range(FIRST, FIRST + 3 * BULK):
+            top.add(uid, [7, uid % 200, uid // 200], 4, priority=uid % 3)
+        top.scheduler.receive(block=False)
+        found: WaitingQueue = top.scheduler.waiting
+        return found
+
+    tops = BenchTop(rows=4), BenchTop(rows=4)
+    one, many = queue(tops[0]), queue(tops[1])
+    leaving = [*range(FIRST, FIRST + 3 * BULK, 2), 5]
+    removed = [request.uid for uid in leaving if (request := one.remove(uid)) is not None]
+    assert list(many.remove_all(leaving)) == removed
+    for left in (one, many):
+        assert len(left) == len(left.first(len(left))) == len(left.highest(len(left)))
+    assert [each.uid for each in one] == [each.uid for each in many]
+    assert [each.uid for each in one.highest(99)] == [each.uid for each in many.highest(99)]
+    assert one.num_tokens == many.num_tokens
+
+
+def test_as_many_are_taken_as_the_policy_orders() -> None:
+    """Fewer would hide prompts that it would choose among if all had been queued at once."""
+    assert MAX_TAKEN >= WINDOW
