@@ -150,12 +150,13 @@ def with_sources(written: Mapping[str, Any], body: Struct) -> Mapping[str, Any]:
 
 
 def has_media(messages: Sequence[Any]) -> bool:
-    return _have_parts(messages) and any(_found(message.get("content")) for message in messages)
+    return MediaSource in {type(part) for parts in _parts_of(messages) for part in parts}
 
 
 def sources_in(messages: Sequence[Any]) -> list[Any]:
     """Checked messages in OpenAI's form with MediaSources in the places of their parts. Raises ClientError."""
-    if not _have_parts(messages):
+    # a chat may have thousands of messages that are texts, or lists of texts
+    if {part.get("type") for parts in _parts_of(messages) for part in parts}.isdisjoint(PART_FIELDS):
         return list(messages)
     return [
         _with_sources(f"messages[{i}].content", message) if message.get("content").__class__ is list else message
@@ -163,9 +164,9 @@ def sources_in(messages: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _have_parts(messages: Sequence[Any]) -> bool:
-    """Whether any content is a list. One call for each message: a chat may have thousands that are texts."""
-    return list in {message.get("content").__class__ for message in messages}
+def _parts_of(messages: Sequence[Any]) -> list[list[Any]]:
+    """Those contents of messages that are lists."""
+    return [content for message in messages if (content := message.get("content")).__class__ is list]
 
 
 def own_sources(messages: Any) -> tuple[Any, Any]:

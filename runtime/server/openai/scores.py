@@ -117,6 +117,7 @@ async def _label_scores(
         if given[name] is None:
             raise ClientError(name, f"is None, must be set: {', '.join(REQUIRED)} go together")
     fields = await offloaded(partial(convert, given, numbers.ScoreFields))
+    prompts.check_prompts("items", fields.items)
     pairs = [fields.items] if isinstance(fields.items, str) else fields.items
     joined = len(pairs) * given_bytes(fields.query) + sum(map(given_bytes, pairs))
     check_bytes("items", joined, "each goes with query: send fewer, or a shorter query")

@@ -1,5 +1,6 @@
 """A chat of thousands of turns, items or pieces costs few calls of functions for each of them."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.server.anthropic import chat as anthropic
 from ramet.runtime.server.openai.responses_chat import ResponsesBody, read_chat, with_items
-from ramet.runtime.server.openai.scores import ScoreBody, _pairs
+from ramet.runtime.server.openai.scores import ScoreBody, _label_scores, _pairs
 from ramet.runtime.server.openai.types import ChatBody
 from ramet.runtime.text.chat_messages import normalise
 from ramet.runtime.text.chats import Chats
@@ -28,6 +29,7 @@ USER = {"role": "user", "content": "Hello"}
 TURNS = {"messages": [USER, {"role": "assistant", "content": "Hi"}] * (NUM // 2)}
 USERS = {"messages": [USER] * NUM}
 PIECES = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] * NUM}]}
+PIECE_TURNS = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}] * NUM}
 ITEMS = {"input": TURNS["messages"]}
 PARTS = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "a"}] * NUM}]}
 TOOLS = {"tools": [{"type": "function", "function": {"name": "f"}}] * NUM}
@@ -90,7 +92,8 @@ class Cost(NamedTuple):
     [
         Cost(read_messages, TURNS, 4),
         Cost(read_messages, USERS, 4),
-        Cost(read_messages, PIECES, 6),
+        Cost(read_messages, PIECES, 2),
+        Cost(read_messages, PIECE_TURNS, 8),
         Cost(read_items, ITEMS, 5),
         Cost(read_items, PARTS, 4),
         Cost(read_items, SHELL_OUTPUT, 2),
@@ -130,3 +133,13 @@ def test_pairs_of_texts_are_counted_before_they_are_paired() -> None:
             _pairs(body)
 
     assert num_calls(refused) < 1000
+
+
+def test_items_to_score_are_counted_before_their_bytes_are() -> None:
+    body = convert({"query": "q", "items": ["x"] * 100_000, "label_token_ids": [1]}, ScoreBody)
+
+    def refused() -> None:
+        with pytest.raises(ClientError, match="items asks for 100000 sequences"):
+            asyncio.run(_label_scores(None, None, "", "", body))  # type: ignore[arg-type]
+
+    assert num_calls(refused) < 2000
