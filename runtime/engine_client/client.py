@@ -72,6 +72,7 @@ from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
     MOST_NUMBERS,
     QUEUE_FULL,
+    SEQUENCES_AT_ONCE,
     Prompt,
     Sequence,
     Submission,
@@ -572,14 +573,26 @@ class EngineClient:
             submission.timer.cancel()
         self._unsent.discard(submission)
         if submission.num_open:
-            still_open = self._open_of(submission)
-            for sequence in still_open:
-                sequence.abandon()
-            if not submission.aborted:
-                self._send_abort(still_open, "the client went away")
+            giving_up = self._give_up(self._open_of(submission), aborted=submission.aborted)
+            if next(giving_up, None) is not None:
+                self.in_background(_in_turn(giving_up))
         submission.leave()
         # its sequences know it as well: without this circle a request is freed when it ends
         submission.sequences, submission.fresh = [], []
+
+    def _give_up(self, still_open: list[Sequence], *, aborted: bool) -> Iterator[int]:
+        """Keep nothing of these and end them, unless they are `aborted` already; a piece at each step.
+
+        Yields how many are left, as long as there are some.
+        """
+        for start in range(0, len(still_open), SEQUENCES_AT_ONCE):
+            piece = still_open[start : start + SEQUENCES_AT_ONCE]
+            for sequence in piece:
+                sequence.abandon()
+            if not aborted:
+                self._send_abort(piece, "the client went away")
+            if left := len(still_open) - start - len(piece):
+                yield left
 
     def _expire(self, submission: Submission) -> None:
         """Out of time: end its sequences now, for its handler may hang on a client that does not read."""
@@ -602,6 +615,13 @@ class EngineClient:
             by_worker[sequence.worker].append(sequence.uid)
         for worker, uids in by_worker.items():
             self._to_tokenizers[worker].send(Abort(uids, message))
+
+
+async def _in_turn(steps: Iterator[object]) -> None:
+    """Other tasks of the event loop run before each step."""
+    await asyncio.sleep(0)
+    for _ in steps:
+        await asyncio.sleep(0)
 
 
 def _owned(prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:

@@ -23,7 +23,9 @@ from ramet.runtime.grammar.backends import check_installed
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
 from ramet.runtime.grammar.jump import Retokenizer
+from ramet.runtime.machine import collect_rarely
 from ramet.runtime.placement import bind_others, placement_of
+from ramet.runtime.scheduler.garbage import collecting
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.profiling import Profiler
 from ramet.runtime.scheduler.slowing import SlowSteps
@@ -39,6 +41,7 @@ Phases = list[tuple[str, float]]
 
 def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     """Serve until the process is ended. `ready(phases, limits=...)` gets the start-up phases in seconds, and Limits."""
+    collect_rarely()
     phases: Phases = []
     ring = step_ring(sockets.ring(paths.SCHEDULER))
     inbox: Receiver[ToScheduler] = Receiver(sockets.address(paths.SCHEDULER), ToScheduler)
@@ -83,7 +86,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     SlowSteps(scheduler.control, scheduler.reporter)
     Profiler(args, scheduler.control, scheduler.reporter, sockets.address(paths.SCHEDULER))
     try:
-        scheduler.run(watchdog.beat)
+        scheduler.run(collecting(watchdog.beat))
     except Exception as error:
         if advice := card_advice(error):
             log.error("the card failed: %s (%s)", describe(error), advice)

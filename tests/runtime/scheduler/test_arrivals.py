@@ -2,11 +2,13 @@
 
 import pytest
 from bench_top import BenchTop
+from manual_clock import ManualClock
 
 from ramet.ipc.messages import FinishKind
 from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
 from ramet.runtime.scheduler.admission import BULK, WINDOW, WaitingQueue
 from ramet.runtime.scheduler.arrivals import MAX_TAKEN
+from ramet.runtime.scheduler.garbage import COLLECT_EVERY_S, collecting
 
 LONG = 100  # tokens of the request that others must not stall
 FIRST = 1000  # uid of the large request's first sequence
@@ -122,3 +124,14 @@ def test_thousands_leave_the_queue_as_one_after_the_other_would() -> None:
 def test_as_many_are_taken_as_the_policy_orders() -> None:
     """Fewer would hide prompts that it would choose among if all had been queued at once."""
     assert MAX_TAKEN >= WINDOW
+
+
+def test_garbage_is_collected_while_nothing_runs_and_not_at_each_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, beats, collected = ManualClock(), list[bool](), list[float]()
+    monkeypatch.setattr("gc.collect", lambda: collected.append(clock()))
+    beat = collecting(beats.append, clock)
+    for seconds, idle in [(1, True), (COLLECT_EVERY_S, False), (1, True), (1, True), (COLLECT_EVERY_S, True)]:
+        clock.advance(seconds)
+        beat(idle)
+    start = clock() - 2 * COLLECT_EVERY_S - 3
+    assert collected == [start + COLLECT_EVERY_S + 2, clock()] and len(beats) == 5
