@@ -20,6 +20,8 @@ DIGITS = 17  # and of none that needs more
 MARK = f"NUMBER_{os.urandom(8).hex()}"  # stands for a number in a text; no client can guess it
 BETWEEN = f"BETWEEN_{os.urandom(8).hex()}"  # stands between two values; nor this
 # digits and points become 0, E becomes e, signs are removed: this shows which numbers are long or have a large exponent
+MOST_SHAPE = 20  # bytes of the part of a number that is looked for, with its signs
+AT_ONCE = 1 << 18  # bytes that are looked at in one call, which keeps Python's lock
 _SHAPES = bytes(ord("0") if chr(i) in "0123456789." else ord("e") if chr(i) in "eE" else ord(" ") for i in range(256))
 _DIGITS, _EXPONENT = b"0" * 16, b"0e000"  # more than a float may keep, and one that may be out of its range
 SHORTEST = len(_EXPONENT)  # bytes of a number that may be rounded
@@ -120,5 +122,8 @@ def may_round(data: bytes | bytearray) -> bool:
     """Whether JSON may contain a number that neither a float nor a 64-bit integer can hold. Takes about 1 ns a byte."""
     if len(data) < SHORTEST:  # a chat may have thousands of short arguments
         return False
-    shapes = data.translate(_SHAPES, b"+-")
-    return _DIGITS in shapes or _EXPONENT in shapes
+    for start in range(0, len(data), AT_ONCE):
+        shapes = data[start : start + AT_ONCE + MOST_SHAPE].translate(_SHAPES, b"+-")
+        if _DIGITS in shapes or _EXPONENT in shapes:
+            return True
+    return False

@@ -95,7 +95,13 @@ def check_numbers(texts: Sequence[tuple[str, Bytes]], most: int) -> None:
 
 def _num_tokens(text: Bytes) -> int:
     """How many numbers begin in a text, behind its first byte."""
-    return text.translate(TOKENS, b"+-").count(b" 0")
+    num, start = 0, 0
+    while start < len(text) - 1:
+        stop = start + AT_ONCE
+        stop -= text[stop : stop + 1] in (b"+", b"-")  # a sign stays with what is before and behind it
+        num += text[start : stop + 1].translate(TOKENS, b"+-").count(b" 0")
+        start = stop
+    return num
 
 
 def nests_deeper(levels: int, body: Bytes) -> bool:
@@ -110,7 +116,12 @@ def nests_deeper(levels: int, body: Bytes) -> bool:
 
 def brackets_in(text: Bytes) -> Bytes:
     """The brackets outside of strings, of JSON that begins outside of one."""
-    return _outside_strings(_without_escapes(text).translate(None, NO_BRACKETS), False)
+    found, num_quotes = list[Bytes](), 0
+    for piece in _pieces(text):
+        marks = _without_escapes(piece).translate(None, NO_BRACKETS)
+        found.append(_outside_strings(marks, num_quotes % 2 == 1))
+        num_quotes += marks.count(b'"')
+    return b"".join(found)
 
 
 def _without_escapes(body: Bytes) -> Bytes:

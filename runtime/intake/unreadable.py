@@ -40,7 +40,7 @@ def of_text(place: str, shown: str, error: orjson.JSONDecodeError) -> ClientErro
 
 
 def _number(error: orjson.JSONDecodeError, where: str = "") -> str:
-    found = _NUMBER.match(error.doc, error.pos)
+    found = _NUMBER.match(error.doc, error.pos, error.pos + SHOWN + 1)
     text = found[0] if found is not None else ""
     number = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
     return f"has the number {number} at character {error.pos}{where}, must be in [-{MOST}, {MOST}]"

@@ -79,9 +79,10 @@ class LanguageCalls:
             media = await self._prepared(sources, submission)
             asked = self._client.render_choices(segments, body.choices, body.healed, media)
             tokens = await submission.during(asked)
-            selection = Selection(body, rid, tokens, self._client.limits.context_length, media)
+            making = partial(Selection, body, rid, tokens, self._client.limits.context_length, media)
+            selection = await offloaded(making)
             done = await self._client.run_in_turn(selection.prompts, submission)
-            return selection.reply(done)
+            return await offloaded(partial(selection.reply, done))
 
     async def render(self, body: RenderBody) -> RenderedPrompt:
         """Media are not looked at: their placeholders are shown. Raises ClientError."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
 
+from ramet.runtime import exact_json
 from ramet.runtime.exact_json import dumps, dumps_each, encode, loads, may_round
 
 LONG = [
@@ -83,3 +84,11 @@ def test_looking_for_long_numbers_takes_time_in_proportion() -> None:
     started = time.process_time()
     may_round(data)
     assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize("number", ["1234567890123456", "-1.234567890123456", "1e-1000", "1E+9999"])
+def test_long_numbers_are_found_wherever_a_text_is_cut(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact_json, "AT_ONCE", 64)
+    for before in range(80):
+        assert exact_json.may_round(b'["%b", %b, 1, 2]' % (b"a" * before, number.encode()))
+        assert not exact_json.may_round(b'["%b", 123456789012345, 1e99, 2]' % (b"a" * before))

@@ -75,3 +75,21 @@ def test_each_bound_is_a_share_of_the_option(piece: bytes, share: int) -> None:
 def test_strings_hold_what_they_like(text: bytes) -> None:
     body = b'{"a": "' + text * (body_items.AT_ONCE // 2) + b'", "b": [1]}'
     assert not is_refused(body, 1 << 12, 1 << 16)
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 5])
+@pytest.mark.parametrize("text", [b" 12,-3, 4e-5 ,[6,+7]", b" -1,-2,-3,-4,-5,-6", b" 1.5,22,333,4444 ,5"])
+def test_numbers_are_counted_once_wherever_a_text_is_cut(
+    text: bytes, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = body_items._num_tokens(text)
+    monkeypatch.setattr(body_items, "AT_ONCE", at_once)
+    assert body_items._num_tokens(text) == whole
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 7])
+def test_brackets_are_those_outside_of_strings_wherever_a_text_is_cut(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_items, "AT_ONCE", at_once)
+    assert body_items.brackets_in(b'[{"a]": "\\"{", "\\\\": ["}"]}, {"[": "\\\\\\"]"}]') == b"[{[]}{}]"
