@@ -57,10 +57,12 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     before = _stored(service, previous, "previous_response_id").messages if previous else b"[]"
     earlier, chat, calls = await offloaded(partial(_read_chat, service, body, before))
     stored = body.store is not False and service.responses.most_bytes > 0
-    items, given = await offloaded(partial(_kept_input, sent, body, earlier)) if stored else (StoredItems(()), b"[]")
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
         (sequence,) = submission.sequences
+        # only now: a chat that is refused is not written for the store
+        kept_input = partial(_kept_input, sent, body, earlier)
+        items, given = await offloaded(kept_input) if stored else (StoredItems(()), b"[]")
 
         def keep(response: ResponseReply) -> bool:
             kept = Stored(encode(response), items, with_output(given, response.output))

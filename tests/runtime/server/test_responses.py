@@ -11,6 +11,7 @@ from ramet.ipc.messages import Generate, Render
 from ramet.runtime import exact_json
 from ramet.runtime.owner import NOBODY, Owner
 from ramet.runtime.server.http.response_store import ResponseStore, Stored, StoredItems
+from ramet.runtime.server.openai import responses
 from tests.fakes.engine import CACHED, cut_somewhere, pieces_of
 from tests.fakes.server import Served, served
 
@@ -311,6 +312,23 @@ def test_what_a_stored_response_takes_is_counted() -> None:
     finally:
         tracemalloc.stop()
     assert taken + 2000 * sys.getsizeof("0" * 200) <= kept.size < 2 * taken + 2000 * sys.getsizeof("0" * 200)
+
+
+def test_a_refused_chat_is_not_written_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, kept = list[int](), responses.kept_items
+
+    def counted(items: list[dict[str, Any]]) -> StoredItems:
+        written.append(len(items))
+        return kept(items)
+
+    async def check(server: Served) -> None:
+        assert (await server.post(PATH, {"input": [{"role": "user", "content": "REJECT"}] * 3}))[0] == 400
+        assert written == []
+        assert (await server.post(PATH, {"input": [{"role": "user", "content": "a"}] * 3}))[0] == 200
+        assert written == [3]
+
+    monkeypatch.setattr(responses, "kept_items", counted)
+    served(check)
 
 
 @pytest.mark.parametrize("body, options", [({"store": False}, {}), ({}, {"stored_responses_mb": 0})])
