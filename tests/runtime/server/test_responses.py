@@ -322,6 +322,7 @@ def test_a_refused_chat_is_not_written_for_the_store(monkeypatch: pytest.MonkeyP
         return kept(items)
 
     async def check(server: Served) -> None:
+        server.engine.says = pieces_of("Hi", 1)
         assert (await server.post(PATH, {"input": [{"role": "user", "content": "REJECT"}] * 3}))[0] == 400
         assert written == []
         assert (await server.post(PATH, {"input": [{"role": "user", "content": "a"}] * 3}))[0] == 200
