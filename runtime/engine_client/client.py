@@ -573,26 +573,28 @@ class EngineClient:
             submission.timer.cancel()
         self._unsent.discard(submission)
         if submission.num_open:
-            giving_up = self._give_up(self._open_of(submission), aborted=submission.aborted)
+            giving_up = self._give_up([*submission.sequences], aborted=submission.aborted)
             if next(giving_up, None) is not None:
                 self.in_background(_in_turn(giving_up))
         submission.leave()
         # its sequences know it as well: without this circle a request is freed when it ends
         submission.sequences, submission.fresh = [], []
 
-    def _give_up(self, still_open: list[Sequence], *, aborted: bool) -> Iterator[int]:
-        """Keep nothing of these and end them, unless they are `aborted` already; a piece at each step.
+    def _give_up(self, sequences: list[Sequence], *, aborted: bool) -> Iterator[int]:
+        """Forget these, and end those that are open unless they are `aborted` already; a piece at each step, of which
+        the last one goes first.
 
-        Yields how many are left, as long as there are some.
+        WRITES `sequences`. Yields how many are left, as long as there are some.
         """
-        for start in range(0, len(still_open), SEQUENCES_AT_ONCE):
-            piece = still_open[start : start + SEQUENCES_AT_ONCE]
+        while sequences:
+            piece = [each for each in sequences[-SEQUENCES_AT_ONCE:] if each.uid in self._sequences.by_uid]
+            del sequences[-SEQUENCES_AT_ONCE:]  # an output of one that has ended may be thousands of texts
             for sequence in piece:
                 sequence.abandon()
             if not aborted:
                 self._send_abort(piece, "the client went away")
-            if left := len(still_open) - start - len(piece):
-                yield left
+            if sequences:
+                yield len(sequences)
 
     def _expire(self, submission: Submission) -> None:
         """Out of time: end its sequences now, for its handler may hang on a client that does not read."""

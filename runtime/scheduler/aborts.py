@@ -6,6 +6,7 @@ server.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Abort, Finish, FinishKind
@@ -24,13 +25,14 @@ class Aborts:
         self._waiting, self._constraints, self._running, self._results = waiting, constraints, running, results
         self.left = deque[tuple[Request | Uid, str]]()  # requests, or uids of those that run; and why they end
 
-    def begin(self, message: Abort) -> None:
-        """Nothing of these begins from here on. `proceed` ends them."""
-        taken = self._waiting.remove_all(message.uids)
-        for uid in message.uids:
+    def begin(self, messages: Iterable[Abort]) -> None:
+        """Nothing of these begins from here on. `proceed` ends them. Many messages cost little more than one."""
+        why = {uid: message.message for message in messages for uid in message.uids}
+        taken = self._waiting.remove_all(why)
+        for uid, message in why.items():
             request = taken.get(uid) or self._constraints.remove(uid)
             if request is not None or self._running.get(uid) is not None:
-                self.left.append((request or uid, message.message))
+                self.left.append((request or uid, message))
 
     def proceed(self) -> None:
         """End as many as a turn may."""

@@ -14,7 +14,7 @@ not the device.
 import random
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -101,7 +101,7 @@ class WaitingQueue:
             self._cache.unwant(request.wanted)
             request.wanted, request.match_version = None, -1
 
-    def remove_all(self, uids: Sequence[Uid]) -> dict[Uid, Request]:
+    def remove_all(self, uids: Collection[Uid]) -> dict[Uid, Request]:
         """Those of these that wait, by uid. Of thousands each costs less than by itself."""
         if len(uids) < BULK:
             return {uid: request for uid in uids if (request := self.remove(uid)) is not None}
