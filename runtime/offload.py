@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ramet.ipc.loop_thread import call_soon
 from ramet.runtime.errors import RametError, forget_frames
@@ -20,18 +20,30 @@ T = TypeVar("T")
 SMALL = 1 << 16  # bytes of a body up to which all work happens on the event loop: it takes up to 2 ms
 LARGE = 1 << 20
 SWITCH_S = 0.001
-Run = Callable[[Callable[[], Any]], Awaitable[Any]]
-
-_RUN: ContextVar[Run | None] = ContextVar("run", default=None)  # None: the body that is served is small
+FEW_ITEMS = 256  # read in up to 5 ms
 
 
-async def offloaded(act: Callable[[], T]) -> T:
+class _Body(NamedTuple):
+    """The body of the request that is served."""
+
+    is_small: bool
+    run: Callable[[Callable[[], Any]], Awaitable[Any]]  # on a thread
+
+
+_BODY: ContextVar[_Body | None] = ContextVar("body", default=None)  # None: there is no server
+
+
+async def offloaded(act: Callable[[], T], num_items: int = 0) -> T:
     """Call `act` on a thread if the body of the request that is served is large, otherwise at once.
 
-    It sees the context variables of its caller, but what it sets in them is lost.
+    `num_items`: for how many items, such as prompts, `act` does something: many make a small body a large one. It sees
+    the context variables of its caller, but what it sets in them is lost.
     """
-    run = _RUN.get()
-    return act() if run is None else await run(act)
+    found = _BODY.get()
+    if found is None or (found.is_small and num_items <= FEW_ITEMS):
+        return act()
+    made: T = await found.run(act)
+    return made
 
 
 class Offload:
@@ -44,10 +56,7 @@ class Offload:
 
     def take(self, owner: str, num_bytes: int) -> None:
         """From now on `offloaded` is about a body of so many bytes. `owner`: the name of a key that is bounded."""
-        if num_bytes <= SMALL:
-            _RUN.set(None)
-            return
-        _RUN.set(lambda act: self._run(owner, act, num_bytes > LARGE))
+        _BODY.set(_Body(num_bytes <= SMALL, lambda act: self._run(owner, act, num_bytes > LARGE)))
 
     def close(self) -> None:
         """Drop what waits, and wait for what runs."""

@@ -17,8 +17,8 @@ from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, including
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.media import FIELDS, check_options, read_fields
-from ramet.runtime.intake.prompts import CHECKS_AT_ONCE, Content, Slices
-from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs, specs_in_turn
+from ramet.runtime.intake.prompts import Content
+from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
 from ramet.runtime.media.source import MediaSource
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
@@ -103,16 +103,9 @@ class Defaults(NamedTuple):
 def make_prompts(
     body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
 ) -> list[Prompt]:
-    """As `prompts_in_turn`, at once."""
-    return checks.whole(prompts_in_turn(body, contents, batch, rids, defaults, batch_rid))
-
-
-def prompts_in_turn(
-    body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
-) -> Slices[list[Prompt]]:
     """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
     count = len(contents)
-    specs = yield from specs_in_turn(body, count, batch, defaults.params, defaults.processors_on)
+    specs = specs_of(body, count, batch, defaults)
     names, healing = _naming(body, batch), body.token_healing
 
     def made(i: int) -> Prompt:
@@ -129,7 +122,7 @@ def prompts_in_turn(
 
     unasked = defaults.healing_on
     healed = {id(spec): replace(spec, token_healing=True) for spec in specs} if unasked else {}
-    return (yield from checks.mapped(made, range(count)))
+    return [made(i) for i in range(count)]
 
 
 def specs_of(body: SpecLists, count: int, batch: bool, defaults: Defaults) -> list[RequestSpec]:
@@ -183,23 +176,18 @@ def _is_batch_of_embeds(given: list[Any]) -> bool:
 
 
 def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tuple[list[Prompt], bool]:
-    """As `generate_in_turn`, at once."""
-    return checks.whole(generate_in_turn(body, request_id, defaults))
-
-
-def generate_in_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> Slices[tuple[list[Prompt], bool]]:
     """The prompts in order, and whether the client sent a list of them."""
     given = [name for name in PROMPTS if getattr(body, name) is not None]
     if len(given) != 1:
         raise ClientError("text", "and input_ids and input_embeds: exactly one of them must be set")
     (place,) = given
-    contents, batch = yield from _contents(place, getattr(body, place), defaults.limits)
-    rids = yield from _rids(body.rid, request_id, len(contents), batch)
+    contents, batch = _contents(place, getattr(body, place), defaults.limits)
+    rids = _rids(body.rid, request_id, len(contents), batch)
     batch_rid = (body.rid if isinstance(body.rid, str) else request_id) if batch else ""
-    prompts = yield from prompts_in_turn(body, contents, batch, rids, defaults, batch_rid)
+    prompts = make_prompts(body, contents, batch, rids, defaults, batch_rid)
     checks.check_count(place, sum(prompt.params.n for prompt in prompts))
     if isinstance(body.rid, list):
-        yield from _check_distinct(prompts)
+        _check_distinct(prompts)
     written = {name: value for name in FIELDS if (value := getattr(body, name)) is not None}
     if written:
         prompts = with_sources_of(prompts, read_fields(written, len(prompts), batch, defaults.limits.media))
@@ -257,18 +245,14 @@ def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedT
     return AskedTurn(asked, prompt)
 
 
-def _contents(place: str, given: Any, limits: Limits) -> Slices[tuple[list[Content], bool]]:
+def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:
     if place != "input_embeds":
         checks.check_prompts(place, given)
-        return (yield from checks.contents_of(place, given, limits))
+        return checks.read_contents(place, given, limits)
     batch = _is_batch_of_embeds(given)
     checks.check_count(place, len(given) if batch else 1)
     each = checks.placed(place, given, batch)
-
-    def packed(one: tuple[str, Any]) -> Content:
-        return one[0], {"embeds": checks.pack_embeds(*one, limits)}
-
-    return (yield from checks.mapped(packed, each, checks.LISTS_AT_ONCE)), batch
+    return [(at, {"embeds": checks.pack_embeds(at, one, limits)}) for at, one in each], batch
 
 
 def named_by(body: GenerateBody) -> str | None:
@@ -276,11 +260,10 @@ def named_by(body: GenerateBody) -> str | None:
     return body.rid if isinstance(body.rid, str) and re.search(RID, body.rid) else None
 
 
-def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> Slices[list[str]]:
+def _rids(given: str | list[str] | None, request_id: str, count: int, batch: bool) -> list[str]:
     if isinstance(given, list):
         checks.check_length("rid", len(given), count, batch)
-        numbered = enumerate(given)
-        return (yield from checks.mapped(lambda one: _checked(f"rid[{one[0]}]", one[1]), numbered, CHECKS_AT_ONCE))
+        return [_checked(f"rid[{i}]", one) for i, one in enumerate(given)]
     name = request_id if given is None else _checked("rid", given)
     return [f"{name}-{i}" for i in range(count)] if batch else [name]
 
@@ -291,12 +274,10 @@ def _checked(place: str, rid: str) -> str:
     return rid
 
 
-def _check_distinct(prompts: list[Prompt]) -> Slices[None]:
+def _check_distinct(prompts: list[Prompt]) -> None:
     """Raises ClientError where two sequences would have one id."""
     seen: dict[str, int] = {}
     for i, prompt in enumerate(prompts):
-        if i % checks.AT_ONCE == checks.AT_ONCE - 1:
-            yield
         for name in map(prompt.id_of, range(prompt.params.n)):
             if (first := seen.setdefault(name, i)) != i:
                 fact = f"is {shown(prompt.rid)} and rid[{first}] is {shown(prompts[first].rid)}, so that two sequences"

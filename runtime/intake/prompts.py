@@ -1,12 +1,9 @@
 """Prompts as clients write them, checked without a tokenizer; their length is checked where text becomes ids."""
 
-import asyncio
 import math
 import os
 from array import array
-from collections.abc import Callable, Generator, Iterable
-from itertools import islice
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import shown
@@ -16,10 +13,6 @@ from ramet.runtime.text.context import MAX_CALL_IDS, longer_than_context
 
 T = TypeVar("T")
 R = TypeVar("R")
-Slices: TypeAlias = Generator[None, None, R]  # work in steps, between which others may be served
-AT_ONCE = 64  # prompts of one step: 1 to 5 ms
-CHECKS_AT_ONCE = 512  # the same where each only gets a glance
-LISTS_AT_ONCE = 8  # the same of prompts as long lists
 Content = tuple[str, dict[str, Any]]  # the place of a prompt, and its text, ids or embeds as a field of Prompt
 
 
@@ -33,44 +26,12 @@ def is_batch(given: Any) -> bool:
     return isinstance(given, list) and not isinstance(given[0], int)
 
 
-def mapped(make: Callable[[T], R], items: Iterable[T], at_once: int = AT_ONCE) -> Slices[list[R]]:
-    """What `make` returns for each item, made for so many of them at each step."""
-    made, left = list[R](), iter(items)
-    while some := [make(item) for item in islice(left, at_once)]:
-        made += some
-        if len(some) < at_once:
-            break
-        yield
-    return made
-
-
-def whole(slices: Slices[R]) -> R:
-    """All steps at once."""
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            found: R = end.value
-            return found
-
-
-async def in_turn(slices: Slices[R]) -> R:
-    """All steps; other tasks of the event loop run in between."""
-    while True:
-        try:
-            next(slices)
-        except StopIteration as end:
-            found: R = end.value
-            return found
-        await asyncio.sleep(0)
+def num_prompts(given: Any) -> int:
+    """Of a text, token ids, or a list of either."""
+    return len(given) if given and is_batch(given) else 1
 
 
 def read_contents(place: str, given: Any, limits: Limits, hint: str = "") -> tuple[list[Content], bool]:
-    """As `contents_of`, at once."""
-    return whole(contents_of(place, given, limits, hint))
-
-
-def contents_of(place: str, given: Any, limits: Limits, hint: str = "") -> Slices[tuple[list[Content], bool]]:
     """Of each prompt, and whether the client sent a list of them. The first one says what all must be.
 
     given: a text, token ids, or a list of either, not empty. `hint`: for ids outside the vocabulary.
@@ -88,14 +49,10 @@ def contents_of(place: str, given: Any, limits: Limits, hint: str = "") -> Slice
             check_context(at, len(item), limits)
         return at, {name: item}
 
-    contents = yield from mapped(content, range(len(items)), CHECKS_AT_ONCE)
+    contents = [content(i) for i in range(len(items))]
     if kind is str:
         return contents, batch
-
-    def packed(one: Content) -> Content:
-        return one[0], {"ids": pack_checked(one[0], one[1]["ids"], limits.vocab_size, hint)}
-
-    return (yield from mapped(packed, contents, LISTS_AT_ONCE)), batch
+    return [(at, {"ids": pack_checked(at, one["ids"], limits.vocab_size, hint)}) for at, one in contents], batch
 
 
 def check_context(place: str, tokens: int, limits: Limits) -> None:

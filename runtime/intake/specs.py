@@ -27,7 +27,7 @@ from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.constraints import READERS, only_one
 from ramet.runtime.intake.fields import Int32, Key, OrEach, TokenId, including, named
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
-from ramet.runtime.intake.prompts import Slices, check_length, check_most, mapped, whole
+from ramet.runtime.intake.prompts import check_length, check_most
 
 _ABOUT = {
     name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
@@ -205,13 +205,6 @@ def with_adapter(spec: RequestSpec, name: str | None) -> RequestSpec:
 def read_specs(
     body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
 ) -> list[RequestSpec]:
-    """As `specs_in_turn`, at once."""
-    return whole(specs_in_turn(body, count, batch, defaults, processors_on))
-
-
-def specs_in_turn(
-    body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
-) -> Slices[list[RequestSpec]]:
     """One for each of `count` prompts. `batch`: the client sent a list of them. Raises ClientError."""
     lists: dict[str, Any] = {name: getattr(body, name) for name in listed_fields(body)}
     for name, value in lists.items():
@@ -219,8 +212,8 @@ def specs_in_turn(
     for i, item in enumerate(lists.get("token_ids_logprob", ())):
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
-    params = yield from _params_of_each(body.sampling_params, count, batch, defaults)
-    kept_to = yield from _constraint_of_each(body.sampling_params, count)
+    params = _params_of_each(body.sampling_params, count, batch, defaults)
+    kept_to = _constraint_of_each(body.sampling_params, count)
     if params and not lists and all(given is params[0] for given in params):  # one spec for all prompts
         return [_read_listed(body, params[0], kept_to[0], processors_on, frozenset(), "")] * count
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
@@ -229,7 +222,7 @@ def specs_in_turn(
         one = replace(own, **{name: value[i] for name, value in lists.items()})
         return _read_listed(one, params[i], kept_to[i], processors_on, lists.keys(), f"[{i}]")
 
-    return (yield from mapped(spec_of, range(count)))
+    return [spec_of(i) for i in range(count)]
 
 
 def backends_of(body: SpecLists, count: int) -> list[str]:
@@ -294,18 +287,18 @@ def _with_backend(kept_to: Constraint | None, backend: BackendName | None) -> Co
     return replace(kept_to, backend=backend)
 
 
-def _constraint_of_each(given: Any, count: int) -> Slices[list[Constraint | None]]:
+def _constraint_of_each(given: Any, count: int) -> list[Constraint | None]:
     """Its place is that of the scheduler's words, as those of all sampling parameters."""
     if not isinstance(given, list):
         return [_constraint_of(given)] * count
 
-    def read(one: tuple[int, GivenParams | None]) -> Constraint | None:
+    def read(i: int, one: GivenParams | None) -> Constraint | None:
         try:
-            return _constraint_of(one[1])
+            return _constraint_of(one)
         except ClientError as error:
-            raise error.at(error.place.replace("sampling_params", f"sampling_params[{one[0]}]", 1)) from None
+            raise error.at(error.place.replace("sampling_params", f"sampling_params[{i}]", 1)) from None
 
-    return (yield from mapped(read, enumerate(given), CONSTRAINTS_AT_ONCE))
+    return [read(i, one) for i, one in enumerate(given)]
 
 
 def _constraint_of(given: GivenParams | None) -> Constraint | None:
@@ -313,7 +306,7 @@ def _constraint_of(given: GivenParams | None) -> Constraint | None:
     return only_one(found, given.grammar_backend) if given is not None and found else None
 
 
-def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> Slices[list[SamplingParams]]:
+def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:
     if not isinstance(given, list):
         fields = asdict(given) if given else {}
         each = fields.get("custom_params")
@@ -325,13 +318,9 @@ def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParam
         own = [None if one is None else read(f"sampling_params.custom_params[{i}]", one) for i, one in enumerate(each)]
         return [replace(params, custom_params=one) for one in own]
 
-    def params_of(one: tuple[int, GivenParams | None]) -> SamplingParams:
-        return parse(asdict(one[1]) if one[1] else {}, defaults, f"sampling_params[{one[0]}].")
-
-    return (yield from mapped(params_of, enumerate(given)))
+    return [parse(asdict(one) if one else {}, defaults, f"sampling_params[{i}].") for i, one in enumerate(given)]
 
 
-CONSTRAINTS_AT_ONCE = 8  # of 256 KiB: 25 ms
 _MODES = {None: None, False: None, True: HiddenMode.ALL, "last": HiddenMode.LAST}
 
 

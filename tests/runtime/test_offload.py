@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.offload import LARGE, SMALL, Offload, offloaded
+from ramet.runtime.offload import FEW_ITEMS, LARGE, SMALL, Offload, offloaded
 
 NAME: ContextVar[str] = ContextVar("name", default="")
 
@@ -39,6 +39,15 @@ def test_only_what_is_small_is_done_on_the_event_loop(num_bytes: int, on_loop: b
     async def check(offload: Offload) -> None:
         thread = await started(offload, num_bytes, threading.get_ident)
         assert (thread == threading.get_ident()) is on_loop
+
+    run(check)
+
+
+def test_a_small_body_with_many_items_is_worked_on_by_a_thread() -> None:
+    async def check(offload: Offload) -> None:
+        offload.take("", SMALL)
+        assert await offloaded(threading.get_ident, FEW_ITEMS) == threading.get_ident()
+        assert await offloaded(threading.get_ident, FEW_ITEMS + 1) != threading.get_ident()
 
     run(check)
 

@@ -12,7 +12,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import calls
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
-from ramet.runtime.intake.prompts import new_id
+from ramet.runtime.intake.prompts import new_id, num_prompts
 from ramet.runtime.intake.reading import ThoughtCount
 from ramet.runtime.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.offload import offloaded
@@ -33,9 +33,10 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     rid = set_request_id(request, new_id(), calls.named_by(body))
     processors_on = service.args.execute.enable_custom_logit_processor
     defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
-    turn = await offloaded(partial(calls.read_turn, body, rid, defaults))
+    num = max(map(num_prompts, (body.text, body.input_ids, body.input_embeds)))
+    turn = await offloaded(partial(calls.read_turn, body, rid, defaults), num)
     if turn is None:
-        items, batch = await offloaded(partial(calls.read_generate, body, rid, defaults))
+        items, batch = await offloaded(partial(calls.read_generate, body, rid, defaults), num)
     else:
         items, batch = [turn.prompt], False
     as_list = batch or items[0].params.n > 1

@@ -163,7 +163,9 @@ async def classified(service: Service, rid: str, place: str, given: Any) -> list
     """What was run for each input. Raises ClientError where the model is no classifier."""
     check_inputs(place, given)
     limits = service.client.limits
-    items = await offloaded(partial(read_classified, rid, place, given, service.labels, limits))
+    items = await offloaded(
+        partial(read_classified, rid, place, given, service.labels, limits), prompts.num_prompts(given)
+    )
     check_numbers(place, len(items), limits.num_labels)
     return await run_all(service, items)
 

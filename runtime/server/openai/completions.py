@@ -41,13 +41,15 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     body = await read_body(request, CompletionBody)
     params = read_sampling(service, body, max_new_tokens=DEFAULT_MAX_TOKENS)
     n, best_of = params.n, _best_of(body, params.n)
-    await offloaded(partial(prompts.check_prompts, "prompt", body.prompt))
+    await offloaded(partial(prompts.check_prompts, "prompt", body.prompt), prompts.num_prompts(body.prompt))
     asked_for = best_of * (len(body.prompt) if prompts.is_batch(body.prompt) else 1)
     prompts.check_count("prompt", asked_for)
     service.client.check_count("prompt", asked_for)
     sampled = replace(params, n=best_of)
     asked = read_asked(service, request, body, "cmpl-", sampled, **_details(service, body, params, best_of))
-    items = await offloaded(partial(read_prompts, service, body, asked.rid, asked.spec))
+    items = await offloaded(
+        partial(read_prompts, service, body, asked.rid, asked.spec), prompts.num_prompts(body.prompt)
+    )
     if body.echo and asked.spec.truncate is not None:
         items = [await _cut(service, item) for item in items]
     echoes = [await _echo(service, item) for item in items] if body.echo else [""] * len(items)

@@ -60,7 +60,8 @@ async def embedded(
     """A vector of each input of the field `place`, and what was run for it. Raises ClientError."""
     check_inputs(place, fields.input)
     limits = service.client.limits
-    items, pooling = await offloaded(partial(numbers.read_inputs, rid, fields, service.pooling, limits, place))
+    reading = partial(numbers.read_inputs, rid, fields, service.pooling, limits, place)
+    items, pooling = await offloaded(reading, prompts.num_prompts(fields.input))
     check_numbers(place, len(items), numbers.embedding_size(limits))
     done = await run_all(service, items)
     return [await vector_of(sequence, pooling, fields.dimensions) for sequence in done], done

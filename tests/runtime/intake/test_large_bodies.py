@@ -11,7 +11,7 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, GenerateBody, generate_in_turn, num_asked, read_generate
+from ramet.runtime.intake.calls import Defaults, GenerateBody, num_asked, read_generate
 from ramet.runtime.intake.limits import KEYS_SHARE, MAX_SEQUENCES, OPENED_SHARE
 from ramet.runtime.intake.prompts import pack_checked, pack_embeds, pack_to_decode
 from ramet.runtime.text.context import MAX_CALL_IDS
@@ -151,30 +151,6 @@ def test_a_number_that_no_embedding_has_is_refused_wherever_it_stands(wrong: flo
     rows = [[0.5, 0.5] for _ in range(3)]
     rows[row][column] = wrong
     assert refusal(lambda: pack_embeds("e", rows, LIMITS)).place == f"e[{row}]"
-
-
-@pytest.mark.parametrize("shape", [
-    {"text": ["a"]}, {"input_ids": [[1, 2]]}, {"input_embeds": [[[0.5, 0.5]]]}, {"text": ["a"], "rid": ["{}"]},
-    {"text": ["a"], "sampling_params": [{"temperature": 0.5, "regex": "a"}]}, {"text": ["a"], "cache_salt": ["b"]},
-    {"text": ["a"], "sampling_params": {"custom_params": [{"a": 1}]}},
-])  # fmt: skip
-def test_a_few_of_many_prompts_are_read_before_others_are_served(shape: dict[str, Any]) -> None:
-    num = 1000
-
-    def repeated(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: repeated(inner) for name, inner in value.items()}
-        if value == ["{}"]:
-            return [f"{i}" for i in range(num)]
-        return value * num if isinstance(value, list) else value
-
-    body = convert({name: repeated(value) for name, value in shape.items()}, GenerateBody)
-    reading, steps, efforts = generate_in_turn(body, "r", DEFAULTS), list[object](), list[int]()
-    while not steps or steps[-1] is None:
-        efforts.append(num_calls(lambda: steps.append(next(reading, "the end"))))
-    assert max(efforts) < 5 * num < sum(efforts)
-    whole, is_batch = read_generate(body, "r", DEFAULTS)
-    assert is_batch and [prompt.entry for prompt in whole] == [f"[{i}]" for i in range(num)]
 
 
 # -- parameters --------------------------------------------------------------------------------------------------------
