@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind, Logprobs
 from ramet.ipc.spec import Constraint, RequestSpec
+from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.aside import AsideFailed
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, GrammarError
@@ -28,7 +29,7 @@ from ramet.runtime.scheduler.aside import AsideRows
 from ramet.runtime.scheduler.batch import logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
-from ramet.runtime.scheduler.slow_rows import SlowRows
+from ramet.runtime.scheduler.slow_rows import Allowance, SlowRows
 from ramet.runtime.text.tokenizer import Tokenizer
 
 MAX_SETTLED = 256  # requests that begin with a compiled constraint in one turn: 5 ms
@@ -201,8 +202,11 @@ class ConstrainedRows:
     """Carries tokens into the outputs of running requests.
 
     `decide` says whether a token ends its request, `rewound` is told when known tokens have changed, and `send` tells
-    the client of one more token. `slow` says when a turn's time is spent: then no row looks for what is forced next,
-    and rows that would are held out of steps until they have looked in a later turn.
+    the client of one more token. `fill` makes a mask between two steps; False: the output has none.
+
+    `slow` says when a turn's time is spent: then no row looks for what is forced next. What a step has drawn is not
+    accepted any more when other rows' tokens have spent the allowance of `pushes_of` it. Such rows, and those whose
+    step had no time for their mask, are held out of steps until that is done in a later turn, in order.
     """
 
     def __init__(
@@ -213,16 +217,18 @@ class ConstrainedRows:
         decide: Decide,
         rewound: Callable[[RunningRequest], None],
         send: Send,
+        fill: Callable[[RunningRequest, Ints], bool],
     ) -> None:
         self._running, self._slow = running, slow
-        self._decide, self._rewound, self._send = decide, rewound, send
-        self._late: deque[RunningRequest] = deque()  # rows that look in a later turn
+        self._decide, self._rewound, self._send, self._fill = decide, rewound, send, fill
+        self._late: deque[RunningRequest] = deque()  # rows that wait for a later turn
+        self._step, self._pushes = 0, Allowance()  # of the tokens that this step has drawn
         self._turn, self._left = 0, MAX_TURN_FORCED  # tokens that jumps may still append in this turn
         self.aside = AsideRows(running, failed)
         self.forced_tokens = 0  # that nobody drew
 
     def late(self) -> Iterator[RunningRequest]:
-        """Rows that look now for what is forced: `look` is called for each before the next one is asked for."""
+        """Rows that have waited for this turn: `catch_up` is called for each before the next one is asked for."""
         for _ in range(len(self._late)):
             if self._slow.is_spent:
                 return
@@ -231,29 +237,63 @@ class ConstrainedRows:
                 self._running.release(running, Hold.LATE)
                 yield running
 
-    def look(self, running: RunningRequest) -> Finish | None:
-        """What follows the last token without a draw, which was not looked for when that token was known."""
+    def catch_up(self, running: RunningRequest) -> Finish | None:
+        """Do what an earlier turn had no time for: accept tokens, make a mask, or look for what follows."""
         constrained = _of(running)
+        constrained.parse_s = 0.0
+        if constrained.postponed is not None:
+            act, constrained.postponed = constrained.postponed, None
+            return act(running)
+        if constrained.late_mask is not None:
+            return self._fill_late(running, constrained)
+        return self._look(running, constrained)
+
+    def _look(self, running: RunningRequest, constrained: Constrained) -> Finish | None:
+        """What follows the last token without a draw."""
         finish = self._jump_on(running, constrained)
         self._flush(running, finish)
         if finish is None and constrained.output.pending:
             self.aside.hold(running)
         return finish
 
+    def _fill_late(self, running: RunningRequest, constrained: Constrained) -> Finish | None:
+        bits, constrained.late_mask = constrained.late_mask, None
+        assert bits is not None, running.uid
+        begun_s = time.perf_counter()
+        if not constrained.output.pending and self._fill(running, bits):
+            constrained.ready = bits
+        constrained.parse_s = time.perf_counter() - begun_s
+        if constrained.output.pending:
+            self.aside.hold(running)
+        return constrained.failure
+
     def begin(self, running: RunningRequest) -> Finish | None:
         """What the output begins with whatever the model says is computed together with the prompt."""
-        request = running.request
-        if running.remaining and _of(running).output.pending:
+        request, constrained = running.request, _of(running)
+        constrained.late_mask = constrained.ready = None  # of its earlier row
+        constrained.parse_s = 0.0
+        if constrained.postponed is not None:
+            self._wait(running)
+            return None
+        if running.remaining and constrained.output.pending:
             self.aside.hold(running)
             return None
         if request.next_logprob is not None or not running.remaining or request.healing is not None:
             return None  # something is returned of the prompt: it must be computed in any case
-        return self.look(running)
+        return self._look(running, constrained)
 
     def begin_with(
         self, running: RunningRequest, told: list[tuple[int, Logprobs | None]], beyond: bytes, spelled: list[int]
     ) -> Finish | None:
         """Its whole output are the tokens `told`, whose last one has `beyond` the prompt's end, spelled by others."""
+        if self._is_late(running):
+            self._postpone(running, partial(self._begin_with, told=told, beyond=beyond, spelled=spelled))
+            return None
+        return self._begin_with(running, told, beyond, spelled)
+
+    def _begin_with(
+        self, running: RunningRequest, told: list[tuple[int, Logprobs | None]], beyond: bytes, spelled: list[int]
+    ) -> Finish | None:
         constrained = _of(running)
         constrained.unsent += told
         try:
@@ -270,12 +310,33 @@ class ConstrainedRows:
     def push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
         """`token` was drawn. Why its request ends, with it or with one that had to follow."""
         constrained = _of(running)
+        constrained.parse_s = constrained.mask_s
         if constrained.failure is not None:
             return constrained.failure
         if constrained.undo:
             self.take_back(running, constrained)
             return None
-        constrained.parse_s = constrained.mask_s
+        if self._is_late(running):
+            self._postpone(running, partial(self._push, token=token, logprobs=logprobs))
+            return None
+        return self._push(running, token, logprobs)
+
+    def _is_late(self, running: RunningRequest) -> bool:
+        """The step's tokens leave no time for another one. States are returned with the step that ends a request."""
+        return self._pushes.is_spent and not running.request.returns_states_at_end
+
+    def _postpone(self, running: RunningRequest, act: Callable[[RunningRequest], Finish | None]) -> None:
+        _of(running).postponed = act
+        self._wait(running)
+
+    def _wait(self, running: RunningRequest) -> None:
+        """Hold the row until a later turn has time for it."""
+        if Hold.LATE not in self._running.held.get(running.uid, Hold(0)):
+            self._running.hold(running, Hold.LATE)
+            self._late.append(running)
+
+    def _push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
+        constrained = _of(running)
         finish, jump = self._take(running, constrained, token, logprobs)
         if finish is None and jump is not None:
             done, finish = self._apply(running, constrained, jump)
@@ -290,6 +351,12 @@ class ConstrainedRows:
             self.aside.hold(running)
         return finish
 
+    def pushes_of(self, step: int) -> Allowance:
+        """What accepting the tokens that a step has drawn may take; `step` is its number."""
+        if self._step != step:
+            self._step, self._pushes = step, Allowance()
+        return self._pushes
+
     def took(self, running: RunningRequest, seconds: float, num_tokens: int) -> None:
         """Note the processor time of its last tokens, everything included. Moves aside an output that is too slow."""
         constrained = _of(running)
@@ -302,14 +369,15 @@ class ConstrainedRows:
         self._running.take_back(running)
         if constrained.output.pending:
             self.aside.hold(running)
+        elif constrained.late_mask is not None:
+            self._wait(running)
 
     def _jump_on(self, running: RunningRequest, constrained: Constrained) -> Finish | None:
         request = running.request
         if running.applied < request.prompt_len and request.spec.prefix_lease_s is not None:
             return None  # the prompt is kept for a client: it must be computed even if the output ends without a step
         if self._slow.is_spent and constrained.output.may_jump:
-            self._running.hold(running, Hold.LATE)
-            self._late.append(running)
+            self._wait(running)
             return None
         if self._turn != self._slow.turn:
             self._turn, self._left = self._slow.turn, MAX_TURN_FORCED

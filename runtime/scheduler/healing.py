@@ -44,6 +44,8 @@ class HealedRows:
     def push(self, running: RunningRequest, token: int, place: HealedPlace, reported: Logprobs | None) -> Finish | None:
         """`token` was drawn, of which the client gets `reported`. Why the request ends, if it does."""
         healing, path, constrained = _of(running.request), _path(running), running.request.constrained
+        if constrained is not None:
+            constrained.parse_s = constrained.mask_s
         if constrained is not None and constrained.failure is not None:
             return constrained.failure
         if constrained is not None and constrained.undo:

@@ -1,9 +1,11 @@
 """The masks of rows under a constraint, which say what each step may draw. Made here or on a thread of their own.
 
-K rows that draw under a constraint, W words of a mask.
+Decides which rows of a step get theirs: when slow masks have spent the step's allowance, the other rows are held, and
+their masks are made in later turns, in order (constraints.py). K rows that draw under a constraint, W words of a mask.
 """
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -12,9 +14,12 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, Masks, TooComplex
 from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import failed
-from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
+from ramet.runtime.scheduler.request import Constrained, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.slow_rows import FREE_S
+from ramet.runtime.scheduler.slow_rows import FREE_S, Allowance
+
+MAX_TOGETHER = 8  # masks of one call, of rows that were quick: it costs less than four calls, and is not interrupted
+Asked = tuple[int, RunningRequest, Constrained]  # the row's index among the K
 
 
 def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
@@ -25,90 +30,104 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     rows = batch.rows[at]
     bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
     alive = (table.uids[rows] == step.uids[at]) & (table.epochs[rows] == step.epochs[at])
-    live = [(int(k), running.at(rows[k])) for k in np.flatnonzero(alive)]
-    outputs = [(k, each.request.constrained, each.num_output) for k, each in live if each.request.constrained]
-    by_backend: dict[Masks, list[tuple[int, Request]]] = {}
-    for k, each in live:
+    quick, slow = dict[Masks, list[Asked]](), list[Asked]()
+    for k in np.flatnonzero(alive).tolist():
+        each = running.at(rows[k])
         constrained = each.request.constrained
-        if constrained and constrained.output.pending:
+        if constrained is None:
+            fill_mask(each, bits[k])
+        elif constrained.is_late or constrained.output.pending:
             constrained.undo = True
-        elif constrained and constrained.output.active and not constrained.output.grammar.must_end:
-            by_backend.setdefault(constrained.output.backend, []).append((k, each.request))
-    for backend, group in by_backend.items():
-        _fill(backend, group, bits)
-    healing = {k: each for k, each in live if each.request.healing is not None}
-    for k, constrained, num_output in outputs:
-        if constrained.failure is None and not constrained.undo and k not in healing:
-            constrained.output.finish_mask(bits[k], num_output)
-    for k, each in healing.items():
-        _fill_healing(each, bits[k])
+        elif constrained.ready is not None:
+            bits[k], constrained.ready = constrained.ready, None
+        elif each.request.healing is None and (not constrained.is_slow or constrained.output.aside is not None):
+            quick.setdefault(constrained.output.backend, []).append((k, each, constrained))
+        else:
+            slow.append((k, each, constrained))
+    allowance = Allowance()
+    for backend, group in quick.items():
+        for begin in range(0, len(group), MAX_TOGETHER):
+            some = group[begin : begin + MAX_TOGETHER]
+            if allowance.is_spent:
+                _put_off(some, bits)
+            else:
+                _fill_together(backend, some, bits, allowance)
+    for asked in slow:
+        if allowance.is_spent:
+            _put_off([asked], bits)
+        else:
+            _fill_alone(*asked, bits, allowance)
     return bits
 
 
-def _fill_healing(running: RunningRequest, bits: Ints) -> None:
-    """WRITES bits [W] int32, the mask of the first token."""
-    healing, constrained = running.request.healing, running.request.constrained
-    assert healing is not None, running.uid
-    if constrained is None:
-        healing.fill_mask(running.output, bits, None)
-    elif constrained.failure is None and not constrained.undo:
-        try:
-            constrained.undo = not healing.fill_mask(running.output, bits, constrained.output)
-        except TooComplex as error:
-            _move_aside(running.request, constrained, error)
-        except Exception as error:  # noqa: BLE001 - as in `_fill`
-            constrained.failure = failed(running.request, error)
-            bits[:] = -1
-
-
-def _fill(backend: Masks, group: list[tuple[int, Request]], bits: Ints) -> None:
-    """Fill all masks in one call. If it fails, fill them one by one, so that only the output at fault fails."""
-    grammars: list[Grammar] = [request.constrained.output.grammar for _, request in group if request.constrained]
-    begun_s = time.thread_time()
+def _fill_together(backend: Masks, group: Sequence[Asked], bits: Ints, allowance: Allowance) -> None:
+    """Fill the masks in one call. If it fails, fill them one by one, so that only the output at fault fails."""
+    begun_s, at, grammars = time.thread_time(), list[int](), list[Grammar]()
+    for k, _, constrained in group:
+        output = constrained.output
+        if output.active and not output.grammar.must_end:
+            at.append(k)
+            grammars.append(output.grammar)
     try:
-        if not any(request.constrained.is_slow for _, request in group if request.constrained):
-            backend.fill_masks(grammars, [k for k, _ in group], bits)
-            if time.thread_time() - begun_s > SLOW_S:
-                for _, request in group:
-                    assert request.constrained is not None, request.uid
-                    request.constrained.is_slow = True
-            return
-        _fill_each(group, bits)
+        if at:
+            backend.fill_masks(grammars, at, bits)
     except Exception:  # noqa: BLE001 - filling one by one shows which output is at fault
-        for k, request in group:
-            constrained = request.constrained
-            assert constrained is not None, request.uid
-            try:
-                constrained.output.grammar.fill_mask(bits[k])
-            except TooComplex as error:
-                bits[k] = -1
-                _move_aside(request, constrained, error)
-            except Exception as error:  # noqa: BLE001 - a library raises anything, and its request ends with it
-                constrained.failure = failed(request, error)
-                bits[k] = -1
+        for k, each, constrained in group:
+            _fill_alone(k, each, constrained, bits, allowance)
+        return
+    seconds = time.thread_time() - begun_s
+    allowance.spend(seconds, len(group))
+    is_slow = seconds > FREE_S * len(group)
+    for k, each, constrained in group:
+        constrained.is_slow = is_slow
+        constrained.output.finish_mask(bits[k], each.num_output)
 
 
-def _fill_each(group: list[tuple[int, Request]], bits: Ints) -> None:
-    """Fill and time each mask by itself, because the group has a slow one."""
-    for k, request in group:
-        constrained = request.constrained
-        assert constrained is not None, request.uid
-        begun_s = time.thread_time()
-        constrained.output.grammar.fill_mask(bits[k])
-        constrained.mask_s = time.thread_time() - begun_s
-        constrained.is_slow = constrained.mask_s > FREE_S
+def _fill_alone(k: int, running: RunningRequest, constrained: Constrained, bits: Ints, allowance: Allowance) -> None:
+    begun_s = time.thread_time()
+    is_filled = fill_mask(running, bits[k])
+    constrained.mask_s = time.thread_time() - begun_s
+    constrained.undo = not is_filled and constrained.failure is None
+    constrained.is_slow = constrained.mask_s > FREE_S
+    allowance.spend(constrained.mask_s)
 
 
-def _move_aside(request: Request, constrained: Constrained, error: TooComplex) -> None:
-    """Parse the output aside. The token that is drawn without a mask is taken back."""
+def _put_off(group: Sequence[Asked], bits: Ints) -> None:
+    """What is drawn without a mask is taken back, and the row is held until a later turn has made its mask."""
+    for k, _, constrained in group:
+        constrained.undo, constrained.late_mask = True, np.empty_like(bits[k])
+
+
+def fill_mask(running: RunningRequest, bits: Ints) -> bool:
+    """WRITES bits [W] int32: what the row may draw next. False: its grammar has failed or needs more time than it has,
+    and everything is allowed.
+    """
+    request, constrained = running.request, running.request.constrained
+    bits[:] = -1
+    try:
+        output = None if constrained is None else constrained.output
+        if output is not None and output.active and not output.grammar.must_end:
+            output.grammar.fill_mask(bits)
+        if request.healing is not None:
+            return request.healing.fill_mask(running.output, bits, output)
+        if output is not None:
+            output.finish_mask(bits, running.num_output)
+        return True
+    except Exception as error:  # noqa: BLE001 - a library raises anything, and its request ends with it
+        assert constrained is not None, running.uid
+        bits[:] = -1
+        if not isinstance(error, TooComplex) or not _moves_aside(constrained, error):
+            constrained.failure = failed(request, error)
+        return False
+
+
+def _moves_aside(constrained: Constrained, error: TooComplex) -> bool:
+    """Parse the output aside, if it can be."""
     try:
         constrained.output.move_aside(error)
-        constrained.undo = True
     except TooComplex:
-        constrained.failure = failed(request, error)
-
-
-SLOW_S = 0.005  # processor time of one call for many masks, beyond which each is timed by itself
+        return False
+    return True
 
 
 class MaskThread:

@@ -51,11 +51,19 @@ class Constrained:
     leave: Callable[[], None]  # says that the request has ended
     unsent: list[tuple[int, Logprobs | None]] = field(default_factory=list)  # tokens that a jump may still replace
     failure: Finish | None = None  # why no mask could be made for its next token
-    is_slow: bool = False  # its masks are measured one by one
+    is_slow: bool = True  # its masks are made and measured one by one, after those that are quick
     mask_s: float = 0.0  # processor time of its next mask, if that was measured
     parse_s: float = 0.0  # time of its library for its last tokens; on a clock that is cheap and counts other threads
     forced_bytes: int = MAX_FORCED_BYTES  # of text that a step appends without a draw, if that is limited
     undo: bool = False  # its mask was not ready in time: the next drawn token is taken back
+    late_mask: Ints | None = None  # [W] int32, which a later turn fills: its step had no time for it
+    ready: Ints | None = None  # [W] int32: its next mask, which was filled between two steps
+    postponed: Callable[["RunningRequest"], Finish | None] | None = None  # a later turn does it with its last tokens
+
+    @property
+    def is_late(self) -> bool:
+        """A later turn must do something before its next token can be drawn."""
+        return self.postponed is not None or self.late_mask is not None
 
 
 MAX_SEARCHED = 50_000  # states of stop patterns, times bytes of forced text that a step searches: 10 ms
@@ -272,6 +280,11 @@ class Request:
     def returns_nothing(self) -> bool:
         """No token is drawn, and nothing is told of the prompt's."""
         return self.params.max_new_tokens == 0 and self.spec.logprobs is None and self.spec.hidden is None
+
+    @property
+    def returns_states_at_end(self) -> bool:
+        """With the step that ends it."""
+        return self.spec.hidden is not None
 
     @property
     def returns_states(self) -> bool:

@@ -31,12 +31,13 @@ from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.constraints import ConstrainedRows, place_of
 from ramet.runtime.scheduler.follow_ups import FollowUps
 from ramet.runtime.scheduler.healing import HealedRows
+from ramet.runtime.scheduler.masks import fill_mask
 from ramet.runtime.scheduler.pooled import Pooled, add_states, through_heads
 from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.slow_rows import SlowRows
+from ramet.runtime.scheduler.slow_rows import Allowance, SlowRows
 from ramet.runtime.scheduler.unsound import UnsoundPrefixes
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
@@ -165,7 +166,7 @@ class Results:
         self._eos_ids = sorted(stopping.eos_ids)
         self.slow = SlowRows(running, budget_s, clock)
         self.constrained = ConstrainedRows(
-            running, self.slow, decide=self._decide, rewound=stopping.rewound, send=self._add_token
+            running, self.slow, decide=self._decide, rewound=stopping.rewound, send=self._add_token, fill=fill_mask
         )
         self.healed = HealedRows(
             running, self.constrained, decide=self._decide, send=self._add_token, show=self._add_states
@@ -302,9 +303,9 @@ class Results:
             running, token = self._running.at(rows[i]), int(tokens[i])
             if flags[i] & RowFlag.HEALING:
                 index = int(draws[i])
-                finish = self.healed.push(running, token, healed[index], logprobs.pop(index, None))
+                finish = self._push_healed(step, running, token, healed[index], logprobs.pop(index, None))
             elif flags[i] & RowFlag.CONSTRAINED:
-                finish = self._push(running, token, logprobs.pop(int(draws[i]), None))
+                finish = self._push(step, running, token, logprobs.pop(int(draws[i]), None))
             else:
                 finish = self._decide(running, token)
             if finish is not None:
@@ -315,13 +316,34 @@ class Results:
                 ends[int(index)] = Finish(FinishKind.LENGTH, length=0)
         return ends
 
-    def _push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
-        begun_s, before = time.thread_time(), running.num_output
+    def _push(self, step: Step, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
+        pushes, begun_s, before = self.constrained.pushes_of(step.number), time.thread_time(), running.num_output
         finish = self.constrained.push(running, token, logprobs)
-        constrained = running.request.constrained
+        return self._pushed(running, finish, pushes, time.thread_time() - begun_s, before)
+
+    def _push_healed(
+        self, step: Step, running: RunningRequest, token: int, place: HealedPlace, logprobs: Logprobs | None
+    ) -> Finish | None:
+        if running.request.constrained is None:
+            return self.healed.push(running, token, place, logprobs)
+        pushes, begun_s, before = self.constrained.pushes_of(step.number), time.thread_time(), running.num_output
+        finish = self.healed.push(running, token, place, logprobs)
+        return self._pushed(running, finish, pushes, time.thread_time() - begun_s, before)
+
+    def _pushed(
+        self, running: RunningRequest, finish: Finish | None, pushes: Allowance, seconds: float, before: int
+    ) -> Finish | None:
+        """Charge a request what its constraint took for the token that was drawn, and for its mask.
+
+        `before`: tokens of its output then.
+        """
+        constrained, num_tokens = running.request.constrained, max(running.num_output - before + 1, 1)
         assert constrained is not None, running.uid
-        seconds, constrained.mask_s = time.thread_time() - begun_s + constrained.mask_s, 0.0
-        num_tokens = max(running.num_output - before + 1, 1)
+        pushes.spend(seconds, num_tokens)
+        seconds, constrained.mask_s = seconds + constrained.mask_s, 0.0
+        return self._took(running, finish, seconds, num_tokens)
+
+    def _took(self, running: RunningRequest, finish: Finish | None, seconds: float, num_tokens: int) -> Finish | None:
         if finish is None:
             self.constrained.took(running, seconds, num_tokens)
         return self._charged(running, finish, seconds, num_tokens)
@@ -424,7 +446,7 @@ class Results:
         begun_s, before = time.thread_time(), running.num_output
         finish = act(running)
         seconds, num_tokens = time.thread_time() - begun_s, max(running.num_output - before, 1)
-        return self._charged(running, finish, seconds, num_tokens)
+        return self._took(running, finish, seconds, num_tokens)
 
     def _add_parts(self, request: Request) -> None:
         """What was computed of the parts of its prompt is told once it is open."""
@@ -451,7 +473,7 @@ class Results:
         for running, finish in self.constrained.aside.settle(alone):
             self._end(running, finish)
         for running in self.constrained.late():
-            if (ended := self._timed(running, self.constrained.look)) is not None:
+            if (ended := self._timed(running, self.constrained.catch_up)) is not None:
                 self._end(running, ended)
         self.slow.settle(alone)
 

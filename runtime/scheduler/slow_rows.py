@@ -14,8 +14,24 @@ from ramet.runtime.scheduler.request import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
 
 FREE_S = 0.0005  # processor time for a token for which no row is held
-DEBT_S = 0.01  # processor time beyond FREE_S that a row, or all rows in one turn, may take before others go first
+DEBT_S = 0.01  # processor time beyond FREE_S that a row may take before others go first
+ALLOWANCE_S = 0.01  # processor time beyond FREE_S that all rows together may take of one step or turn
 SHARE = 0.1  # the part of the time that all slow rows together may take while others run
+
+
+class Allowance:
+    """Processor time that rows may take together of one step or turn: FREE_S for each token, ALLOWANCE_S beyond."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0  # beyond what is free
+
+    @property
+    def is_spent(self) -> bool:
+        """Nothing more is begun that can wait."""
+        return self._seconds > ALLOWANCE_S
+
+    def spend(self, seconds: float, num_tokens: int = 1) -> None:
+        self._seconds += max(seconds - FREE_S * num_tokens, 0.0)
 
 
 class SlowRows:
@@ -28,24 +44,24 @@ class SlowRows:
         self._held: deque[RunningRequest] = deque()
         self._next_s = 0.0  # when the first held row may be released
         self.turn, self.is_begun = 0, False  # the turn's number, and whether a row has used it
-        self._turn_s = 0.0  # beyond FREE_S, what rows have taken in this turn
+        self._allowance = Allowance()  # of this turn
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def begin_turn(self) -> None:
         self.turn, self.is_begun = self.turn + 1, False
-        self._turn_s = 0.0
+        self._allowance = Allowance()
 
     @property
     def is_spent(self) -> bool:
         """Rows have taken so much of this turn that no more is begun in it."""
-        return self._turn_s > DEBT_S
+        return self._allowance.is_spent
 
     def spend(self, seconds: float, num_tokens: int) -> None:
         """A row has taken processor time of this turn, for so many tokens. It may have ended."""
         self.is_begun = True
-        self._turn_s += max(seconds - FREE_S * num_tokens, 0.0)
+        self._allowance.spend(seconds, num_tokens)
 
     def charge(self, running: RunningRequest, seconds: float, what: str, num_tokens: int = 1) -> Finish | None:
         """Charge a request the processor time that `what` took for its last tokens. Returns why it ends, if so."""

@@ -21,6 +21,7 @@ from ramet.runtime.grammar.base import Grammar
 from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED
 from ramet.runtime.scheduler.constraints import FREE_FORCED, MAX_TURN_FORCED
+from ramet.runtime.scheduler.masks import MAX_TOGETHER
 from ramet.runtime.scheduler.request import RunningRequest
 from ramet.runtime.scheduler.running import Hold
 from ramet.runtime.scheduler.slow_rows import DEBT_S, SlowRows
@@ -28,31 +29,37 @@ from ramet.runtime.scheduler.slow_rows import DEBT_S, SlowRows
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
 ROWS = 8
+MANY = 2 * MAX_TOGETHER
 overlaps = pytest.mark.parametrize("overlap", ["off", "on"])
 
 
 class Looked:
-    """A grammar of any text. To look for what is forced takes more processor time than a turn has for it."""
+    """A grammar of any text. One act, at one place, takes more processor time than a turn has for all rows."""
 
     may_end = True
     must_end = False
 
-    def __init__(self, looks: list[int], slow_at: int, num_taken: int = 0) -> None:
-        self.looks, self.slow_at, self.num_taken = looks, slow_at, num_taken
+    def __init__(self, looks: list[int], slow: str, slow_at: int, num_taken: int = 0) -> None:
+        self.looks, self.slow, self.slow_at, self.num_taken = looks, slow, slow_at, num_taken
 
-    def accept(self, token: int) -> bool:
-        self.num_taken += 1
-        return True
-
-    def fill_mask(self, bits: Ints) -> None:
-        bits[:] = -1
-
-    def forced(self) -> list[int]:
-        if self.num_taken == self.slow_at:
+    def _act(self, what: str) -> None:
+        if what == self.slow and self.num_taken == self.slow_at:
             self.looks[-1] += 1
             until_s = time.thread_time() + 1.5 * DEBT_S
             while time.thread_time() < until_s:
                 pass
+
+    def accept(self, token: int) -> bool:
+        self._act("accept")
+        self.num_taken += 1
+        return True
+
+    def fill_mask(self, bits: Ints) -> None:
+        self._act("fill_mask")
+        bits[:] = -1
+
+    def forced(self) -> list[int]:
+        self._act("forced")
         return []
 
     def forced_text(self) -> bytes:
@@ -62,18 +69,18 @@ class Looked:
         self.num_taken -= num_tokens
 
     def fork(self) -> "Looked":
-        return Looked(self.looks, self.slow_at, self.num_taken)
+        return Looked(self.looks, self.slow, self.slow_at, self.num_taken)
 
 
 class LookedBackend:
-    """`looks`: how many slow looks each turn had; a test adds an entry for each turn."""
+    """`looks`: how many slow acts each turn had; a test adds an entry for each turn."""
 
     name = "llguidance"
     canonical = True
     num_bytes = 1
 
-    def __init__(self, slow_at: int) -> None:
-        self.looks, self._slow_at = [0], slow_at
+    def __init__(self, slow: str, slow_at: int) -> None:
+        self.looks, self._slow, self._slow_at = [0], slow, slow_at
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed | Compiling:
         return Loaded(self, self)  # type: ignore[arg-type]
@@ -88,7 +95,7 @@ class LookedBackend:
         pass
 
     def start(self) -> Looked:
-        return Looked(self.looks, self._slow_at)
+        return Looked(self.looks, self._slow, self._slow_at)
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         for grammar, row in zip(grammars, rows, strict=True):
@@ -96,18 +103,23 @@ class LookedBackend:
 
 
 @overlaps
+@pytest.mark.parametrize("jump", ["ff", "off"])
 @pytest.mark.parametrize("slow_at", [0, 1], ids=["begins", "draws"])
-def test_a_turn_looks_for_what_is_forced_until_its_time_is_spent(overlap: str, slow_at: int) -> None:
-    backend = LookedBackend(slow_at)
-    top = BenchTop(tokenizer=TOKENIZER, grammars=backend, eos_ids=[END], overlap=overlap)
+@pytest.mark.parametrize("slow", ["fill_mask", "accept", "forced"])
+def test_a_turn_does_what_takes_long_until_its_time_is_spent(overlap: str, slow: str, slow_at: int, jump: str) -> None:
+    if (slow, jump) == ("forced", "off"):
+        return  # it is not asked
+    backend = LookedBackend(slow, slow_at)
+    top = BenchTop(tokenizer=TOKENIZER, grammars=backend, eos_ids=[END], overlap=overlap, jump_forward=jump)
     top.add(100, PROMPT, 40, ignore_eos=True)
-    for uid in range(1, ROWS + 1):
+    for uid in range(1, MANY + 1):
         top.add(uid, [*PROMPT, uid], 3, constraint=Constraint(ConstraintKind.REGEX, "x"), ignore_eos=True)
     while not top.scheduler.idle or not top.opened:
         top.turn()
         backend.looks.append(0)
-    assert sum(backend.looks) == ROWS and max(backend.looks) == 1
-    assert all(len(top.tokens[uid]) == 3 for uid in range(1, ROWS + 1)) and len(top.tokens[100]) == 40
+    together = MAX_TOGETHER if (slow, slow_at) == ("fill_mask", 1) else 1  # rows whose first mask was quick
+    assert sum(backend.looks) == MANY and max(backend.looks) == together
+    assert all(len(top.tokens[uid]) == 3 for uid in range(1, MANY + 1)) and len(top.tokens[100]) == 40
     assert all(top.finish[uid].kind is FinishKind.LENGTH for uid in top.finish)
 
 
@@ -124,7 +136,7 @@ def test_outputs_that_end_where_they_begin_share_a_turn_and_leave_nothing_to_the
 
 
 def test_who_leaves_before_it_has_looked_is_forgotten() -> None:
-    backend = LookedBackend(0)
+    backend = LookedBackend("forced", 0)
     top = BenchTop(tokenizer=TOKENIZER, grammars=backend, eos_ids=[END])
     for uid in range(1, 4):
         top.add(uid, [*PROMPT, uid], 3, constraint=Constraint(ConstraintKind.REGEX, "x"), ignore_eos=True)
@@ -212,3 +224,41 @@ def test_a_slow_row_is_held_without_a_search_among_those_that_are() -> None:
         for _ in range(2):
             assert slow.charge(running, 2 * DEBT_S, "ebnf") is None
     assert len(top.scheduler.running.held) == 64 and CountedRow.num_compared == 0
+
+
+WORDS = '{"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a", "b"]}'
+
+
+@overlaps
+@pytest.mark.parametrize("jump", ["ff", "off"])
+def test_masks_of_many_ordinary_rows_are_made_in_their_step(overlap: str, jump: str) -> None:
+    room = {"context": 256, "total": 64 * 256, "rows": 64}
+    grammars = Grammars(TOKENIZER, frozenset([END]))
+    top = BenchTop(
+        tokenizer=TOKENIZER, grammars=grammars, eos_ids=[END], overlap=overlap, jump_forward=jump, deep_checks=False,
+        **room,
+    )  # fmt: skip
+    for uid in range(1, 65):
+        top.add(uid, [*PROMPT, uid], 100, constraint=Constraint(ConstraintKind.JSON_SCHEMA, WORDS))
+    num_held = 0
+    while not top.scheduler.idle or not top.opened:
+        top.turn()
+        num_held += len(top.scheduler.running.held)
+    assert len(top.finish) == 64
+    assert num_held < 0.1 * sum(map(len, top.tokens.values()))  # a collection of the interpreter's may take long
+
+
+@overlaps
+def test_who_leaves_while_its_token_or_mask_waits_gives_everything_back(overlap: str) -> None:
+    for slow in ("accept", "fill_mask"):
+        backend = LookedBackend(slow, 0)
+        top = BenchTop(tokenizer=TOKENIZER, grammars=backend, eos_ids=[END], overlap=overlap, jump_forward="off")
+        for uid in range(1, 5):
+            top.add(uid, [*PROMPT, uid], 3, constraint=Constraint(ConstraintKind.REGEX, "x"), ignore_eos=True)
+        while Hold.LATE not in top.scheduler.running.held.get(4, Hold(0)):
+            top.turn()
+        top.abort(3, 4)
+        top.run()
+        assert [top.finish[uid].kind for uid in (1, 2, 3, 4)] == [FinishKind.LENGTH] * 2 + [FinishKind.ABORT] * 2
+        state = top.scheduler.state()
+        assert state["leased_tokens"] == state["owned_tokens"] == 0 and sum(backend.looks) == 2
