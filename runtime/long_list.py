@@ -4,12 +4,14 @@ Decides how much is made at once. Knows neither what the entries are nor how the
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from typing import Any, Union
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, Union
 
 MAX_PART = 4096  # numbers that are made at once: about a millisecond, their JSON included
 MAX_SHORT = 256  # numbers of a list that is made at once, as a list: most replies have no others
 
+T = TypeVar("T")
+R = TypeVar("R")
 Part = Union[list[Any], "LongList"]
 
 
@@ -56,3 +58,13 @@ def in_parts(read: Callable[[int, int], list[Any]], start: int, stop: int, each:
     step = max(1, MAX_PART // each)
     for i in range(start, stop, step):
         yield read(i, min(i + step, stop))
+
+
+async def in_pieces(act: Callable[[T], R], items: Iterable[T], at_once: int) -> list[R]:
+    """What `act` returns for each item; other tasks of the event loop run after every `at_once` items."""
+    made: list[R] = []
+    for num, item in enumerate(items, 1):
+        made.append(act(item))
+        if num % at_once == 0:
+            await asyncio.sleep(0)
+    return made

@@ -234,7 +234,12 @@ class EngineClient:
         if submission.as_batch or len(prompts) < 2:  # a batch is one message
             self.send(prompts, submission)
             return
-        prompts = self._checked(prompts, submission)
+        if submission.owner.name and len(prompts) > SEQUENCES_AT_ONCE:
+            prompts = await submission.unless_ended(_owned_in_turn(prompts, submission.owner))
+            self._check_room(prompts, submission)
+            prompts = self._with_adapters(prompts)
+        else:
+            prompts = self._checked(prompts, submission)
         submission.num_unsent = num_sequences(prompts)
         for i, piece in enumerate(in_pieces(prompts, lambda prompt: (prompt.params.n, prompt.num_bytes))):
             if i:
@@ -624,6 +629,15 @@ async def _in_turn(steps: Iterator[object]) -> None:
     await asyncio.sleep(0)
     for _ in steps:
         await asyncio.sleep(0)
+
+
+async def _owned_in_turn(prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:
+    """As `_owned`; of thousands other requests are served in between."""
+    owned: list[Prompt] = []
+    for start in range(0, len(prompts), SEQUENCES_AT_ONCE):
+        owned += _owned(prompts[start : start + SEQUENCES_AT_ONCE], owner)
+        await asyncio.sleep(0)
+    return owned
 
 
 def _owned(prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:

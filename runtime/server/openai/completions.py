@@ -20,7 +20,7 @@ from ramet.runtime.intake import prompts
 from ramet.runtime.intake.specs import with_adapter
 from ramet.runtime.intake.truncation import cut_ids
 from ramet.runtime.logprobs import Places, Triple
-from ramet.runtime.long_list import MAX_PART, LongList, in_parts, listed
+from ramet.runtime.long_list import MAX_PART, LongList, in_parts, in_pieces, listed
 from ramet.runtime.offload import offloaded
 from ramet.runtime.reply import prompt_ids_of
 from ramet.runtime.server.http import sse
@@ -32,6 +32,7 @@ from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import CompletionBody
 
 DEFAULT_MAX_TOKENS = 16
+COMPARED_AT_ONCE = 512  # outputs: 2 ms, where they are short
 NUMBERS_OF_A_CHOICE = MAX_PART // 64  # as many numbers a choice counts as, without its own long lists
 Span = tuple[Places, int, int]  # of these the places [start, stop)
 
@@ -63,7 +64,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
             writers = sse.Writers(lambda index: Choice(sequences[index], index, echoes[index // n], chunk, body).events)
             return await sse.stream(request, submission, writers, last)
         done = await submission.finished()
-    kept = likeliest(done, best_of, n) if best_of > n else done
+    kept = await likeliest(done, best_of, n) if best_of > n else done
 
     def whole(start: int, stop: int) -> list[replies.CompletionChoice]:
         return [Choice(kept[i], i, echoes[i // n], reply, body).whole() for i in range(start, stop)]
@@ -97,10 +98,11 @@ def _best_of(body: CompletionBody, n: int) -> int:
     return best_of
 
 
-def likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]:
+async def likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]:
     """Of each prompt's outputs the n whose tokens have the highest mean log-probability, the best first."""
-    groups = (sequences[i : i + best_of] for i in range(0, len(sequences), best_of))
-    return [sequence for group in groups for sequence in sorted(group, key=_mean_logprob, reverse=True)[:n]]
+    means = await in_pieces(_mean_logprob, sequences, COMPARED_AT_ONCE)
+    groups = (range(i, i + best_of) for i in range(0, len(sequences), best_of))
+    return [sequences[i] for group in groups for i in sorted(group, key=means.__getitem__, reverse=True)[:n]]
 
 
 def _mean_logprob(sequence: Sequence) -> float:

@@ -20,6 +20,7 @@ from ramet.runtime.intake.classes import check_labels, class_numbers, prompt_to_
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.intake.prompts import check_context
 from ramet.runtime.intake.scores import NEXT_TOKEN, label_scores
+from ramet.runtime.long_list import in_pieces
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.embeddings import run_all, vector_of
 
@@ -31,7 +32,7 @@ Document: {document}
 Is this document what is wanted for this query? Answer yes or no."""
 THEN = "\n\nAnswer:"  # behind a question that no chat template frames
 INSTRUCT = "a document that answers the query"
-AT_ONCE = 64  # questions that are rendered while others wait for theirs
+AT_ONCE = 64  # questions that are rendered, and answers that are read, while others wait for theirs
 AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
 IN_A_TURN = (("yes", "no"), ("Yes", "No"))
 Method = Literal["generate", "embed", "classify", "qwen3"]
@@ -146,12 +147,12 @@ async def _by_answers(service: Service, asked: Asked, pairs: list[Pair]) -> Judg
     async def question(pair: Pair) -> Prompt:
         return await _question(service, Prompt(asked.rid, spec, place=pair.document_at), asked.instruct, pair)
 
-    return _answers(await _run(service, pairs, question))
+    return await _answers(await _run(service, pairs, question))
 
 
-def _answers(done: list[Sequence]) -> Judged:
+async def _answers(done: list[Sequence]) -> Judged:
     """The share of yes among the two."""
-    return [label_scores(sequence, softmax=True)[0] for sequence in done], done
+    return await in_pieces(lambda sequence: label_scores(sequence, softmax=True)[0], done, AT_ONCE), done
 
 
 async def _question(service: Service, prompt: Prompt, instruct: str | None, pair: Pair) -> Prompt:
@@ -184,7 +185,7 @@ async def _by_form(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
         check_context(pair.document_at, len(before) + len(ids) + len(after), limits)
         return Prompt(asked.rid, spec, place=pair.document_at, ids=pack_ids([*before, *ids, *after]))
 
-    return _answers(await _run(service, pairs, filled))
+    return await _answers(await _run(service, pairs, filled))
 
 
 # -- embeddings --------------------------------------------------------------------------------------------------------

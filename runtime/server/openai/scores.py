@@ -30,6 +30,7 @@ from ramet.runtime.server.openai.relevance import Asked, Method, Pair, judged, u
 from ramet.runtime.server.openai.replies import usage_of
 
 NUMBERS_OF_A_SCORE = 4  # as many numbers a score counts as, which takes an exponential and some steps
+NUMBERS_OF_A_SEQUENCE = 64  # the same of a sequence whose scores are read: 0.1 ms
 FIRST, SECOND = ("text_1", "queries", "data_1"), ("text_2", "documents", "data_2")  # vLLM's names
 Texts = Text | Some[Text] | None
 REQUIRED = ("query", "items", "label_token_ids")  # of SGLang's scores
@@ -124,7 +125,7 @@ async def _label_scores(
     items = await offloaded(partial(numbers.read_pairs, rid, fields, service.client.limits))
     check_numbers("items", len(items), len(fields.label_token_ids) + 1)
     done = await run_all(service, items)
-    each = NUMBERS_OF_A_SCORE * len(fields.label_token_ids)
+    each = NUMBERS_OF_A_SEQUENCE + NUMBERS_OF_A_SCORE * len(fields.label_token_ids)
     scores: Any = LongList(in_parts(partial(_scores, done, fields.apply_softmax), 0, len(done), each))
     return await respond_in_turn(request, replies.LabelScores(model=model, scores=scores, usage=usage_of(done)))
 

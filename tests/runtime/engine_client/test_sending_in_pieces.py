@@ -12,6 +12,8 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import BYTES_AT_ONCE, SEQUENCES_AT_ONCE, Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.metrics.table import Metrics
+from ramet.runtime.owner import CURRENT as OWNER
+from ramet.runtime.owner import Owner
 from tests.fakes.engine import LIMITS, FakeEngine
 from tests.fakes.specs import make_spec
 
@@ -77,5 +79,29 @@ def test_a_request_that_is_ended_while_it_is_sent_sends_no_more() -> None:
         for uid in list(engine.running):
             engine.abort([uid], "")
         assert client.num_open == client.num_waiting == 0
+
+    asked(check)
+
+
+def test_prompts_of_a_key_are_marked_a_piece_at_a_time() -> None:
+    async def check(client: EngineClient, engine: FakeEngine) -> None:
+        OWNER.set(Owner("key"))
+        turns = 0
+
+        async def tick() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.ensure_future(tick())
+        with client.open(streaming=False) as submission:
+            sending = asyncio.ensure_future(client.send_in_pieces(MANY, submission))
+            await engine.saw(Generate)
+            assert turns >= NUM // SEQUENCES_AT_ONCE
+            await sending
+        ticking.cancel()
+        sent = engine.of_type(Generate)
+        assert len(sent) == NUM and {each.spec.key_name for each in sent} == {"key"}
 
     asked(check)

@@ -11,7 +11,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
 from ramet.runtime.logprobs import LogprobLists
-from ramet.runtime.server.openai.completions import Spelling, likeliest, named, shown_length
+from ramet.runtime.server.openai.completions import COMPARED_AT_ONCE, Spelling, likeliest, named, shown_length
 from tests.fakes.engine import CACHED, floats, logprob_of, text_of, token_at
 from tests.fakes.server import Served, served
 
@@ -277,7 +277,13 @@ def test_an_output_without_tokens_is_the_least_likely() -> None:
         sequence.logprobs = LogprobLists(Opened(sequence.uid, prompt.spec, 1, 0))
     assert drawn.logprobs is not None
     drawn.logprobs.add(Logprobs(Uid(0), False, pack_ids([5]), floats([-9.0])))
-    assert likeliest([empty, drawn], 2, 1) == [drawn]
+    assert asyncio.run(likeliest([empty, drawn], 2, 1)) == [drawn]
+    choosing, num = likeliest([empty, drawn] * COMPARED_AT_ONCE, 2, 1), 0
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            choosing.send(None)
+            num += 1
+    assert num == 2 and ended.value.value == [drawn] * COMPARED_AT_ONCE  # others are served in between
 
 
 @pytest.mark.parametrize("prompt", ["a", ["a", "bb"]])

@@ -1,15 +1,21 @@
 """/v1/rerank: order, shapes, both methods, how yes and no are found, and what is refused."""
 
+import asyncio
 import math
+from array import array
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Generate, Tokenize, unpack_ids
-from ramet.ipc.spec import HiddenMode
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Generate, Logprobs, Opened, Tokenize, pack_ids, unpack_ids
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.server.openai.relevance import INSTRUCT, QUESTION, THEN
+from ramet.runtime.logprobs import LogprobLists
+from ramet.runtime.server.openai.relevance import AT_ONCE, INSTRUCT, QUESTION, THEN, _answers
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, state_of
 from tests.fakes.server import Served, served
@@ -151,3 +157,28 @@ def test_embed_needs_hidden_states_and_generate_does_not() -> None:
         assert (await server.post(PATH, GOOD))[0] == 200
 
     served(check, limits=replace(LIMITS, hidden_size=0))
+
+
+def test_others_are_served_while_the_answers_to_thousands_of_questions_are_read() -> None:
+    prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec(ids=(5, 6))), text="a")
+    done = Sequence(Uid(1), 0, 0, prompt, Submission(False, 0.0))
+    done.logprobs = LogprobLists(Opened(done.uid, prompt.spec, 1, 0))
+    numbers = array("f", [-1.0, -1.0, -2.0]).tobytes()
+    done.logprobs.add(Logprobs(done.uid, False, pack_ids([5]), numbers[:4], chosen=numbers[4:]))
+    turns = 0
+
+    async def main() -> tuple[list[float], list[Sequence]]:
+        async def tick() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.ensure_future(tick())
+        found = await _answers([done] * (10 * AT_ONCE))
+        ticking.cancel()
+        return found
+
+    worths, sequences = asyncio.run(main())
+    assert turns >= 9 and len(sequences) == len(worths) == 10 * AT_ONCE
+    assert worths == pytest.approx([1 / (1 + math.exp(-1))] * len(worths))
