@@ -39,6 +39,7 @@ PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other chara
 _WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
 encode = exact_json.encode
+MAX_PIECES = 8  # of a reply that are made before others are served: four parts of a long list
 MAX_TURN = 1 << 16  # bytes of a reply that are made and written before others are served
 _HOLE = b"\0"  # stands in no JSON, which escapes it
 
@@ -139,11 +140,13 @@ def respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = No
 async def respond_in_turn(request: web.Request, body: Any) -> web.StreamResponse:
     """`respond` for a body with long lists: what is larger than MAX_TURN is made and sent piece by piece."""
     pieces, begun, size = pieces_of(body), list[bytes](), 0
-    for piece in pieces:
+    for num, piece in enumerate(pieces, 1):
         begun.append(piece)
         size += len(piece)
         if size > MAX_TURN:
             break
+        if num % MAX_PIECES == 0:
+            await asyncio.sleep(0)
     else:
         return web.Response(body=b"".join(begun), content_type="application/json")
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -162,15 +165,17 @@ async def respond_in_turn(request: web.Request, body: Any) -> web.StreamResponse
 
 
 async def write_in_turn(response: web.StreamResponse, pieces: Iterable[bytes]) -> None:
-    """Others are served after every MAX_TURN bytes."""
+    """Others are served after every MAX_TURN bytes, and after MAX_PIECES pieces of fewer bytes."""
     some, size = list[bytes](), 0
-    for piece in pieces:
+    for num, piece in enumerate(pieces, 1):
         some.append(piece)
         size += len(piece)
         if size >= MAX_TURN:
             await response.write(b"".join(some))
             await asyncio.sleep(0)
             some, size = [], 0
+        elif num % MAX_PIECES == 0:
+            await asyncio.sleep(0)
     if some:
         await response.write(b"".join(some))
 

@@ -30,7 +30,7 @@ from ramet.runtime.server.openai.relevance import Asked, Method, Pair, judged, u
 from ramet.runtime.server.openai.replies import usage_of
 
 NUMBERS_OF_A_SCORE = 4  # as many numbers a score counts as, which takes an exponential and some steps
-NUMBERS_OF_A_SEQUENCE = 64  # the same of a sequence whose scores are read: 0.1 ms
+NUMBERS_OF_A_SEQUENCE = 512  # the same of a sequence whose scores are read: 0.1 ms
 FIRST, SECOND = ("text_1", "queries", "data_1"), ("text_2", "documents", "data_2")  # vLLM's names
 Texts = Text | Some[Text] | None
 REQUIRED = ("query", "items", "label_token_ids")  # of SGLang's scores
