@@ -148,6 +148,15 @@ SHAPES: dict[str, Callable[[int], Body]] = {
         repeated, "/v1/responses", '{"input": [{"role": "user", "content": "x"}, {"type": "reasoning", "summary": [], '
         '"content": [{"type": "reasoning_text", "text": "', "a b ", '"}]}]}', between="",
     ),
+    "a call in each turn": _chat(
+        '{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", '
+        '"function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "c", "content": "answer"}'
+    ),
+    "items of calls": partial(
+        repeated, "/v1/responses", '{"input": [',
+        '{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}, '
+        '{"type": "function_call_output", "call_id": "c", "output": "the answer"}', "]}",
+    ),
     "reasoning items": partial(
         repeated, "/v1/responses", '{"input": [{"role": "user", "content": "x"}, ',
         '{"type": "reasoning", "summary": [], "encrypted_content": "a b a b a b a b a b a b"}', "]}",
