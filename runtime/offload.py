@@ -1,12 +1,14 @@
 """Work on a large request body happens on threads, so that the event loop serves others meanwhile.
 
 Decides which bodies are large, and in which order they are worked on: keys have turns, and of the two threads one takes
-no bodies above LARGE, so that these do not keep smaller ones waiting. While a thread works, Python passes its lock on
+the bodies above LARGE, so that these do not keep smaller ones waiting. While a thread works, Python passes its lock on
 every SWITCH_S, but not within one call of a library: long JSON is parsed in pieces (intake/json_pieces.py).
 """
 
 import asyncio
+import gc
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
@@ -51,8 +53,8 @@ class Offload:
 
     def __init__(self) -> None:
         sys.setswitchinterval(SWITCH_S)
-        self._queue = FairQueue[Callable[[], None]](1)
-        self._for_all, self._for_short = ThreadPoolExecutor(1, "large-bodies"), ThreadPoolExecutor(1, "bodies")
+        self._pause = _PauseOfGarbage()
+        self._threads = [_Thread(name, self._pause) for name in ("bodies", "large-bodies")]
 
     def take(self, owner: str, num_bytes: int) -> None:
         """From now on `offloaded` is about a body of so many bytes. `owner`: the name of a key that is bounded."""
@@ -60,9 +62,8 @@ class Offload:
 
     def close(self) -> None:
         """Drop what waits, and wait for what runs."""
-        self._queue.close()
-        self._for_all.shutdown(cancel_futures=True)
-        self._for_short.shutdown(cancel_futures=True)
+        for each in self._threads:
+            each.close()
 
     async def _run(self, owner: str, act: Callable[[], T], is_long: bool) -> T:
         loop, context = asyncio.get_running_loop(), copy_context()
@@ -76,22 +77,62 @@ class Offload:
                     forget_frames(error)  # what is in them is freed here
                 call_soon(loop, _fail, done, error)
 
-        place = self._queue.put(owner, work, is_long=is_long)
-        self._for_all.submit(self._serve, only_short=False)
-        if not is_long:
-            self._for_short.submit(self._serve, only_short=True)
+        thread = self._threads[is_long]
+        place = thread.put(owner, work)
         try:
             return await done
         finally:
-            self._queue.remove(owner, place)
+            thread.remove(owner, place)
 
-    def _serve(self, *, only_short: bool) -> None:
-        while (found := self._queue.pop(only_short=only_short)) is not None:
+
+class _Thread:
+    """One thread, on which keys have turns."""
+
+    def __init__(self, name: str, pause: "_PauseOfGarbage") -> None:
+        self._queue, self._pool, self._pause = FairQueue[Callable[[], None]](1), ThreadPoolExecutor(1, name), pause
+        self.remove = self._queue.remove
+
+    def put(self, owner: str, work: Callable[[], None]) -> int:
+        place = self._queue.put(owner, work)
+        self._pool.submit(self._serve)
+        return place
+
+    def close(self) -> None:
+        self._queue.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _serve(self) -> None:
+        while (found := self._queue.pop()) is not None:
             owner, work = found
+            self._pause.begin()
             try:
                 work()
             finally:
+                self._pause.end()
                 self._queue.done(owner)
+
+
+class _PauseOfGarbage:
+    """No search for garbage while a large body is worked on.
+
+    Its tens of thousands of objects, which have no cycles, would start searches that look at all of them and keep
+    Python's lock for 10 to 200 ms. They are gone, or few, when the next search begins.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num = 0
+
+    def begin(self) -> None:
+        with self._lock:
+            self._num += 1
+            gc.disable()
+
+    def end(self) -> None:
+        with self._lock:
+            self._num -= 1
+            if not self._num:
+                gc.enable()
 
 
 def _resolve(done: "asyncio.Future[T]", result: T) -> None:

@@ -1,6 +1,7 @@
 """Work on large bodies happens on threads: whose turn it is, what comes back, and what becomes of errors."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -140,5 +141,20 @@ def test_a_bug_comes_back_with_its_frames() -> None:
         with pytest.raises(ZeroDivisionError) as found:
             await started(offload, LARGE, lambda: 1 // 0)
         assert "<lambda>" in [each.name for each in found.traceback]
+
+    run(check)
+
+
+def test_no_garbage_is_looked_for_while_a_body_is_worked_on() -> None:
+    async def check(offload: Offload) -> None:
+        goes_on = threading.Event()
+        long = started(offload, LARGE + 1, lambda: (goes_on.wait(20), gc.isenabled()))
+        assert await started(offload, LARGE, gc.isenabled) is False
+        assert gc.isenabled() is False  # the other one is not done
+        goes_on.set()
+        assert await long == (True, False)
+        await started(offload, SMALL, lambda: None)
+        while not gc.isenabled():
+            await asyncio.sleep(0.001)
 
     run(check)
