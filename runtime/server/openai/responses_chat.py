@@ -158,11 +158,12 @@ def _own(item: dict[str, Any], name: str) -> str:
 def with_output(messages: bytes, output: list[OutputItem]) -> bytes:
     """The messages up to a response's end as JSON, as the next one reads them: without log-probabilities.
 
-    `messages`: those up to its beginning, as JSON; there is at least one.
+    `messages`: those up to its beginning, as JSON. There may be none, for some items become no message.
     """
     items = convert(to_builtins(output, enc_hook=lambda _: []), list[InputItem])
     made = exact_json.encode(messages_of(items, "output"))
-    return messages if made == b"[]" else b"%b,%b" % (messages[:-1], made[1:])
+    inside = filter(None, (messages[1:-1], made[1:-1]))
+    return b"[%b]" % b",".join(inside)
 
 
 def messages_in(items: str | list[InputItem]) -> list[Message]:

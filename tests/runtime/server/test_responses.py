@@ -196,6 +196,19 @@ def test_a_response_is_continued_where_it_ended(stream: bool) -> None:
     served(check)
 
 
+@pytest.mark.parametrize("said", [["Hi"], []])
+def test_a_response_to_items_that_no_model_reads_is_continued(said: list[str]) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = said
+        _, first = await server.post(PATH, {"input": [{"type": "web_search_call"}], "instructions": "Once."})
+        status, _ = await server.post(PATH, {"input": "More.", "previous_response_id": first["id"]})
+        assert status == 200
+        messages = orjson.loads(server.engine.of_type(Render)[1].chat)["messages"]
+        assert [each["content"] for each in messages] == ["".join(said), "More."][-len(messages) :]
+
+    served(check)
+
+
 def test_a_stored_response_is_returned_until_it_is_deleted() -> None:
     async def check(server: Served) -> None:
         server.engine.says = ["Hi"]
