@@ -196,7 +196,7 @@ def test_a_response_is_continued_where_it_ended(stream: bool) -> None:
     served(check)
 
 
-@pytest.mark.parametrize("said", [["Hi"], []])
+@pytest.mark.parametrize("said", [["Hi"], [""]])
 def test_a_response_to_items_that_no_model_reads_is_continued(said: list[str]) -> None:
     async def check(server: Served) -> None:
         server.engine.says = said
