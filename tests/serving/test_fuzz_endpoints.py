@@ -190,11 +190,10 @@ def fuzz(server: Live, indices: range) -> Counter[tuple[str, int | str]]:
 
 
 def settled(server: Live) -> dict[str, Any]:
-    """What is in use, once what clients cut off has ended: it is asked again and again, each time some steps later."""
-    for _ in range(300):
-        state = server.state()
-        if not state["running_requests"] and not state["waiting_requests"]:
-            break
+    """What is in use, once what clients cut off has ended, and leases are over: the longest are of 1.5 seconds."""
+    until = time.monotonic() + 30
+    while any((state := server.state())[name] for name in BUSY) and time.monotonic() < until:
+        time.sleep(0.05)
     return {name: state[name] for name in BUSY}
 
 
