@@ -10,13 +10,12 @@ import gc
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, NamedTuple, TypeVar
 
 from ramet.ipc.loop_thread import call_soon
 from ramet.runtime.errors import RametError, forget_frames
-from ramet.runtime.fair_queue import FairQueue
+from ramet.runtime.fair_threads import FairThreads
 
 T = TypeVar("T")
 SMALL = 1 << 16  # bytes of a body up to which all work happens on the event loop: it takes up to 2 ms
@@ -54,7 +53,7 @@ class Offload:
     def __init__(self) -> None:
         sys.setswitchinterval(SWITCH_S)
         self._pause = _PauseOfGarbage()
-        self._threads = [_Thread(name, self._pause) for name in ("bodies", "large-bodies")]
+        self._threads = [FairThreads(1, name, self._serve) for name in ("bodies", "large-bodies")]
 
     def take(self, owner: str, num_bytes: int) -> None:
         """From now on `offloaded` is about a body of so many bytes. `owner`: the name of a key that is bounded."""
@@ -84,32 +83,9 @@ class Offload:
         finally:
             thread.remove(owner, place)
 
-
-class _Thread:
-    """One thread, on which keys have turns."""
-
-    def __init__(self, name: str, pause: "_PauseOfGarbage") -> None:
-        self._queue, self._pool, self._pause = FairQueue[Callable[[], None]](1), ThreadPoolExecutor(1, name), pause
-        self.remove = self._queue.remove
-
-    def put(self, owner: str, work: Callable[[], None]) -> int:
-        place = self._queue.put(owner, work)
-        self._pool.submit(self._serve)
-        return place
-
-    def close(self) -> None:
-        self._queue.close()
-        self._pool.shutdown(cancel_futures=True)
-
-    def _serve(self) -> None:
-        while (found := self._queue.pop()) is not None:
-            owner, work = found
-            self._pause.begin()
-            try:
-                work()
-            finally:
-                self._pause.end()
-                self._queue.done(owner)
+    def _serve(self, work: Callable[[], None]) -> None:
+        with self._pause:
+            work()
 
 
 class _PauseOfGarbage:
@@ -123,12 +99,12 @@ class _PauseOfGarbage:
         self._lock = threading.Lock()
         self._num = 0
 
-    def begin(self) -> None:
+    def __enter__(self) -> None:
         with self._lock:
             self._num += 1
             gc.disable()
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._lock:
             self._num -= 1
             if not self._num:

@@ -23,7 +23,7 @@ from ramet.ipc.messages import (
     ToTokenizer,
     Turn,
 )
-from ramet.runtime.text.fair_threads import FairThreads
+from ramet.runtime.fair_threads import FairThreads
 from ramet.runtime.text.long_calls import is_long, is_long_text
 from ramet.runtime.text.prompt_order import PromptOrder
 from ramet.runtime.text.rendering import WORKERS

@@ -41,6 +41,7 @@ TELL_OF_FAILURE = {
     "/update_weights_from_disk": "message",
     **{f"{under}/{what}_lora_adapter": "error_message" for under in ("", "/v1") for what in ("load", "unload")},
 }
+MOST_LEASED_S = 30.0  # leases are of 1.5 seconds at most
 BUSY = ("running_requests", "waiting_requests", "leased_tokens", "owned_tokens", "penalty_slots")
 
 
@@ -190,11 +191,13 @@ def fuzz(server: Live, indices: range) -> Counter[tuple[str, int | str]]:
 
 
 def settled(server: Live) -> dict[str, Any]:
-    """What is in use, once what clients cut off has ended, and leases are over: the longest are of 1.5 seconds."""
-    until = time.monotonic() + 30
-    while any((state := server.state())[name] for name in BUSY) and time.monotonic() < until:
-        time.sleep(0.05)
-    return {name: state[name] for name in BUSY}
+    """What is in use, once what clients cut off has ended, and leases are over: it is asked again until then."""
+    until = time.monotonic() + MOST_LEASED_S
+    while True:
+        state = server.state()
+        used = {name: state[name] for name in BUSY}
+        if not any(used.values()) or time.monotonic() > until:
+            return used
 
 
 def shares(found: Counter[tuple[str, int | str]]) -> Counter[int | str]:

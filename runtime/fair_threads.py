@@ -16,11 +16,16 @@ class FairThreads:
         self._serve, self._pool = serve, ThreadPoolExecutor(num, name)
         self._queue = FairQueue[Any](part(num, share))
 
-    def put(self, owner: str, item: Any) -> None:
-        """`owner`: as of FairQueue."""
-        self._queue.put(owner, item)
+    def put(self, owner: str, item: Any) -> int:
+        """`owner`: as of FairQueue. Returns its place."""
+        place = self._queue.put(owner, item)
         with suppress(RuntimeError):  # the pool is closed: nobody waits for an answer
             self._pool.submit(self._serve_waiting)
+        return place
+
+    def remove(self, owner: str, place: int) -> None:
+        """The item that `put` put there need not be served, if it still waits."""
+        self._queue.remove(owner, place)
 
     def run(self, work: Callable[[], None]) -> None:
         """Run `work` on one of the threads."""

@@ -4,7 +4,7 @@ import queue
 import threading
 from typing import Any
 
-from ramet.runtime.text.fair_threads import FairThreads
+from ramet.runtime.fair_threads import FairThreads
 
 WAIT_S = 120.0
 
