@@ -76,11 +76,14 @@ from ramet.runtime.engine_client.submission import (
     Prompt,
     Sequence,
     Submission,
+    Weight,
     check_bytes,
     check_queue,
     ended,
     in_pieces,
     num_sequences,
+    sum_of,
+    weight_of,
 )
 from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
@@ -221,9 +224,8 @@ class EngineClient:
 
     def send(self, prompts: Many[Prompt], submission: Submission) -> None:
         """Its prompts, all of them. Raises ClientError or ServerError where they are more than may be sent."""
-        prompts = self._checked(prompts, submission)
-        submission.num_unsent = num_sequences(prompts)
-        self._send(prompts, submission)
+        self._take_room(prompts, weight_of(prompts), submission)
+        self._send(self._marked(prompts, submission.owner), submission)
 
     async def send_in_pieces(self, prompts: Many[Prompt], submission: Submission) -> None:
         """As `send`, but other requests are served between pieces: here, and in the tokenizer workers, to which the
@@ -234,22 +236,25 @@ class EngineClient:
         if submission.as_batch or len(prompts) < 2:  # a batch is one message
             self.send(prompts, submission)
             return
-        if submission.owner.name and len(prompts) > SEQUENCES_AT_ONCE:
-            prompts = await submission.unless_ended(_owned_in_turn(prompts, submission.owner))
-            self._check_room(prompts, submission)
-            prompts = self._with_adapters(prompts)
+        if len(prompts) > SEQUENCES_AT_ONCE:
+            prompts = await submission.unless_ended(self._marked_in_turn(prompts, submission))
         else:
-            prompts = self._checked(prompts, submission)
-        submission.num_unsent = num_sequences(prompts)
+            self._take_room(prompts, weight_of(prompts), submission)
+            prompts = self._marked(prompts, submission.owner)
         for i, piece in enumerate(in_pieces(prompts, lambda prompt: (prompt.params.n, prompt.num_bytes))):
             if i:
                 await submission.unless_ended(self._read_by_workers(submission.owner.name))
             self._send(piece, submission)
 
-    def _checked(self, prompts: Many[Prompt], submission: Submission) -> Many[Prompt]:
-        """The prompts as they are sent. Raises ClientError or ServerError where they are more than may be sent."""
-        self._check_room(prompts, submission)
-        return self._with_adapters(_owned(prompts, submission.owner))
+    async def _marked_in_turn(self, prompts: Many[Prompt], submission: Submission) -> Many[Prompt]:
+        """As `_marked`, if there is room for them; other requests are served in between."""
+        weights = await _in_turn(prompts, lambda piece: [weight_of(piece)])
+        self._take_room(prompts, sum_of(weights), submission)
+        return await _in_turn(prompts, partial(self._marked, owner=submission.owner))
+
+    def _marked(self, prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:
+        """The prompts as they are sent. Raises ClientError where they name an adapter that is not loaded."""
+        return self._with_adapters(_owned(prompts, owner))
 
     async def _read_by_workers(self, owner: str) -> None:
         """Returns when the tokenizer workers have read all prompts of this owner that were sent before."""
@@ -510,14 +515,15 @@ class EngineClient:
 
     # -- life of a request ------------------------------------------------------------------------------------------
 
-    def _check_room(self, prompts: Many[Prompt], submission: Submission) -> None:
-        """Of a request that has sent nothing yet. Raises ClientError and ServerError."""
-        if not prompts or submission not in self._unsent or submission.probe:
-            return
-        if self._max_numbers is not None:
-            total = sum(prompt.num_bytes * prompt.params.n for prompt in prompts)
-            check_bytes(prompts[0].field, total, "lower n, or send fewer prompts")
-        self.check_count(prompts[0].field, num_sequences(prompts), submission)
+    def _take_room(self, prompts: Many[Prompt], weight: Weight, submission: Submission) -> None:
+        """Of these, the next that are sent. Raises ClientError and ServerError where a request that has sent nothing
+        yet is more than may be sent.
+        """
+        if prompts and submission in self._unsent and not submission.probe:
+            if self._max_numbers is not None:
+                check_bytes(prompts[0].field, weight.num_bytes, "lower n, or send fewer prompts")
+            self.check_count(prompts[0].field, weight.num_sequences, submission)
+        submission.num_unsent = weight.num_sequences
 
     def check_count(self, place: str, asked: int, submission: Submission | None = None) -> None:
         """Check how many sequences a request has. Call it as soon as that is known, because reading them takes longer.
@@ -580,7 +586,7 @@ class EngineClient:
         if submission.num_open:
             giving_up = self._give_up([*submission.sequences], aborted=submission.aborted)
             if next(giving_up, None) is not None:
-                self.in_background(_in_turn(giving_up))
+                self.in_background(_each_in_turn(giving_up))
         submission.leave()
         # its sequences know it as well: without this circle a request is freed when it ends
         submission.sequences, submission.fresh = [], []
@@ -624,20 +630,21 @@ class EngineClient:
             self._to_tokenizers[worker].send(Abort(uids, message))
 
 
-async def _in_turn(steps: Iterator[object]) -> None:
+async def _each_in_turn(steps: Iterator[object]) -> None:
     """Other tasks of the event loop run before each step."""
     await asyncio.sleep(0)
     for _ in steps:
         await asyncio.sleep(0)
 
 
-async def _owned_in_turn(prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:
-    """As `_owned`; of thousands other requests are served in between."""
-    owned: list[Prompt] = []
+async def _in_turn(prompts: Many[Prompt], act: Callable[[Many[Prompt]], Many[T]]) -> list[T]:
+    """What `act` makes of all of them, some at a time; other requests are served in between."""
+    made: list[T] = []
     for start in range(0, len(prompts), SEQUENCES_AT_ONCE):
-        owned += _owned(prompts[start : start + SEQUENCES_AT_ONCE], owner)
-        await asyncio.sleep(0)
-    return owned
+        if start:
+            await asyncio.sleep(0)
+        made += act(prompts[start : start + SEQUENCES_AT_ONCE])
+    return made
 
 
 def _owned(prompts: Many[Prompt], owner: Owner) -> Many[Prompt]:

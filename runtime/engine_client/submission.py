@@ -6,7 +6,7 @@ A sequence that its client gave up stays known until its last message came, but 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
@@ -111,6 +111,21 @@ def in_pieces(entries: Many[E], weigh: Callable[[E], tuple[int, int]]) -> Iterat
 def num_sequences(prompts: Many[Prompt]) -> int:
     """Each prompt as often as it is sampled."""
     return sum(prompt.params.n for prompt in prompts)
+
+
+class Weight(NamedTuple):
+    """Of prompts, each as often as it is sampled."""
+
+    num_sequences: int
+    num_bytes: int  # as Prompt.num_bytes counts them
+
+
+def weight_of(prompts: Many[Prompt]) -> Weight:
+    return Weight(num_sequences(prompts), sum(prompt.num_bytes * prompt.params.n for prompt in prompts))
+
+
+def sum_of(weights: Iterable[Weight]) -> Weight:
+    return Weight(*map(sum, zip(*weights, strict=True)))
 
 
 def check_queue(place: str, asked: int, waiting: int, most: int, free_rows: int, at_once: int) -> None:
