@@ -93,6 +93,7 @@ class RowAllocator:
         self._free.append(row)
 
 
+MAX_FREED = 1024  # nodes of the tree in one turn: 4 ms
 MAX_LOOKED_THROUGH = 4096  # namespaces that a prompt is looked for in
 NO_SLOTS: Ints = np.empty(0, dtype=np.int32)
 
@@ -291,14 +292,23 @@ class PrefixCache:
         if len(slots):
             self._pages.free(self._pages.pages_of(slots))
 
-    def flush(self) -> None:
-        """Forget every prefix. Only when there is no lease."""
-        assert self._tree.locked_tokens == 0, f"{self._tree.locked_tokens} tokens are leased"
-        self.evict_all()
+    def drop_unleased(self) -> None:
+        """Let nobody find what is not leased. It takes memory until `free_dropped` has freed it, or others need it."""
+        self._tree.drop_unlocked()
 
-    def evict_all(self) -> None:
-        """Every prefix that is not leased."""
-        self._evict(self._tree.evictable_tokens)
+    @property
+    def has_dropped(self) -> bool:
+        """Some of what was dropped takes memory still."""
+        return self._tree.has_dropped
+
+    @property
+    def dropped_version(self) -> int:
+        """What was found at an earlier version may be found no more."""
+        return self._tree.dropped_version
+
+    def free_dropped(self, most_nodes: int = MAX_FREED) -> None:
+        """Free the memory of some nodes."""
+        self._take_evicted(self._tree.take_dropped(most_nodes))
 
     def beyond(self, tokens: Ints, namespace: Namespace, start: int) -> list[Node]:
         """Nodes that are for `withdraw`: what begins with more than the first `start` of `tokens`, to whole pages."""
@@ -322,8 +332,9 @@ class PrefixCache:
     def _evict(self, num_tokens: int) -> None:
         self._take_evicted(self._tree.evict(num_tokens))
 
-    def _take_evicted(self, freed: Iterable[Ints]) -> None:
-        for slots in freed:
+    def _take_evicted(self, freed: Sequence[Ints]) -> None:
+        if freed:
+            slots = np.concatenate(freed)
             self.evicted_tokens += len(slots)
             self._pages.free(self._pages.pages_of(slots))
 

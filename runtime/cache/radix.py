@@ -6,6 +6,9 @@ caller. Section 5.1 of the SGLang paper.
 
 An edge carries a run of tokens, its node the slots of that run. With page size p every run is a multiple of p long and
 children differ in their first p tokens. Each namespace has its own root, so prefixes never cross namespaces.
+
+What is dropped is found by nobody from then on. Its slots are given back some nodes at a time, and before any leaf is
+evicted.
 """
 
 import heapq
@@ -82,9 +85,12 @@ class RadixTree:
         self._clock = 0
         self._num_nodes = 0
         self._lost_states: list[tuple[Node, int]] = []  # of ends that were evicted
-        self.evictable_tokens = 0
+        self._dropped: list[Node] = []  # with all below them
+        self._dropping: list[Node] = []  # the one that is taken apart, and the way down from it
+        self.evictable_tokens = 0  # those that are dropped count until their slots are given back
         self.locked_tokens = 0
         self.version = 0  # changes whenever a match could
+        self.dropped_version = 0  # that of the last `drop_unlocked`: a match of an earlier version says nothing
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -148,8 +154,12 @@ class RadixTree:
         return node, np.concatenate(pieces) if pieces else _EMPTY
 
     def nodes(self) -> Iterator[Node]:
-        """Every node but the roots, parents first, in order of insertion."""
-        stack = [child for root in self._roots.values() for child in root.children.values()][::-1]
+        """Every node but the roots, parents first, in order of insertion; behind them those that are dropped."""
+        dropped = [*self._dropping[:1], *self._dropped]
+        stack = [child for root in self._roots.values() for child in root.children.values()]
+        stack += [top for top in dropped if top.parent is not None and not top.removed]
+        stack += [child for top in dropped if top.parent is None for child in top.children.values()]
+        stack.reverse()
         while stack:
             node = stack.pop()
             yield node
@@ -211,10 +221,15 @@ class RadixTree:
     def evict(self, num_tokens: int) -> list[Ints]:
         """Free at least `num_tokens` (in pages) of unlocked leaves from their ends: see Node.turn.
 
-        The last leaf that is needed keeps what is not: a retracted request finds most of its tokens again.
+        The last leaf that is needed keeps what is not: a retracted request finds most of its tokens again. What was
+        dropped goes first.
         """
         freed: list[Ints] = []
         missing = num_tokens
+        while missing > 0 and self.has_dropped:
+            dropped = self.take_dropped(1)
+            freed += dropped
+            missing -= sum(map(len, dropped))
         while missing > 0 and self._leaves:
             turn, _, leaf = heapq.heappop(self._leaves)
             if turn != leaf.turn or not leaf.is_evictable_leaf:
@@ -261,6 +276,48 @@ class RadixTree:
             if node.is_evictable_leaf:
                 freed.append(node.slots)
                 self._remove(node)
+        return freed
+
+    def drop_unlocked(self) -> None:
+        """Let no match reach what is not locked. `take_dropped` gives its slots back."""
+        tops = list(self._roots.values())
+        while tops:
+            top = tops.pop()
+            if top.locks:
+                tops += top.children.values()
+            elif top.parent is None:
+                del self._roots[top.namespace]
+                self._dropped.append(top)
+            else:
+                del top.parent.children[self._key(top)]
+                self._dropped.append(top)
+        self._leaves.clear()  # each of them is below what is dropped, or locked
+        self.version += 1
+        self.dropped_version = self.version
+
+    @property
+    def has_dropped(self) -> bool:
+        """Something is dropped, and not all of its slots are given back."""
+        return bool(self._dropping or self._dropped)
+
+    def take_dropped(self, most_nodes: int) -> list[Ints]:
+        """The slots of some nodes that are dropped, which are removed."""
+        freed: list[Ints] = []
+        way = self._dropping
+        for _ in range(most_nodes):
+            if not way:
+                if not self._dropped:
+                    break
+                way.append(self._dropped.pop())
+            while children := way[-1].children:
+                way.append(next(reversed(children.values())))
+            leaf = way.pop()
+            if leaf.parent is None or leaf.removed:  # a root, or evicted meanwhile
+                continue
+            if way:
+                way[-1].children.popitem()  # which lets the next one be found at once, as `del` does not
+            freed.append(leaf.slots)
+            self._take_out(leaf)
         return freed
 
     def set_state(self, node: Node, state: int) -> None:
@@ -365,16 +422,21 @@ class RadixTree:
     def _remove(self, leaf: Node) -> None:
         parent = leaf.parent
         assert parent is not None
-        del parent.children[self._key(leaf)]
-        self.evictable_tokens -= len(leaf.run)
+        self._take_out(leaf)
         self.version += 1
+        self._offer(parent)
+        self._drop_empty_root(parent)
+
+    def _take_out(self, leaf: Node) -> None:
+        siblings, key = leaf.parent.children if leaf.parent is not None else {}, self._key(leaf)
+        if siblings.get(key) is leaf:  # else it was dropped
+            del siblings[key]
+        self.evictable_tokens -= len(leaf.run)
         self._num_nodes -= 1
         leaf.removed = True
         if self.watch is not None:
             self.watch.note_removed(leaf)
         self._lose_end(leaf)
-        self._offer(parent)
-        self._drop_empty_root(parent)
 
     def _count_wanted(self, node: Node, by: int) -> None:
         at: Node | None = node

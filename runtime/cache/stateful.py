@@ -9,7 +9,7 @@ with its node as well, never after it. Knows no request, and no tensor: a snapsh
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ramet.runtime.arrays import Ints
@@ -141,7 +141,7 @@ class StatefulCache(PrefixCache):
             del self._kept[node]
             self.evicted_snapshots += 1
 
-    def _take_evicted(self, freed: Iterable[Ints]) -> None:
+    def _take_evicted(self, freed: Sequence[Ints]) -> None:
         super()._take_evicted(freed)
         for node, place in self._tree.take_lost_states():
             del self._kept[node]

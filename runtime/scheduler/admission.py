@@ -195,7 +195,8 @@ class Policy:
         """Cached tokens of a waiting request, looked up again only where the tree has changed; it waits for them."""
         version = self._cache.version
         if request.match_version != version:
-            end, namespace, known = request.wanted, request.namespace, request.match_version >= 0
+            end, namespace = request.wanted, request.namespace
+            known = request.match_version >= self._cache.dropped_version
             if not (known and self._is_longest(end, request.match_losses, request.match_next, namespace)):
                 self._look_up(request)
             request.match_version = version

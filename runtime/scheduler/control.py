@@ -24,14 +24,16 @@ class _Flush:
 class ControlHandler:
     """Gives each control message to the part that registered for its type (`on`), which answers with `reply`.
 
-    A flush waits until the scheduler is idle, or fails at its deadline. Within `excused()` no step is expected,
-    whatever waits: a handler that takes long, as one that reads weights, does that in such a block.
+    A flush waits until the scheduler is idle, or fails at its deadline; its reply waits until memory is free. Within
+    `excused()` no step is expected, whatever waits: a handler that takes long, as one that reads weights, does that in
+    such a block.
     """
 
     def __init__(self, server: Outbox, clock: Callable[[], float], flush: Callable[[], None]) -> None:
         self._server, self._clock, self._flush = server, clock, flush
         self._handlers: dict[type[Any], Callable[[Any], None]] = {}
         self.flushes: list[_Flush] = []
+        self.flushed: list[int] = []  # calls, whose replies wait for the memory of what was forgotten
         self.excused: Callable[[], AbstractContextManager[None]] = nullcontext
         self.on(FlushCache, self._flush_later)
         self.on(SetLogLevel, self._set_log_level)
@@ -65,11 +67,16 @@ class ControlHandler:
         """
         if idle:
             self._flush()
-            for waiting in self.flushes:
-                self.reply(waiting.call, {"flushed": True})
+            self.flushed += [waiting.call for waiting in self.flushes]
             self.flushes.clear()
             return
         now = self._clock()
         for late in [f for f in self.flushes if f.deadline_s <= now]:
             self.reply(late.call, {"error": "requests are running or waiting; pass ?timeout=SECONDS to wait"}, ok=False)
             self.flushes.remove(late)
+
+    def reply_flushed(self) -> None:
+        """The memory of what was forgotten is free."""
+        for call in self.flushed:
+            self.reply(call, {"flushed": True})
+        self.flushed.clear()

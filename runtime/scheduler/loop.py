@@ -181,7 +181,7 @@ class Scheduler:
     @property
     def waits(self) -> bool:
         """Nothing can be computed before something arrives, or what is kept for follow-ups ends."""
-        if self._aborts.left or self._constraints.compiled:
+        if self._aborts.left or self._constraints.compiled or self.cache.has_dropped:
             return False
         return self.idle or self.waits_for_kept or (bool(self.reporter.paused) and self._in_flight is None)
 
@@ -315,10 +315,12 @@ class Scheduler:
             self._results.settle_aside(alone=not others)
 
     def flush(self) -> None:
-        """Forget every cached prefix that no running request leases, those that clients hold as well."""
+        """Forget every cached prefix that no running request leases, those that clients hold as well. Their memory is
+        freed by this turn and, where they are many, by those behind it.
+        """
         self.leases.end_all()
         self.follow_ups.end_all()
-        self.cache.evict_all()
+        self.cache.drop_unleased()
         if self._towers is not None:
             self._towers.forget()
 
@@ -490,6 +492,10 @@ class Scheduler:
             check_counts(self.cache, self.running, self.rows, self.penalty_slots)
         if self.control.flushes:
             self.control.settle(self.idle or (bool(self.reporter.paused) and not len(self.running)))
+        if self.cache.has_dropped:
+            self.cache.free_dropped()
+        if self.control.flushed and not self.cache.has_dropped:
+            self.control.reply_flushed()
         self.reporter.send(self.idle)
 
     def _give_way(self, alone: bool) -> bool:

@@ -152,10 +152,31 @@ class CacheMachine(RuleBasedStateMachine):
         if slots is not None:
             self.cache.free(slots)
 
+    @rule(tokens=TOKENS, namespace=NAMESPACES)
+    def drop(self, tokens: list[int], namespace: tuple[str, ...]) -> None:
+        """Nothing is found from here on but what is leased."""
+        available = self.cache.available_tokens
+        self.cache.drop_unleased()
+        leases = [*(h.lease for h in self.live), *(lease for lease, _ in self.client_leases)]
+        assert self.cache.available_tokens == available
+        found, _ = self.cache.find(np.array(tokens, dtype=np.int32))
+        assert all(node.locks for node, _ in found)
+        if not any(lease.namespace == namespace for lease in leases):
+            assert not self.cache.peek(np.array([*tokens, 9], dtype=np.int32), namespace)
+
+    @precondition(lambda self: self.cache.has_dropped)
+    @rule(num=st.integers(1, 3))
+    def free_some_of_what_was_dropped(self, num: int) -> None:
+        free = self.cache.free_tokens
+        self.cache.free_dropped(num)
+        assert self.cache.free_tokens >= free
+
     @precondition(lambda self: not self.live and not self.client_leases)
     @rule()
-    def flush(self) -> None:
-        self.cache.flush()
+    def free_all(self) -> None:
+        self.cache.drop_unleased()
+        while self.cache.has_dropped:
+            self.cache.free_dropped(2)
         assert self.cache.free_tokens == self.cache.total_tokens
 
     @invariant()

@@ -75,6 +75,7 @@ def test_what_is_not_finite_reaches_nobody_else(arrivals: list[dict], kind: str,
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert not top.scheduler._results.unsound.apart
     top.scheduler.flush()
+    top.turn()
     assert top.scheduler.cache.free_tokens == options["total"]
 
 

@@ -71,6 +71,12 @@ class WatchedTree(RuleBasedStateMachine):
         self.tree.evict(num)
 
     @rule()
+    def drop(self) -> None:
+        self.tree.drop_unlocked()
+        while self.tree.has_dropped:
+            self.tree.take_dropped(2)
+
+    @rule()
     def begin(self) -> None:
         self.watch = TreeWatch(self.tree, self.max_nodes)
 

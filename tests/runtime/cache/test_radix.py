@@ -2,6 +2,7 @@
 
 import numpy as np
 from drawing import draw, drawing, ids
+from effort import num_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
@@ -293,3 +294,29 @@ def test_to_match_several_that_begin_alike_is_to_match_each(
     before = before[: len(before) - len(before) % page_size]
     found = tree.match_lengths(ids(before), [ids(after) for after in afters], ())
     assert found == [tree.match_length(ids(before + after)) for after in afters]
+
+
+def test_what_is_dropped_is_found_no_more_and_goes_before_any_leaf():
+    tree = tree_of("abcd", "abxy", "qr")
+    kept, _ = tree.match(ids("abcd"))
+    tree.lock(kept)
+    tree.drop_unlocked()
+    assert (tree.match_length(ids("abcd")), tree.match_length(ids("abxy")), tree.match_length(ids("qr"))) == (4, 2, 0)
+    tree.insert(ids("qr"), np.array([20, 21], dtype=np.int32))
+    tree.match(ids("qr"))
+    assert tree.evictable_tokens == 2 + 2 + 2
+    assert sorted(np.concatenate(tree.evict(4)).tolist()) == [6, 7, 8, 9]
+    assert not tree.has_dropped and tree.match_length(ids("qr")) == 2
+
+
+def test_nodes_that_are_dropped_are_removed_some_at_a_time_however_many_a_node_has_below_it():
+    def lines_of_each(num: int) -> float:
+        tree = tree_of("a")
+        for at in range(num):
+            tree.insert(np.array([97, 1000 + at], dtype=np.int32), np.array([0, 10 + at], dtype=np.int32))
+        tree.drop_unlocked()
+        lines = num_lines(lambda: tree.take_dropped(10))
+        assert tree.num_nodes == num - 9  # the one above all of them counts
+        return lines
+
+    assert lines_of_each(4000) == lines_of_each(40)

@@ -535,6 +535,7 @@ def test_a_rewind_loses_nothing(
     top.clock.advance(100)
     top.turn()
     top.scheduler.flush()
+    top.turn()
     assert top.scheduler.cache.free_tokens == top.scheduler.cache.total_tokens
 
 
