@@ -33,6 +33,7 @@ from ramet.bench.server import started
 from ramet.bench.values import positive, rate
 
 SMALL, LARGE = MIB, 32 * MIB - 256  # bytes of bodies; the second is within --max-body-mb with its headers
+SIZES = "small", "large"
 COST_MIB = 128  # MiB of bodies that are sent for one cost figure, at most
 SETTLE_S = 0.8
 PARTS = {"cost": cost.cost, "beside": beside.beside, "flood": flood.flood}
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="ramet bench abuse", description=__doc__, formatter_class=formatter)
     p.add_argument("--shape", choices=[*SHAPES, *HEAVY, *WORK], action="append", help="default: all")
     p.add_argument("--part", choices=list(PARTS), action="append", help="default: all")
+    p.add_argument("--size", choices=SIZES, action="append", help="1 or 32 MiB, of cost and beside, default: both")
     p.add_argument("--streams", type=positive, default=16, help="streams that run meanwhile, default 16")
     p.add_argument("--rounds", type=positive, default=3, help="of a shape whose first one is not clear, default 3")
     p.add_argument("--window-s", type=positive, default=3, help="seconds that a client sends, default 3")
@@ -76,7 +78,8 @@ def _server_options() -> list[str]:
 
 def _load(url: str, pid: int, options: argparse.Namespace) -> Load:
     given = options.streams, options.rounds, options.window_s
-    return Load(url, pid, SMALL, LARGE, *given, SETTLE_S, options.rate_mib_s, COST_MIB)
+    sizes = tuple(size for name, size in zip(SIZES, (SMALL, LARGE), strict=True) if name in (options.size or SIZES))
+    return Load(url, pid, SMALL, LARGE, *given, SETTLE_S, options.rate_mib_s, COST_MIB, sizes)
 
 
 async def measured(load: Load, shapes: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:

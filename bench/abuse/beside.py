@@ -99,7 +99,7 @@ async def beside(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
     ordinary = [shape for shape in with_route_controls(shapes) if shape not in PACKED]
     own = [shape for shape in shapes if has_own_control(shape)]
     lines: list[dict[str, Any]] = []
-    for size in (load.small, load.large):
+    for size in load.sizes:
         blocks = [ordinary[start : start + BLOCK] for start in range(0, len(ordinary), BLOCK)]
         lines += await _of_size(load, size, blocks, [[shape] for shape in own if shape not in WORK])
     return lines + await _of_size(load, 0, [], [[shape] for shape in own if shape in WORK])

@@ -1,11 +1,13 @@
 """What a body costs the server and the tokenizer, without other load: CPU seconds for a MiB.
 
-Bodies are sent one after the other. A plain text to /generate is measured before and after each few shapes; figures of
-shapes are divided by the mean of the two, and by the figure of a plain text on the shape's own route. Work of many
-requests (heavy.py) is divided by what the same requests cost by themselves.
+Bodies are sent one after the other. What an idle server uses is measured first and subtracted, because some bodies wait
+for a compile process and use nothing meanwhile. A plain text to /generate is measured before and after each few shapes;
+figures of shapes are divided by the mean of the two, and by the figure of a plain text on the shape's own route. Work
+of many requests (heavy.py) is divided by what the same requests cost by themselves.
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,8 @@ BLOCK = 6  # shapes between two measurements of the control
 SENDS_S = 4.0  # no further body is sent after so long
 HEAVY_S = 30.0  # in which a body of much work must end
 NUM_PARTS = 512  # requests of a body of much work that are sent by themselves
+IDLE_S = 5.0  # for which an idle server is watched
+LEAST_CPU_S = 0.01  # what the system counts in; a smaller figure counts as this
 QUIET_S = 0.2  # after the last reply, the tokenizer may still be working
 
 
@@ -41,10 +45,11 @@ class Cost(NamedTuple):
 
 
 async def cost(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
-    folder = await _tokenizer_folder(load.url)
+    load, folder = load._replace(idle_share=await _idle_share(load)), await _tokenizer_folder(load.url)
+    print(f"the idle server and tokenizer use {1e3 * load.idle_share:.1f} ms of CPU a second", flush=True)
     names = with_route_controls(shapes)
-    lines = [line for size in (load.small, load.large) for line in await _of_size(load, names, size, folder)]
-    for shape in (name for name in shapes if name in HEAVY):
+    lines = [line for size in load.sizes for line in await _of_size(load, names, size, folder)]
+    for shape in (name for name in shapes if name in HEAVY and load.small in load.sizes):
         lines.append(await _heavy(load, shape, folder))
         _print(lines[-1])
     return lines
@@ -61,8 +66,8 @@ async def _of_size(load: Load, shapes: Sequence[str], size: int, folder: Path) -
         routes[CONTROL], before = control, after
         for shape, found in block.items():
             routes[shape] = found.ms_per_mib  # read of those that are a route's plain text
-            lines.append(_line(shape, size, found, control, routes[route_control(shape)]))
-            lines[-1] |= _of_library(lines[-1], folder, shape)
+            line = _line(shape, size, found, control, routes[route_control(shape)])
+            lines.append({**line, "idle_share": round(load.idle_share, 5), **_of_library(line, folder, shape)})
             _print(lines[-1])
     return lines
 
@@ -75,10 +80,21 @@ async def spent(load: Load, shape: str, size: int) -> Cost:
 
 
 async def _attacked(load: Load, asked: Attack) -> tuple[Attacked, float]:
-    before = readers_cpu(load.pid)
+    start, before = time.perf_counter(), readers_cpu(load.pid)
     found = await client.run(asked)
     await asyncio.sleep(QUIET_S)
-    return found, readers_cpu(load.pid) - before
+    wall_s, used_s = time.perf_counter() - start, readers_cpu(load.pid) - before
+    return found, without_idle(used_s, wall_s, load.idle_share)
+
+
+def without_idle(used_s: float, wall_s: float, idle_share: float) -> float:
+    return max(LEAST_CPU_S, used_s - idle_share * wall_s)
+
+
+async def _idle_share(load: Load) -> float:
+    before = readers_cpu(load.pid)
+    await asyncio.sleep(IDLE_S)
+    return (readers_cpu(load.pid) - before) / IDLE_S
 
 
 def _line(shape: str, size: int, found: Cost, control: float, route: float) -> dict[str, Any]:
@@ -123,9 +139,9 @@ async def _heavy(load: Load, shape: str, folder: Path) -> dict[str, Any]:
         "shape": shape, "size": size, "ms_per_mib": round(1e3 * seconds / together.mib_sent, 3),
         "control_ms_per_mib": round(plain.ms_per_mib, 3), "num_parts": num, "ended": LATE not in together.statuses,
         "alone_ms_per_mib": round(1e3 * num * per_part / together.mib_sent, 3),
-        "statuses": together.statuses, "said": together.said,
+        "idle_share": round(load.idle_share, 5), "statuses": together.statuses, "said": together.said,
     }  # fmt: skip
-    if line["ended"] and seconds_alone:
+    if line["ended"]:
         line["alone_ratio"] = round(seconds / (num * per_part), 3)
     return {**line, **_shared(line, body, folder)}
 

@@ -26,6 +26,8 @@ class Load(NamedTuple):
     settle_s: float
     rate_mib_s: float
     cost_mib: int  # of bodies that are sent for one cost figure, at most
+    sizes: tuple[int, ...]  # of small and large, those that the parts cost and beside send
+    idle_share: float = 0.0  # CPU seconds a second of the readers without requests, once measured (cost.py)
 
 
 def readers_cpu(pid: int) -> float:

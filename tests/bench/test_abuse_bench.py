@@ -7,10 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from ramet.bench.abuse import bench, flood, library
+from ramet.bench.abuse import bench, cost, flood, library
 from ramet.bench.abuse.beside import Round, Seen
 from ramet.bench.abuse.bodies import BOMB, PLAIN, plain, required
 from ramet.bench.abuse.client import Attacked
+from ramet.bench.abuse.cost import LEAST_CPU_S, without_idle
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import as_record, misses, table, verdicts
 from ramet.bench.abuse.library import seconds_per_body, texts_of, was_tokenised
@@ -136,6 +137,11 @@ def test_a_cost_is_judged_with_the_librarys_time_and_without() -> None:
     assert found["the same without the tokenizers library's own time"].value == 4.0
 
 
+def test_what_an_idle_server_uses_meanwhile_is_no_cost_of_a_body() -> None:
+    assert without_idle(0.5, wall_s=10.0, idle_share=0.02) == pytest.approx(0.3)
+    assert without_idle(0.19, wall_s=10.0, idle_share=0.02) == LEAST_CPU_S  # a ratio to it exists
+
+
 def test_the_library_is_timed_for_the_texts_of_a_body() -> None:
     assert texts_of(body_of("plain text to /v1/tokenize", 1000)) == [
         orjson.loads(plain(1000, "/v1/tokenize").data)["prompt"]
@@ -224,10 +230,11 @@ def test_a_run_makes_one_line(
 ) -> None:
     for name, value in {"SETTLE_S": 0.1, "SMALL": SIZE, "LARGE": 2 * SIZE, "COST_MIB": 1}.items():
         monkeypatch.setattr(bench, name, value)
+    monkeypatch.setattr(cost, "IDLE_S", 0.1)
     monkeypatch.setattr(flood, "FLOODS", (CONTROL,))
     monkeypatch.setattr(flood, "GIVEN_BACK_S", 0.1)
     lines = tmp_path / "lines.jsonl"
-    argv = ["--shape", "messages", "--shape", "prompts of many contexts"]
+    argv = ["--shape", "messages", "--shape", "prompts of many contexts", "--size", "small"]
     argv += ["--rounds", "1", "--streams", "2", "--window-s", "1", "--rate-mib-s", "1"]
     served = ["--", "--runner", "scripted", "--scripted-step-ms", "10"]
     bench.main(
@@ -238,14 +245,11 @@ def test_a_run_makes_one_line(
     assert record["bench"] == "abuse", printed
     on_route = "plain text to /v1/messages"
     costs = {(each["shape"], each["size"]): each for each in record["cost"]}
-    assert costs.keys() == {
-        *((shape, size) for shape in ("messages", on_route) for size in (SIZE, 2 * SIZE)),
-        ("prompts of many contexts", SIZE),
-    }
+    assert costs.keys() == {(shape, SIZE) for shape in ("messages", on_route, "prompts of many contexts")}
     assert all(each["ms_per_mib"] > 0 for each in record["cost"])
     assert costs[on_route, SIZE]["route_ratio"] == 1
     assert {(each["shape"], each["size"]) for each in record["beside"]} == {
-        (shape, size) for shape in ("messages", on_route, "prompts of many contexts") for size in (SIZE, 2 * SIZE)
+        (shape, SIZE) for shape in ("messages", on_route, "prompts of many contexts")
     }
     for each in record["beside"]:
         assert each["gap_ms"] > 0 and each["health_s"] > 0 and sum(each["statuses"].values()) >= 1
