@@ -119,7 +119,13 @@ Dialect = Native | Completions
 
 async def ask(session: aiohttp.ClientSession, url: str, body: bytes, dialect: Dialect, stream: bool) -> Timeline:
     """Send one request and follow it to its end. Whatever goes wrong is the timeline's `error`."""
-    line = Timeline(start=time.perf_counter())
+    return await follow(Timeline(start=time.perf_counter()), session, url, body, dialect, stream)
+
+
+async def follow(
+    line: Timeline, session: aiohttp.ClientSession, url: str, body: bytes, dialect: Dialect, stream: bool
+) -> Timeline:
+    """As `ask`, on a timeline that can be read meanwhile."""
     try:
         async with session.post(url, data=body) as response:
             if response.status != 200:

@@ -30,7 +30,7 @@ import numpy as np
 import orjson
 
 from ramet.bench import report, stamp
-from ramet.bench.client import Native, ask
+from ramet.bench.client import Native, follow
 from ramet.bench.crowd import Crowd, Kind, provide_files
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
@@ -74,13 +74,21 @@ class Streams:
     def __init__(self, session: aiohttp.ClientSession, num: int) -> None:
         self._session, self._stopping = session, False
         self.lines: list[Timeline] = []
+        self._running: dict[int, Timeline] = {}
         self._tasks = [asyncio.create_task(self._place(i)) for i in range(num)]
 
     async def _place(self, number: int) -> None:
         prompt, params = f"Number {number} of many:", {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True}
         body = orjson.dumps({"text": prompt, "stream": True, "sampling_params": params})
         while not self._stopping:
-            self.lines.append(await ask(self._session, "/generate", body, Native(), stream=True))
+            line = self._running[number] = Timeline(start=time.perf_counter())
+            self.lines.append(await follow(line, self._session, "/generate", body, Native(), stream=True))
+            del self._running[number]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that have arrived so far."""
+        return sum(line.counts[-1] for line in (*self.lines, *self._running.values()) if line.counts)
 
     async def stop(self) -> None:
         """When the streams that run have ended. BadOption where one failed."""

@@ -1,54 +1,43 @@
 """What a client costs streams that run beside it: the time between tokens, and the slowest answer of /health.
 
 16 streams run all the time. In each window a client sends bodies at a steady rate over 64 connections: the control, a
-few shapes one after the other, the control again. A figure of a shape is divided by the mean of the two controls around
-it. Bodies are made before a window begins.
+few shapes one after the other, the control again, and so on in each round. Bodies are made before a window begins.
+ratios.py says how a figure of a shape is divided by those of the two controls around it, and how sure the ratio is.
 
-If the two controls are further apart than the bound, the lower one counts alone.
+Work (work.py) and work of many requests (heavy.py) have controls of their own, always as neighbours. A plain text on
+each route is one of the shapes, so that a shape is compared with it too.
 
-Every shape has one round of this kind. One that is not clearly within the bounds, even over the lower of its two
-controls, has more, in which the control is its neighbour on both sides; the median of all rounds counts. Work (work.py)
-and work of many requests (heavy.py) have controls of their own, always as neighbours.
-
-A plain text on each route is one of the shapes, so that a shape is compared with it too.
+*The limit* (--limit): after the window of a shape comes one in which other processes burn as much CPU time instead
+(windows.py). The ratio of this window is what the machine makes of so much work where nothing but its cores is shared.
+Not in it: the work of the scheduler, the detokenizer and compile processes for the bodies.
 """
 
-import asyncio
-import contextlib
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from ramet.bench.abuse import ratios
 from ramet.bench.abuse.bodies import BOMB
-from ramet.bench.abuse.client import Attack, Attacked, Client
+from ramet.bench.abuse.burner import Burn
+from ramet.bench.abuse.client import Attack, Attacked
 from ramet.bench.abuse.heavy import HEAVY
-from ramet.bench.abuse.judged import MAX_GAP, MAX_HEALTH, MAX_HEALTH_S
-from ramet.bench.abuse.load import MIB, PROBE_S, Load, answered, probing
+from ramet.bench.abuse.judged import MAX_GAP, MAX_HEALTH
+from ramet.bench.abuse.load import MIB, Load, answered
+from ramet.bench.abuse.ratios import compared
 from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, route_control, with_route_controls
+from ramet.bench.abuse.windows import CLIENT, Beside, beside, burns_of
 from ramet.bench.abuse.work import WORK
-from ramet.bench.connections import Streams, Window, settled, streaming, window
+from ramet.bench.connections import Streams, streaming
 from ramet.bench.metrics import percentile
 
 BLOCK = 6  # shapes between two windows of the control
 HEALTH_FLOOR_S = 0.1  # a faster answer beside a control counts as this: differences of a few milliseconds are noise
-CLEAR_GAP = (1 + MAX_GAP) / 2  # a figure up to here needs no second round
-CLEAR_HEALTH_S, CLEAR_HEALTH = MAX_HEALTH_S / 2, MAX_HEALTH / 2
 PACKED_PER_S = 64.0
 WORK_PER_S = 2.0
 HEAVY_PER_S = 0.5
 OVERRUN_S = 8.0  # a client whose replies are late continues for so long after the window
-CALM_WITHIN_S = 30.0  # the server must have ended what a client left
-CALM_S = 0.25  # of an answer of /health
-
-
-class Beside(NamedTuple):
-    """One window in which a client attacked."""
-
-    window: Window
-    attacked: Attacked
-    health_s: list[float]
 
 
 class Seen(NamedTuple):
@@ -56,35 +45,25 @@ class Seen(NamedTuple):
 
     gap_ms: float  # the 99th percentile
     health_s: float  # the slowest
-    attacked: Attacked
+    attacked: Attacked | None
+
+
+class Limit(NamedTuple):
+    """What was seen beside a burner. CPU seconds a second are by the process that they stand for."""
+
+    seen: Seen
+    used_per_s: dict[str, float]  # for the shape's bodies
+    burnt_per_s: dict[str, float]  # instead, which is less where a core is full
 
 
 class Round(NamedTuple):
     before: Seen
     beside: Seen
     after: Seen
+    limit: Limit | None = None
 
-    def ratio(self, measure: Callable[[Seen], float], most: float, least: float = 1e-9) -> float:
-        """Over the mean of the two controls, or over the lower one if they are further apart than the bound `most`:
-        then something else disturbed one of them, such as work that the client left behind.
-        """
-        low, high = sorted(max(least, measure(one)) for one in (self.before, self.after))
-        return measure(self.beside) / (low if high > most * low else (low + high) / 2)
-
-    @property
-    def gap_ratio(self) -> float:
-        return self.ratio(_gap, MAX_GAP)
-
-    @property
-    def health_ratio(self) -> float:
-        return self.ratio(_health, MAX_HEALTH, HEALTH_FLOOR_S)
-
-    def is_clear(self, small: bool) -> bool:
-        """Whether it is far enough from the bounds, whichever of its controls is the right one."""
-        control = min(self.before, self.after, key=_gap)
-        lower = self._replace(before=control, after=control)
-        slow = self.beside.health_s > CLEAR_HEALTH_S if small else self.health_ratio > CLEAR_HEALTH
-        return lower.gap_ratio <= CLEAR_GAP and not slow
+    def of(self, measure: Callable[[Seen], float], least: float = 1e-9) -> ratios.Round:
+        return ratios.Round(*(max(least, measure(one)) for one in (self.before, self.beside, self.after)))
 
 
 def _gap(seen: Seen) -> float:
@@ -95,7 +74,7 @@ def _health(seen: Seen) -> float:
     return seen.health_s
 
 
-async def beside(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
+async def of_shapes(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
     ordinary = [shape for shape in with_route_controls(shapes) if shape not in PACKED]
     own = [shape for shape in shapes if has_own_control(shape)]
     lines: list[dict[str, Any]] = []
@@ -111,15 +90,10 @@ def has_own_control(shape: str) -> bool:
 
 async def _of_size(load: Load, size: int, blocks: list[list[str]], own: list[list[str]]) -> list[dict[str, Any]]:
     found: dict[str, list[Round]] = {}
-    asked = [*blocks, *own]
-    for left in reversed(range(load.rounds)):
-        for shape, one in (await _rounds(load, size, asked)).items():
+    for number in range(load.rounds if blocks or own else 0):
+        for shape, one in (await _round(load, size, [*blocks, *own])).items():
             found.setdefault(shape, []).append(one)
-        small = size <= load.small
-        asked = [[shape] for shape, rounds in found.items() if not all(one.is_clear(small) for one in rounds)]
-        if not asked or not left:
-            break
-        print(f"{size} bytes: {len(asked)} of {len(found)} shapes are measured again", flush=True)
+        print(f"{size} bytes: round {number + 1} of {load.rounds} has ended", flush=True)
     lines = {shape: {"shape": shape, "size": size, **summed(rounds)} for shape, rounds in found.items()}
     for shape, line in lines.items():
         route = lines.get(route_control(shape)) if shape in SHAPES else None
@@ -129,52 +103,48 @@ async def _of_size(load: Load, size: int, blocks: list[list[str]], own: list[lis
     return list(lines.values())
 
 
-async def _rounds(load: Load, size: int, blocks: list[list[str]]) -> dict[str, Round]:
+async def _round(load: Load, size: int, blocks: list[list[str]]) -> dict[str, Round]:
     """One round of each shape. The control after one block is that before the next, where both have the same."""
     windows: dict[str, tuple[Beside, Beside, Beside]] = {}
+    limits: dict[str, tuple[dict[str, Burn], Beside]] = {}
     last: Beside | None = None
     async with streaming(load.url, load.streams) as streams:
+        alone = await beside(load, streams, {}) if load.limit else None
         for block in blocks:
             control = block[0] if has_own_control(block[0]) else CONTROL
-            before = last or await attacked(load, attack_of(load, control, size, control=True))
-            found = [await attacked(load, attack_of(load, shape, size)) for shape in block]
-            after = await attacked(load, attack_of(load, control, size, control=True))
-            windows |= {shape: (before, one, after) for shape, one in zip(block, found, strict=True)}
+            before = last or await beside(load, streams, attack_of(load, control, size, control=True))
+            found: dict[str, Beside] = {}
+            for shape in block:
+                found[shape] = await beside(load, streams, attack_of(load, shape, size))
+                if alone is not None:
+                    burns = burns_of(found[shape], alone)
+                    limits[shape] = burns, await beside(load, streams, burns)
+            after = await beside(load, streams, attack_of(load, control, size, control=True))
+            windows |= {shape: (before, one, after) for shape, one in found.items()}
             last = after if control == CONTROL else None
             print(f"{size} bytes: seen {', '.join(block)}", flush=True)
-    return {shape: Round(*(seen(streams, one) for one in three)) for shape, three in windows.items()}
+    see = partial(seen, streams)
+    limit = {shape: Limit(see(one), *per_second(one, burns)) for shape, (burns, one) in limits.items()}
+    return {shape: Round(see(before), see(one), see(after), limit.get(shape))
+            for shape, (before, one, after) in windows.items()}  # fmt: skip
 
 
-def attack_of(load: Load, shape: str, size: int, control: bool = False) -> Attack:
+def per_second(one: Beside, burns: Mapping[str, Burn]) -> tuple[dict[str, float], dict[str, float]]:
+    used = {role: burn.cpu_s / burn.seconds for role, burn in burns.items()}
+    return used, {role: cpu_s / one.seconds for role, cpu_s in one.burnt_s.items()}
+
+
+def attack_of(load: Load, shape: str, size: int, control: bool = False) -> dict[str, Attack]:
     if shape in HEAVY:
         num = len(HEAVY[shape].parts(size)) if control else 2
         per_s = 1e6 if control else HEAVY_PER_S
-        return Attack(load.url, shape, size, per_s, num, control=control, lasts_s=load.window_s)
+        return {CLIENT: Attack(load.url, shape, size, per_s, num, control=control, lasts_s=load.window_s)}
     per_s = load.rate_mib_s * MIB / size if size else WORK_PER_S
     if shape in PACKED:
         size, per_s = size // BOMB, PACKED_PER_S
     num = max(2, round(per_s * load.window_s))
-    return Attack(load.url, shape, size, per_s, num, control=control, lasts_s=load.window_s + OVERRUN_S)
-
-
-async def attacked(load: Load, asked: Attack) -> Beside:
-    client, _ = await asyncio.gather(asyncio.to_thread(Client, asked), asyncio.sleep(load.settle_s))
-    await calm(load)
-    client.go()
-    async with probing(load.url) as health:
-        ending = asyncio.create_task(asyncio.to_thread(client.figures))
-        spanned = await window(load.pid, load.window_s)
-        found = await ending  # late replies continue past the window, and so do the probes
-    return Beside(spanned._replace(end=max(spanned.end, time.perf_counter())), found, health)
-
-
-async def calm(load: Load) -> None:
-    """Wait until nothing is left to do of the window before, or for CALM_WITHIN_S."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(CALM_WITHIN_S), probing(load.url) as health:
-            await settled(load.url, load.streams)
-            while not health or health[-1] > CALM_S:
-                await asyncio.sleep(PROBE_S)
+    lasts_s = load.window_s + OVERRUN_S
+    return {CLIENT: Attack(load.url, shape, size, per_s, num, control=control, lasts_s=lasts_s)}
 
 
 def seen(streams: Streams, one: Beside) -> Seen:
@@ -186,24 +156,49 @@ def seen(streams: Streams, one: Beside) -> Seen:
 def summed(rounds: Sequence[Round]) -> dict[str, Any]:
     controls = [one for each in rounds for one in (each.before, each.after)]
     attacks = [each.beside for each in rounds]
-    last = attacks[-1].attacked
-    return {
+    attacked = [one.attacked for one in attacks if one.attacked is not None]
+    gap_ratio, gap_interval = compared([each.of(_gap) for each in rounds], MAX_GAP)
+    health_ratio, health_interval = compared([each.of(_health, HEALTH_FLOOR_S) for each in rounds], MAX_HEALTH)
+    line: dict[str, Any] = {
         "rounds": len(rounds),
         "gap_ms": round(statistics.median(map(_gap, attacks)), 2),
-        "gap_ratio": round(statistics.median(each.gap_ratio for each in rounds), 3),
+        "gap_ratio": gap_ratio,
+        "gap_interval": gap_interval,
         "health_s": round(max(map(_health, attacks)), 3),
         "control_health_s": round(max(map(_health, controls)), 3),
-        "health_ratio": round(statistics.median(each.health_ratio for each in rounds), 3),
+        "health_ratio": health_ratio,
+        "health_interval": health_interval,
         "noise": [round(after.gap_ms / before.gap_ms, 3) for before, after in pairwise(controls)],
-        "mib_sent": [each.attacked.mib_sent for each in attacks],
-        "seconds": [each.attacked.seconds for each in attacks],
-        "statuses": last.statuses,
-        "said": last.said,
+        "mib_sent": [one.mib_sent for one in attacked],
+        "seconds": [one.seconds for one in attacked],
+        "statuses": attacked[-1].statuses,
+        "said": attacked[-1].said,
     }
+    limits = [(each, each.limit) for each in rounds if each.limit is not None]
+    return {**line, "limit": _limit(limits)} if limits else line
+
+
+def _limit(limits: Sequence[tuple[Round, Limit]]) -> dict[str, Any]:
+    """The ratio beside a burner in place of the client, and what was burnt."""
+    ratio, interval = compared([each._replace(beside=limit.seen).of(_gap) for each, limit in limits], MAX_GAP)
+    found = [limit for _, limit in limits]
+    used, burnt = _median(limit.used_per_s for limit in found), _median(limit.burnt_per_s for limit in found)
+    return {"ratio": ratio, "interval": interval, "used_per_s": used, "burnt_per_s": burnt}
+
+
+def _median(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    rounds = list(found)
+    return {role: round(statistics.median(one[role] for one in rounds), 3) for role in rounds[0]}
 
 
 def _print(line: dict[str, Any]) -> None:
+    gap = ratios.words(line["gap_ratio"], line["gap_interval"])
     route = f", {line['route_gap_ratio']} of its route's" if "route_gap_ratio" in line else ""
-    print("{shape:<34}{size:>9}  p99 {gap_ms} ms, {gap_ratio} of the control's{0}; /health {health_s} s, control "
-          "{control_health_s} s; controls {noise}; {1}".format(
-              route, answered(line["statuses"], line["said"]), **line), flush=True)  # fmt: skip
+    limit = ""
+    if "limit" in line:
+        found = line["limit"]
+        burnt = sum(found["burnt_per_s"].values())
+        limit = f", its limit {ratios.words(found['ratio'], found['interval'])} ({burnt:.2f} CPU seconds a second)"
+    print("{shape:<34}{size:>9}  p99 {gap_ms} ms, {0} of the control's{1}{2}; /health {health_s} s, control "
+          "{control_health_s} s; controls {noise}; {3}".format(
+              gap, route, limit, answered(line["statuses"], line["said"]), **line), flush=True)  # fmt: skip

@@ -1,27 +1,26 @@
-"""One abusive client: bodies of one shape over many connections, at a steady rate, in a process of its own.
+"""One abusive client: bodies of one shape over many connections, at a steady rate, in a process of its own (ready.py).
 
-Run as a module, it reads a JSON object (the fields of `Attack`) from stdin, makes its bodies, and prints a line. It
-sends them when it reads another line, and prints an object (the fields of `Attacked`). Because it has a process of its
-own and bodies are made before a window begins, its work does not delay the streams that the bench times.
+Because bodies are made before a window begins, and in another process, its work does not delay the streams that the
+bench times.
 """
 
 import asyncio
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec import Struct
 
 from ramet.bench.abuse.bodies import Body, plain
 from ramet.bench.abuse.heavy import HEAVY
+from ramet.bench.abuse.ready import Ready, serve
 from ramet.bench.abuse.shapes import body_of
 from ramet.bench.abuse.work import WORK
 from ramet.bench.loop import run_fast
 
+MODULE = "ramet.bench.abuse.client"
 AGES_S = 1e6  # JSON has no infinity
 REPLY_WITHIN_S = 120.0
 STATUS = slice(9, 12)  # the three digits of an HTTP status line
@@ -51,6 +50,7 @@ class Attacked(Struct, frozen=True):
     mib_sent: float  # on the wire
     seconds: float
     slowest_s: float  # from the first byte of a body to the end of its reply
+    cpu_s: float  # of the client itself
     statuses: dict[str, int]  # GONE: the server closed the connection without a status; LATE: no answer in time
     said: dict[str, str] = {}  # the first message of each status
 
@@ -58,7 +58,7 @@ class Attacked(Struct, frozen=True):
 async def attack(asked: Attack, requests: list[bytes]) -> Attacked:
     address = urlsplit(asked.url)
     start, statuses, said = time.perf_counter(), Counter[str](), dict[str, str]()
-    num_sent, sent, slowest = 0, 0, 0.0
+    num_sent, sent, slowest, used = 0, 0, 0.0, time.process_time()
     end, last_begin = start + asked.lasts_s, start + min(asked.sends_s, asked.lasts_s)
     due = iter(range(min(asked.num, len(requests)) if asked.shape in HEAVY and asked.control else asked.num))
 
@@ -86,7 +86,8 @@ async def attack(asked: Attack, requests: list[bytes]) -> Attacked:
     await asyncio.gather(*(worker() for _ in range(asked.connections)))
     seconds, messages = time.perf_counter() - start, {status: text for status, text in said.items() if text}
     return Attacked(
-        num_sent, round(sent / 2**20, 3), round(seconds, 3), round(slowest, 3), dict(statuses), messages
+        num_sent, round(sent / 2**20, 3), round(seconds, 3), round(slowest, 3), time.process_time() - used,
+        dict(statuses), messages,
     )  # fmt: skip
 
 
@@ -130,47 +131,18 @@ async def _send(host: str, port: int, request: bytes) -> tuple[str, str]:
     return head[STATUS].decode("ascii", "replace") or GONE, said
 
 
-class Client:
-    """An attack in another process, whose bodies are ready when this is made. `go` begins it, `figures` waits for its
-    end.
-    """
-
-    def __init__(self, asked: Attack) -> None:
-        command = [sys.executable, "-P", "-m", "ramet.bench.abuse.client"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._input, self._output = self._process.stdin, self._process.stdout
-        self._write(msgspec.json.encode(asked))
-        self._output.readline()
-
-    def go(self) -> None:
-        self._write(b"")
-
-    def figures(self) -> Attacked:
-        """The result that the process prints."""
-        with self._process, self._output:
-            return msgspec.json.decode(self._output.read(), type=Attacked)
-
-    def _write(self, line: bytes) -> None:
-        self._input.write(line + b"\n")
-        self._input.flush()
-
-
 async def run(asked: Attack) -> Attacked:
     """A whole attack, from the making of its bodies to its end."""
-    client = await asyncio.to_thread(Client, asked)
+    client = await asyncio.to_thread(Ready, MODULE, asked, Attacked)
     client.go()
-    return await asyncio.to_thread(client.figures)
+    return await asyncio.to_thread(client.answer)
 
 
-def main() -> None:
-    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Attack)
+def attacking(asked: Attack) -> Callable[[], Attacked]:
+    """Makes the bodies."""
     requests = requests_of(asked)
-    print("ready", flush=True)
-    if not sys.stdin.buffer.readline():
-        return  # who started it is gone
-    sys.stdout.buffer.write(msgspec.json.encode(run_fast(attack(asked, requests))))
+    return lambda: run_fast(attack(asked, requests))
 
 
 if __name__ == "__main__":
-    main()
+    serve(Attack, attacking)

@@ -80,10 +80,10 @@ async def spent(load: Load, shape: str, size: int) -> Cost:
 
 
 async def _attacked(load: Load, asked: Attack) -> tuple[Attacked, float]:
-    start, before = time.perf_counter(), readers_cpu(load.pid)
+    start, before = time.perf_counter(), _used(load)
     found = await client.run(asked)
     await asyncio.sleep(QUIET_S)
-    wall_s, used_s = time.perf_counter() - start, readers_cpu(load.pid) - before
+    wall_s, used_s = time.perf_counter() - start, _used(load) - before
     return found, without_idle(used_s, wall_s, load.idle_share)
 
 
@@ -91,10 +91,14 @@ def without_idle(used_s: float, wall_s: float, idle_share: float) -> float:
     return max(LEAST_CPU_S, used_s - idle_share * wall_s)
 
 
+def _used(load: Load) -> float:
+    return sum(readers_cpu(load.pid).values())
+
+
 async def _idle_share(load: Load) -> float:
-    before = readers_cpu(load.pid)
+    before = _used(load)
     await asyncio.sleep(IDLE_S)
-    return (readers_cpu(load.pid) - before) / IDLE_S
+    return (_used(load) - before) / IDLE_S
 
 
 def _line(shape: str, size: int, found: Cost, control: float, route: float) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 Two rows compare the CPU time of a body: as it is, and without the time of the tokenizers library, which a text takes on
 whatever route it is tokenised. Rows without a bound are for comparison.
+
+A ratio that was measured in several rounds has an interval (ratios.py) and holds unless the whole of it lies above the
+bound. After one round there is no interval: whether a ratio beyond the bound holds is not known then.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +30,7 @@ class Criterion(NamedTuple):
     value: Callable[[Line], float | None]  # None: the line is none of its
     most: float | None  # None: for comparison
     unit: str = "x"
+    interval: str = ""  # the line's key for it; empty: of a figure that is no ratio of rounds
 
 
 class Verdict(NamedTuple):
@@ -38,15 +42,41 @@ class Verdict(NamedTuple):
     shape: str
     size: int
     value: float
+    has_rounds: bool = False
+    interval: Sequence[float] | None = None
 
     @property
     def held(self) -> bool | None:
-        """None if there is no bound."""
-        return None if self.most is None else self.value <= self.most
+        """None if there is no bound, or if it is not known."""
+        if self.most is None:
+            return None
+        if self.interval is not None:
+            return self.interval[0] <= self.most
+        return self.value <= self.most or (None if self.has_rounds else False)
+
+    @property
+    def is_open(self) -> bool:
+        """A ratio beyond its bound, without an interval that could tell."""
+        return self.held is None and self.most is not None
 
     @property
     def in_words(self) -> str:
+        if self.is_open:
+            return "one round"
         return {None: "no bound", True: "held", False: "NOT HELD"}[self.held]
+
+    @property
+    def sentence(self) -> str:
+        measured = f"{self.value} {self.unit}{_brackets(self.interval)}"
+        return f"{self.name}: {self.shape}, {self.size} bytes: {measured}, at most {self.most}"
+
+
+def _brackets(interval: Sequence[float] | None) -> str:
+    return "" if interval is None else f" [{interval[0]:g}, {interval[1]:g}]"
+
+
+def _over_limit(line: Line) -> float | None:
+    return line["gap_ratio"] / line["limit"]["ratio"] if "limit" in line else None
 
 
 def _unanswered(line: Line) -> float | None:
@@ -58,7 +88,9 @@ def _unanswered(line: Line) -> float | None:
 
 
 CRITERIA = (
-    Criterion("beside", "p99 between tokens, over the control's", lambda line: line["gap_ratio"], MAX_GAP),
+    Criterion("beside", "p99 between tokens, over the control's", lambda line: line["gap_ratio"], MAX_GAP,
+              interval="gap_interval"),
+    Criterion("beside", "p99 between tokens, over the limit of the same run", _over_limit, None),
     Criterion(
         "beside", "p99 between tokens, over that of plain text on its route", lambda x: x.get("route_gap_ratio"), None
     ),
@@ -68,7 +100,7 @@ CRITERIA = (
     ),
     Criterion(
         "beside", "/health beside larger bodies, over the control's",
-        lambda x: x["health_ratio"] if x["size"] > MIB else None, MAX_HEALTH,
+        lambda x: x["health_ratio"] if x["size"] > MIB else None, MAX_HEALTH, interval="health_interval",
     ),
     Criterion("cost", "CPU of a MiB, over plain text's", lambda x: x.get("ratio"), MAX_COST),
     Criterion(
@@ -91,36 +123,45 @@ CRITERIA = (
 
 def verdicts(record: Mapping[str, Any]) -> list[Verdict]:
     """The worst of each criterion that has a figure."""
-    return [max(found, key=lambda each: each.value) for each in CRITERIA if (found := list(_of(each, record)))]
+    return [max(found, key=_badness) for each in CRITERIA if (found := list(_of(each, record)))]
+
+
+def _badness(one: Verdict) -> tuple[bool, bool, float]:
+    return one.held is False, one.is_open, one.value
 
 
 def _of(criterion: Criterion, record: Mapping[str, Any]) -> Iterable[Verdict]:
     for line in record.get(criterion.part, ()):
         value = criterion.value(line)
         if value is not None:
-            name, most, unit = criterion.name, criterion.most, criterion.unit
-            yield Verdict(name, most, unit, line["shape"], line.get("size", 0), round(value, 3))
+            name, most, unit, key = criterion.name, criterion.most, criterion.unit, criterion.interval
+            figure = round(value, 3)
+            yield Verdict(
+                name, most, unit, line["shape"], line.get("size", 0), figure, bool(key), line.get(key) if key else None
+            )
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
     """One sentence for each figure beyond its bound."""
-    return [
-        f"{each.name}: {each.shape}, {each.size} bytes: {each.value} {each.unit}, at most {each.most}"
-        for criterion in CRITERIA
-        for each in _of(criterion, record)
-        if each.held is False
-    ]
+    return [one.sentence for each in CRITERIA for one in _of(each, record) if one.held is False]
+
+
+def not_known(record: Mapping[str, Any]) -> list[str]:
+    """One sentence for each ratio beyond its bound that has one round."""
+    found = (one.sentence for each in CRITERIA for one in _of(each, record) if one.is_open)
+    return [f"{sentence}; one round has no interval: see --rounds" for sentence in found]
 
 
 def table(found: Sequence[Verdict]) -> str:
-    head = f"{'criterion':<58}{'bound':>10}{'worst':>12}   {'':<10}shape"
+    head = f"{'criterion':<58}{'bound':>10}{'worst':>26}   {'':<10}shape"
     return "\n".join([head, *map(_row, found)])
 
 
 def _row(each: Verdict) -> str:
     bound = "" if each.most is None else f"{each.most:g} {each.unit}"
     size = f", {each.size} bytes" if each.size else ""
-    return f"{each.name:<58}{bound:>10}{f'{each.value:g} {each.unit}':>12}   {each.in_words:<10}{each.shape}{size}"
+    worst = f"{each.value:g} {each.unit}{_brackets(each.interval)}"
+    return f"{each.name:<58}{bound:>10}{worst:>26}   {each.in_words:<10}{each.shape}{size}"
 
 
 def as_record(found: Sequence[Verdict]) -> list[dict[str, Any]]:

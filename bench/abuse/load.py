@@ -21,18 +21,20 @@ class Load(NamedTuple):
     small: int  # bytes of bodies of the two sizes
     large: int
     streams: int
-    rounds: int  # of a shape whose first round is not clear
+    rounds: int  # of each shape
     window_s: float
     settle_s: float
     rate_mib_s: float
     cost_mib: int  # of bodies that are sent for one cost figure, at most
     sizes: tuple[int, ...]  # of small and large, those that the parts cost and beside send
+    limit: bool  # whether a burner is measured too (beside.py)
     idle_share: float = 0.0  # CPU seconds a second of the readers without requests, once measured (cost.py)
 
 
-def readers_cpu(pid: int) -> float:
+def readers_cpu(pid: int) -> dict[str, float]:
+    """CPU seconds so far."""
     used = cpu_seconds(pid)
-    return sum(used.get(role, 0.0) for role in READERS)
+    return {role: used.get(role, 0.0) for role in READERS}
 
 
 def readers_mib(pid: int) -> float:
