@@ -116,6 +116,15 @@ def collect_rarely() -> None:
     gc.set_threshold(*GC_THRESHOLDS)
 
 
+def collect_all() -> None:
+    """Collect garbage, also of what was frozen: it takes long."""
+    was_frozen = gc.get_freeze_count()
+    gc.unfreeze()
+    gc.collect()
+    if was_frozen:
+        gc.freeze()
+
+
 def _free_on_machine(root: Path) -> int:
     try:
         for line in (root / "proc/meminfo").read_text().splitlines():

@@ -4,7 +4,6 @@ Decides what can be released. Pools keep their addresses and lose their pages; w
 where they came from.
 """
 
-import gc
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
 from ramet.runtime.engine.reloading import ROOM, ReadWeights, WeightReader
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.machine import available_memory, trim_heap
+from ramet.runtime.machine import available_memory, collect_all, trim_heap
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class RunnerMemory:
             self._occupied.give_pools_back()
         if MemoryTag.WEIGHTS in tags:
             self._occupied.let_weights_go()
-        gc.collect()  # parts of a model refer to one another
+        collect_all()  # parts of a model refer to one another
         trim_heap()
 
     def check_room(self, tags: Collection[MemoryTag]) -> None:

@@ -6,7 +6,6 @@ On a GPU graphs keep their addresses, so plain weights are read to the host and 
 Until it is `place`d, nothing of the model that runs has changed. Peak memory is both models.
 """
 
-import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -22,7 +21,7 @@ from ramet.runtime.engine.startup import dummy_seed, load_model
 from ramet.runtime.engine.towers import tower_for
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
-from ramet.runtime.machine import available_memory, trim_heap
+from ramet.runtime.machine import available_memory, collect_all, trim_heap
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.towers.registry import has_tower
@@ -86,7 +85,7 @@ class WeightReader:
         """No step runs. Raises ConfigError; then nothing has changed."""
         self._swap(read.model, read.heads, read.tower)
         self._args = read.args
-        gc.collect()  # parts of the old model refer to one another
+        collect_all()  # parts of the old model refer to one another
         trim_heap()  # where the plain weights were that have been packed
 
     def _needed(self) -> int:

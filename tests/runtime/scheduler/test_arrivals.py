@@ -1,10 +1,15 @@
 """What arrives is taken over many turns, so that running rows get their tokens between two parts of a large request."""
 
+import gc
+import weakref
+
 import pytest
 from bench_top import BenchTop
 from manual_clock import ManualClock
 
+from ramet.ipc.control import ContinueGeneration, FlushCache, PauseGeneration
 from ramet.ipc.messages import FinishKind
+from ramet.runtime.machine import collect_all
 from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
 from ramet.runtime.scheduler.admission import BULK, WINDOW, WaitingQueue
 from ramet.runtime.scheduler.arrivals import MAX_TAKEN
@@ -121,6 +126,24 @@ def test_thousands_leave_the_queue_as_one_after_the_other_would() -> None:
     assert one.num_tokens == many.num_tokens
 
 
+def test_thousands_are_held_and_let_go_in_their_order() -> None:
+    top = BenchTop(rows=4)
+    for at in range(4 * BULK):
+        top.clock.advance(1)
+        top.add(FIRST + at, [7, at % 200, at // 200], 4, priority=at % 3)
+    top.scheduler.receive(block=False)
+    waiting: WaitingQueue = top.scheduler.waiting
+    arrivals, ranks, num_tokens = list(waiting), waiting.highest(4 * BULK), waiting.num_tokens
+    waiting.hold_after(arrivals[BULK].arrival_s)
+    assert list(waiting) == arrivals[: BULK + 1] and waiting.num_held == 3 * BULK - 1
+    assert waiting.highest(4 * BULK) == [each for each in ranks if each in arrivals[: BULK + 1]]
+    waiting.let_go()
+    assert list(waiting) == arrivals and waiting.highest(4 * BULK) == ranks and not waiting.num_held
+    waiting.take_weights(2)
+    assert list(waiting) == arrivals and {each.weights for each in arrivals} == {2}
+    assert waiting.num_tokens == num_tokens
+
+
 def test_as_many_are_taken_as_the_policy_orders() -> None:
     """Fewer would hide prompts that it would choose among if all had been queued at once."""
     assert MAX_TAKEN >= WINDOW
@@ -129,9 +152,64 @@ def test_as_many_are_taken_as_the_policy_orders() -> None:
 def test_garbage_is_collected_while_nothing_runs_and_not_at_each_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, beats, collected = ManualClock(), list[bool](), list[float]()
     monkeypatch.setattr("gc.collect", lambda: collected.append(clock()))
+    monkeypatch.setattr("gc.freeze", lambda: None)
     beat = collecting(beats.append, clock)
-    for seconds, idle in [(1, True), (COLLECT_EVERY_S, False), (1, True), (1, True), (COLLECT_EVERY_S, True)]:
-        clock.advance(seconds)
+    start = clock()
+    for part, idle in [(0.25, True), (1, False), (0.25, True), (0.25, True), (1, True)]:
+        clock.advance(part * COLLECT_EVERY_S)
         beat(idle)
-    start = clock() - 2 * COLLECT_EVERY_S - 3
-    assert collected == [start + COLLECT_EVERY_S + 2, clock()] and len(beats) == 5
+    assert collected == [start + 1.5 * COLLECT_EVERY_S, clock()] and len(beats) == 5
+
+
+def test_what_is_in_use_is_looked_through_once_and_garbage_of_it_is_collected_on_demand() -> None:
+    clock, nobody, kept = ManualClock(), list[weakref.ref[Circle]](), [Circle() for _ in range(100)]
+    beat = collecting(lambda _: None, clock)
+    before = gc.get_freeze_count()
+    try:
+        for _ in range(2):
+            nobody.append(weakref.ref(Circle()))
+            clock.advance(COLLECT_EVERY_S)
+            beat(True)
+        assert [each() for each in nobody] == [None, None]
+        assert gc.get_freeze_count() >= before + len(kept)
+        left = weakref.ref(kept.pop())
+        gc.collect()
+        assert left() is not None
+        collect_all()
+        assert left() is None and gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
+class Circle:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_requests_leave_nothing_that_only_a_collection_frees() -> None:
+    top = running()
+
+    def serve(uid: int) -> None:
+        top.add(uid, [uid % 250, 7, 8], 5, n=2)
+        top.add(uid + 2, [uid % 250, 7, 9], 5, prefix_lease_s=10.0)
+        top.add(uid + 3, [uid % 250, 7, 10], 50)
+        top.turn()
+        top.abort(uid + 3)
+        top.turn()
+        top.control(PauseGeneration, retract=True)
+        top.control(ContinueGeneration)
+        top.run()
+        top.control(FlushCache)
+        top.turn()
+
+    serve(FIRST)
+    gc.collect()
+    gc.disable()
+    try:
+        for num in range(1, 9):
+            serve(FIRST + 10 * num)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
