@@ -73,15 +73,21 @@ class WaitingQueue:
         return [self._requests[uid] for _, _, uid in self._by_rank[:num]]
 
     def add(self, request: Request) -> None:
-        if request.weights != self._weights:
-            request.take_weights(self._weights)
-        self.num_tokens += len(request.tokens)
-        if self._held_after_s is not None and request.arrival_s > self._held_after_s:
-            self._held[request.uid] = request
+        if not self._take_in(request):
             return
         self._requests[request.uid] = request
         insort(self._by_arrival, (request.arrival_s, request.uid))
         insort(self._by_rank, request.rank)
+
+    def _take_in(self, request: Request) -> bool:
+        """False: it is held."""
+        if request.weights != self._weights:
+            request.take_weights(self._weights)
+        self.num_tokens += len(request.tokens)
+        is_held = self._held_after_s is not None and request.arrival_s > self._held_after_s
+        if is_held:
+            self._held[request.uid] = request
+        return not is_held
 
     def remove(self, uid: Uid) -> Request | None:
         held = self._held.pop(uid, None)
@@ -140,10 +146,21 @@ class WaitingQueue:
         self._add_again({**self._requests, **self._held})
 
     def _add_again(self, requests: dict[Uid, Request]) -> None:
-        for uid in list(requests):
-            request = self.remove(uid)
-            assert request is not None, f"{uid} does not wait"
-            self.add(request)
+        self._add_all(self.remove_all(list(requests)).values())
+
+    def _add_all(self, requests: Collection[Request]) -> None:
+        """As `add`. Of thousands each costs less than by itself."""
+        if len(requests) < BULK:
+            for request in requests:
+                self.add(request)
+            return
+        ready = []
+        for request in requests:
+            if self._take_in(request):
+                ready.append(request)
+        self._requests.update({request.uid: request for request in ready})
+        self._by_arrival = sorted([*self._by_arrival, *((each.arrival_s, each.uid) for each in ready)])
+        self._by_rank = sorted([*self._by_rank, *(each.rank for each in ready)])
 
 
 WINDOW = 512  # requests
