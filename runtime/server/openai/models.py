@@ -1,7 +1,7 @@
 """The served model (GET /v1/models, /v1/models/{id}) and its tokenizer (POST /v1/tokenize, /v1/detokenize)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sized
+from collections.abc import Awaitable, Callable, Iterator, Sized
 from collections.abc import Sequence as Many
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import chat_of
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
-from ramet.runtime.long_list import listed
+from ramet.runtime.long_list import MAX_PART, MAX_SHORT, LongList, Part, listed
 from ramet.runtime.offload import offloaded
 from ramet.runtime.server.http.asked import chat_ids
 from ramet.runtime.server.http.exchange import read_body, read_object, respond, respond_in_turn
@@ -98,8 +98,23 @@ async def _answers(ask: Callable[[A], Awaitable[T]], given: Many[A]) -> list[T]:
 
 def _listed(packed: list[bytes], single: bool, limit: int) -> TokenizeReply:
     counts = [len(ids) // ID_BYTES for ids in packed]
-    lists: list[Any] = [listed(partial(_ids_in, ids), 0, count) for ids, count in zip(packed, counts, strict=True)]
-    return TokenizeReply(lists[0], counts[0], limit) if single else TokenizeReply(lists, counts, limit)
+    if single:
+        return TokenizeReply(listed(partial(_ids_in, packed[0]), 0, counts[0]), counts[0], limit)  # type: ignore[arg-type]
+    return TokenizeReply(LongList(_lists(packed, counts)), counts, limit)  # type: ignore[arg-type]
+
+
+def _lists(packed: list[bytes], counts: list[int]) -> Iterator[Part]:
+    """The ids of each prompt; of thousands some are made at once."""
+    part: list[Any] = []
+    num = 0
+    for ids, count in zip(packed, counts, strict=True):
+        part.append(listed(partial(_ids_in, ids), 0, count))
+        num += 1 + min(count, MAX_SHORT)  # a longer one is made in parts of its own
+        if num >= MAX_PART:
+            yield part
+            part, num = [], 0
+    if part:
+        yield part
 
 
 def _ids_in(packed: bytes, start: int, stop: int) -> list[int]:

@@ -6,7 +6,10 @@ from typing import Any
 import orjson
 import pytest
 
+from ramet.ipc.messages import pack_ids
 from ramet.runtime.engine_client.submission import BYTES_AT_ONCE, SEQUENCES_AT_ONCE
+from ramet.runtime.long_list import MAX_PART, MAX_SHORT
+from ramet.runtime.server.openai import models
 from tests.fakes.server import Served, served
 
 NUM = 3 * SEQUENCES_AT_ONCE
@@ -52,3 +55,19 @@ def test_ids_of_a_long_text_are_written_in_pieces() -> None:
         assert bytes(reply["tokens"]).decode() == text and reply["count"] == len(text)
 
     served(check)
+
+
+def test_lists_of_ids_of_many_texts_are_made_a_part_at_a_time() -> None:
+    texts = ["", *["ab" * (each % 9) for each in range(2 * MAX_PART)], "c" * (MAX_SHORT + 1), "", "d"]
+
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/v1/tokenize", {"prompt": texts})
+        assert status == 200 and reply["count"] == list(map(len, texts))
+        assert [bytes(each).decode() for each in reply["tokens"]] == texts
+
+    served(check)
+    packed = [pack_ids(list(text.encode())) for text in texts]
+    reply: Any = models._listed(packed, single=False, limit=1)
+    parts = list(reply.tokens.parts)
+    assert len(parts) > 2 and sum(map(len, parts)) == len(texts)
+    assert all(len(part) <= MAX_PART for part in parts)
