@@ -132,11 +132,14 @@ class WorkerProcess(Generic[F]):
         if process is not None:
             self._write(process, msgspec.msgpack.encode(job), _Deadline(process, timeout_s))
 
-    def run(self, job: msgspec.Struct, timeout_s: float, most_s: float = 0.0) -> F:
+    def run(
+        self, job: msgspec.Struct, timeout_s: float, most_s: float = 0.0, attached: bytes | bytearray | None = None
+    ) -> F:
         """Run a job, after `start`, and return the first frame of its answer.
 
-        `most_s`: how long it may take if the machine is so busy that its process computes for less than `timeout_s`.
-        Raises TimedOut and WorkerEnded; then the next `start` starts a new process.
+        `attached`: sent behind it, as a frame of its own. `most_s`: how long the job may take if the machine is so busy
+        that its process computes for less than `timeout_s`. Raises TimedOut and WorkerEnded; then the next `start`
+        starts a new process.
         """
         with self._lock:
             process, self._busy = self._process, True
@@ -144,7 +147,8 @@ class WorkerProcess(Generic[F]):
             if process is None:  # it was closed
                 raise WorkerEnded(-signal.SIGKILL, started=False)
             deadline = _Deadline(process, timeout_s, most_s)
-            self._write(process, msgspec.msgpack.encode(job), deadline)
+            for data in [msgspec.msgpack.encode(job), *([] if attached is None else [attached])]:
+                self._write(process, data, deadline)
             return self._next(process, deadline)
         finally:
             self._busy = False
@@ -183,7 +187,7 @@ class WorkerProcess(Generic[F]):
                 self._process.kill()
                 self._process.wait()
 
-    def _write(self, process: subprocess.Popen[bytes], data: bytes, deadline: _Deadline) -> None:
+    def _write(self, process: subprocess.Popen[bytes], data: bytes | bytearray, deadline: _Deadline) -> None:
         """Write until the deadline at most: a process that does not read is stuck."""
         assert process.stdin is not None
         descriptor = process.stdin.fileno()

@@ -1,7 +1,7 @@
 """A request's body: bytes -> a JSON object -> a typed struct, or what is wrong, too large, too deep or not built."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, TypeVar
 
@@ -19,8 +19,17 @@ from ramet.runtime.intake.fields import Unbuilt
 from ramet.runtime.intake.limits import MAX_DEPTH, MAX_SEQUENCES
 from ramet.runtime.intake.misspelt import ALIKE, CLOSE, CONSTRAINTS, UNKNOWN, UNREAD, Unknown, meant, refuse_misspelt
 
+M = TypeVar("M")
 T = TypeVar("T", bound=Struct)
 NESTED = {dict, list}
+
+
+def made_of(make: Callable[[dict[str, Any]], M], data: Bytes, counted: ItemCount) -> M:
+    """What `make` makes of a body as a JSON object, in which are not too many things. Raises ClientError, and what
+    `make` raises.
+    """
+    counted.check(data)
+    return make(parse_object(data, counted))
 
 
 def parse_object(data: Bytes, counted: ItemCount) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ramet.runtime.server.http.connections import Connection, LastReply
 from ramet.runtime.server.http.held_bodies import HeldBodies
 from ramet.runtime.server.http.operator_log import CLIENT_GONE, logged
 from ramet.runtime.server.http.receiving import BODIES, Bodies
+from ramet.runtime.server.http.request_id import shown_id
 from ramet.runtime.server.http.service import Access, Front, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
@@ -86,7 +87,7 @@ async def _answer(front: Front, allowed: Allowed, answered: Held, request: web.R
         status = CLIENT_GONE if response is None else response.status
         front.metrics.requests.add(1, _endpoint(path), str(status))
         if recording is not None:
-            recording.end(status, exchange.request_id(request))
+            recording.end(status, shown_id(request))
     return response
 
 

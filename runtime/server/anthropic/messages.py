@@ -26,12 +26,13 @@ from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, chat_ids, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import read_object, respond, written
 from ramet.runtime.server.http.items import Items
-from ramet.runtime.server.http.service import Service, read_model
+from ramet.runtime.server.http.request_id import RequestId
+from ramet.runtime.server.http.service import Served, Service, read_model
 
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:
     """Anthropic's messages with tools and thinking, whole or as a stream."""
-    body, said, asked, (chat, calls) = await read_object(request, partial(_read, service, request))
+    body, said, asked, (chat, calls) = await read_object(request, partial(_read, service.served))
     silent = said.thinking is not None and said.thinking.display == "omitted"
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls)
@@ -49,26 +50,26 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
 
 
 def _read(
-    service: Service, request: web.Request, written: dict[str, Any]
+    served: Served, request_id: RequestId, written: dict[str, Any]
 ) -> tuple[MessagesBody, CountBody, Asked, tuple[Chat, Calls]]:
     """What a body asks for: the chat, and which tools may be called. Raises ClientError."""
     body = as_struct(functions_alone(written), MessagesBody)
     said = convert(body, CountBody, from_attributes=True)
-    asked = read_asked(service, request, body, "msg_", read_sampling(service, body, n=1))
+    asked = read_asked(served, request_id, body, "msg_", read_sampling(served, body, n=1))
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
-    return body, said, asked, read_chat(said, service.style)
+    return body, said, asked, read_chat(said, served.style)
+
+
+def _read_count(served: Served, _: RequestId, written: dict[str, Any]) -> Chat:
+    body = as_struct(functions_alone(written), CountBody)
+    read_model(served.names, body.model)
+    return read_chat(body, served.style)[0]
 
 
 async def count_tokens(service: Service, request: web.Request) -> web.Response:
     """How many tokens a chat has as a prompt."""
-
-    def read(written: dict[str, Any]) -> Chat:
-        body = as_struct(functions_alone(written), CountBody)
-        read_model(service, body.model)
-        return read_chat(body, service.style)[0]
-
-    chat = await read_object(request, read)
+    chat = await read_object(request, partial(_read_count, service.served))
     return respond(replies.TokenCount(len(await chat_ids(service, chat)) // ID_BYTES))
 
 

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any, NamedTuple
 
-from aiohttp import web
 from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat
@@ -19,8 +18,8 @@ from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
 from ramet.runtime.intake.specs import read_spec, with_adapter
 from ramet.runtime.intake.tool_choice import Calls, Keeping
 from ramet.runtime.offload import offloaded
-from ramet.runtime.server.http.exchange import set_request_id
-from ramet.runtime.server.http.service import Service, read_model
+from ramet.runtime.server.http.request_id import RequestId
+from ramet.runtime.server.http.service import Served, Service, read_model
 from ramet.runtime.text.placing import expand_text
 
 
@@ -34,15 +33,15 @@ class Asked(NamedTuple):
     keeping: Keeping  # of a constraint
 
 
-def read_sampling(service: Service, body: SamplingFields, **defaults: Any) -> SamplingParams:
+def read_sampling(served: Served, body: SamplingFields, **defaults: Any) -> SamplingParams:
     """Of a body for the served model. `defaults`: what this endpoint sets where the body leaves it out."""
-    read_model(service, body.model)
-    return read_params(asdict(body), replace(service.defaults, **defaults))
+    read_model(served.names, body.model)
+    return read_params(asdict(body), replace(served.defaults, **defaults))
 
 
 def read_asked(
-    service: Service,
-    request: web.Request,
+    served: Served,
+    request_id: RequestId,
     body: SamplingFields,
     prefix: str,
     params: SamplingParams,
@@ -53,13 +52,12 @@ def read_asked(
         fact = f"is {shown(body.request_id)}, but rid, another name of it, is {shown(body.rid)}"
         raise ClientError("request_id", fact, "send one of them")
     new_id = prefix + prompts.new_id()
-    rid = set_request_id(request, new_id, body.rid or body.request_id)
+    rid = request_id.choose(new_id, body.rid or body.request_id)
     backend = body.backend()
     whitespace = body.whitespace()
     kept_to = only_one(body.constraints(), backend, whitespace)
-    processors_on = service.args.execute.enable_custom_logit_processor
-    spec = read_spec(body, params, processors_on, kept_to=kept_to, **asked)
-    chosen = read_model(service, body.model)
+    spec = read_spec(body, params, served.processors_on, kept_to=kept_to, **asked)
+    chosen = read_model(served.names, body.model)
     if chosen.adapter is not None:  # it counts where lora_path is sent as well
         spec = with_adapter(spec, chosen.adapter)
     return Asked(chosen.answered, new_id, rid, spec, Keeping(backend or "", whitespace or ""))

@@ -30,9 +30,10 @@ from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import RametError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics.table import Metrics
-from ramet.runtime.server.http import exchange, problems
+from ramet.runtime.server.http import problems
 from ramet.runtime.server.http.freed_memory import FreedMemory
 from ramet.runtime.server.http.receiving import transfer_time
+from ramet.runtime.server.http.request_id import id_headers, made_id
 
 MAX_TARGET = 8 << 10  # bytes of a request's path and query
 MAX_HEADER = 16 << 10  # bytes of one header; another number than MAX_TARGET, by which errors are told apart
@@ -230,7 +231,7 @@ class LastReply(web.Response):
 
     def __init__(self, connection: Connection, reply: web.Response) -> None:
         super().__init__(body=reply.body, status=reply.status, headers=reply.headers)
-        self.headers.update(exchange.id_headers(exchange.made_id()))
+        self.headers.update(id_headers(made_id()))
         self.force_close()
         self._connection = connection
 
@@ -255,7 +256,7 @@ def closing_reply(error: RametError) -> bytes:
     """A whole reply as bytes, for a connection without a request to answer."""
     reply = problems.reply_to("", error)
     assert isinstance(reply.body, bytes)
-    headers = {**reply.headers, **exchange.id_headers(exchange.made_id()), "Connection": "close"}
+    headers = {**reply.headers, **id_headers(made_id()), "Connection": "close"}
     headers["Content-Length"] = str(len(reply.body))
     lines = [f"HTTP/1.1 {reply.status} {reply.reason}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode() + reply.body

@@ -1,18 +1,14 @@
-"""One HTTP request and its reply: the request's id, its body as JSON, the reply as JSON.
+"""One HTTP request and its reply: its body as JSON, the reply as JSON.
 
 Every request belongs to a trace: the one that its headers name, or else one that is made here.
-The id of a request is the same in its reply, its log line, /abort_request and /v1/requests/{id}. It is the body's
-`rid`, or else one that is made here, followed by the value of the header X-Request-Id. The reply's header repeats the
-value that was sent, or else has the id.
 """
 
 import asyncio
 import random
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar, cast
 
 import msgspec
 from aiohttp import web
@@ -20,23 +16,18 @@ from msgspec import Struct
 
 from ramet.runtime import exact_json
 from ramet.runtime.engine_client.trace_context import CURRENT, TraceContext, read
-from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import prompts
+from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.misspelt import ALIKE, UNREAD, meant
 from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
 from ramet.runtime.server.http.receiving import received
+from ramet.runtime.server.http.request_id import RequestId, id_headers, id_of, made_id, set_request_id, shown_id
 
 R = TypeVar("R")
 T = TypeVar("T", bound=Struct)
-HEADER = "X-Request-Id"
-ANTHROPIC_HEADER = "Request-Id"
 READ_BODY: web.RequestKey[Struct | None] = web.RequestKey("read_body", Struct)  # there where the body is to be kept
-_KEY = web.RequestKey("request_id", str)
 _TRACE = web.RequestKey("trace", TraceContext)
-PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")  # other characters of a rid are quoted as in a URL
-_WORD = re.compile(r"[\x21-\x7e]{1,256}")  # what a header and a log line can hold
 
 encode = exact_json.encode
 MAX_PIECES = 8  # of a reply that are made before others are served: four parts of a long list
@@ -44,25 +35,37 @@ MAX_TURN = 1 << 16  # bytes of a reply that are made and written before others a
 _HOLE = b"\0"  # stands in no JSON, which escapes it
 
 
-async def read_object(request: web.Request, make: Callable[[dict[str, Any]], R]) -> R:
-    """What `make` makes of the body as a JSON object. A large body takes long: other requests are served meanwhile.
+async def read_object(request: web.Request, read: Callable[[RequestId, dict[str, Any]], R]) -> R:
+    """What `read` makes of the body as a JSON object. It may name the request.
 
-    Raises what `make` raises, and ClientError: 413 if it is too large, 408 if it takes too long, else 400.
+    A large body takes long: other requests are served meanwhile, and `read` is called in another process. Raises what
+    `read` raises, and ClientError: 413 if the body is too large, 408 if it takes too long, else 400.
     """
-    return await received(request, make)
+    request_id = id_of(request)
+    request_id.shown, made, refused = await received(request, partial(_read, read, request_id))
+    if refused is not None:
+        raise refused
+    return cast(R, made)
 
 
-async def read_body(request: web.Request, type_: type[T], check: Callable[[dict[str, Any]], None] | None = None) -> T:
-    """The body as a struct. Raises as `read_object`, also for a field of the wrong type. `check`: raises for an object
-    that is not worth the time that its fields take.
-    """
+def _read(
+    read: Callable[[RequestId, dict[str, Any]], R], request_id: RequestId, written: dict[str, Any]
+) -> tuple[str, R | None, RametError | None]:
+    """The id that is shown, and what was read or why nothing was: a refusal has the id as well."""
+    try:
+        made = read(request_id, written)
+    except RametError as error:
+        return request_id.shown, None, error
+    return request_id.shown, made, None
 
-    def made(written: dict[str, Any]) -> T:
-        if check is not None:
-            check(written)
-        return convert(written, type_)
 
-    return _kept(request, await received(request, made))
+async def read_body(request: web.Request, type_: type[T]) -> T:
+    """The body as a struct. Raises as `read_object`, also for a field of the wrong type."""
+    return _kept(request, await received(request, partial(_converted, type_)))
+
+
+def _converted(type_: type[T], written: dict[str, Any]) -> T:
+    return convert(written, type_)
 
 
 async def read_command(request: web.Request, type_: type[T], query: Collection[str] = ()) -> T:
@@ -71,25 +74,13 @@ async def read_command(request: web.Request, type_: type[T], query: Collection[s
         instead = meant(name, query, ALIKE)
         hint = f"send {instead}" if instead else "fields of a command stand in its body, as JSON"
         raise ClientError(name, UNREAD, hint)
-    return _kept(request, await received(request, lambda written: convert(written, type_), empty=b"{}"))
+    return _kept(request, await received(request, partial(_converted, type_), empty=b"{}"))
 
 
 def _kept(request: web.Request, body: T) -> T:
     if READ_BODY in request:
         request[READ_BODY] = body
     return body
-
-
-def set_request_id(request: web.Request, made: str, rid: str | None) -> str:
-    """Sets and returns the request's id. `made`: the id if the client names none.
-
-    Several requests may send the same header, so its value alone is no id.
-    """
-    sent = request.headers.get(HEADER, "")
-    known = _WORD.fullmatch(sent) is not None
-    chosen = rid or (f"{made}:{sent}" if known else made)
-    request[_KEY] = sent if known else chosen
-    return chosen
 
 
 def begin_trace(request: web.Request) -> TraceContext:
@@ -109,28 +100,13 @@ def set_trace(request: web.Request, trace: TraceContext) -> TraceContext:
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Called as the headers of a response go out."""
-    if _KEY not in request:
+    if not shown_id(request):
         set_request_id(request, made_id(), None)
-    response.headers.update(id_headers(request[_KEY]))
+    response.headers.update(id_headers(shown_id(request)))
     if (trace := request.get(_TRACE)) is not None:  # aiohttp's own refusals have none
         response.headers["traceparent"] = f"00-{trace.trace_id}-{trace.span_id}-{trace.flags:02x}"
         if trace.state:
             response.headers["tracestate"] = trace.state
-
-
-def request_id(request: web.Request) -> str:
-    """Of one that is answered; empty: none was made, for its client went away before."""
-    known: str = request.get(_KEY, "")
-    return known
-
-
-def made_id() -> str:
-    """For a request whose handler made none."""
-    return f"req-{prompts.new_id()}"
-
-
-def id_headers(request_id: str) -> dict[str, str]:
-    return dict.fromkeys((HEADER, ANTHROPIC_HEADER), quote(request_id, safe=PRINTABLE))
 
 
 def respond(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -7,15 +7,17 @@ bodies are counted and inflated piece by piece; other requests are served in bet
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from aiohttp import web
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import parse_object
+from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import Bytes, ItemCount
-from ramet.runtime.offload import SMALL, Offload, offloaded
+from ramet.runtime.offload import LARGE, SMALL, Offload, offloaded
 from ramet.runtime.owner import CURRENT as OWNER
+from ramet.runtime.server.http.body_reader import BodyReader
 from ramet.runtime.server.http.held_bodies import HeldBodies, HeldBody
 from ramet.runtime.server.http.inflating import Inflater, coding_of
 
@@ -29,10 +31,13 @@ class Bodies:
     def __init__(self, max_bytes: int, held: HeldBodies, max_items: int, timeout_s: float) -> None:
         self.max_bytes, self.held, self.max_items, self.timeout_s = max_bytes, held, max_items, timeout_s
         self.offload = Offload()
+        self.readers = BodyReader(), BodyReader()  # of each thread of `offload`
 
     async def closing(self, app: web.Application) -> AsyncIterator[None]:
         """For an application's cleanup_ctx."""
         yield
+        for reader in self.readers:
+            reader.close()
         self.offload.close()
 
 
@@ -105,12 +110,10 @@ async def _read(
 
 
 async def _made(bodies: Bodies, body: Bytes, count: ItemCount, make: Callable[[dict[str, Any]], T]) -> T:
-    def parsed_and_made() -> T:
-        count.check(body)
-        return make(parse_object(body, count))
-
     bodies.offload.take(OWNER.get().bounded, len(body))
-    return await offloaded(parsed_and_made)
+    if len(body) <= SMALL:
+        return made_of(make, body, count)
+    return await offloaded(partial(bodies.readers[len(body) > LARGE].read, make, body, count))
 
 
 def _too_large(bodies: Bodies, fact: str) -> ClientError:

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
 
+from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
+from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.trace_context import TraceContext
@@ -28,6 +30,24 @@ class Traces(Protocol):
     """Which requests are traced, and where their spans go."""
 
     def begin(self, path: str, trace: TraceContext, start_s: float) -> Recording | None: ...
+
+
+class ModelNames(NamedTuple):
+    """What a request may call the model, and its adapters."""
+
+    served: str
+    first: str  # of the start: weights that are loaded later may bring another
+    adapters: AdapterNames
+
+
+class Served(NamedTuple):
+    """What reading a body needs to know: the model as it is served at that moment. It can go to another process."""
+
+    names: ModelNames
+    defaults: SamplingParams  # sampling parameters that a request leaves out
+    limits: Limits
+    style: Style
+    processors_on: bool  # requests may bring a logit processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,13 @@ class Service:
         object.__setattr__(
             self, "sessions", Sessions(int(self.args.serve.sessions_mb * (1 << 20)), self.args.share_per_key)
         )
+
+    @property
+    def served(self) -> "Served":
+        """What is served now."""
+        client, processors_on = self.client, self.args.execute.enable_custom_logit_processor
+        names = ModelNames(client.weights.model_name, self.args.model_name, client.adapters)
+        return Served(names, self.defaults, client.limits, self.style, processors_on)
 
 
 @dataclass(slots=True)
@@ -102,10 +129,10 @@ class Named(NamedTuple):
 
 def check_model(service: Service, name: str | None) -> str:
     """The name to answer with. A client may leave it out; another model's name is a 404."""
-    served = service.client.weights.model_name
-    if name not in (None, served, service.args.model_name, ANY_MODEL):
-        raise unknown_model(service, name)
-    return served
+    names = service.served.names
+    if name not in (None, names.served, names.first, ANY_MODEL):
+        raise unknown_model(names, name)
+    return names.served
 
 
 class ChosenModel(NamedTuple):
@@ -113,25 +140,21 @@ class ChosenModel(NamedTuple):
     adapter: str | None  # that the name asks for
 
 
-def read_model(service: Service, name: str | None) -> ChosenModel:
+def read_model(names: ModelNames, name: str | None) -> ChosenModel:
     """As `check_model`, where a name may be that of an adapter, or MODEL:ADAPTER."""
-    served, adapters = service.client.weights.model_name, service.client.adapters
-    names = (served, service.args.model_name, ANY_MODEL)  # of the start as well
-    if name is None or name in names:
-        return ChosenModel(served, None)
+    of_model = (names.served, names.first, ANY_MODEL)
+    if name is None or name in of_model:
+        return ChosenModel(names.served, None)
     base, has_both, adapter = name.rpartition(":")
-    if has_both and base not in names:
-        raise unknown_model(service, name)
-    if adapter not in adapters:
-        raise unknown_model(service, name)
+    if (has_both and base not in of_model) or adapter not in names.adapters:
+        raise unknown_model(names, name)
     return ChosenModel(name, adapter)
 
 
-def unknown_model(service: Service, name: str | None) -> ClientError:
-    adapters = service.client.adapters
-    fact = f"is {shown(name)}, this server serves {service.client.weights.model_name!r}"
-    if name in adapters.paths:
+def unknown_model(names: ModelNames, name: str | None) -> ClientError:
+    fact = f"is {shown(name)}, this server serves {names.served!r}"
+    if name in names.adapters.paths:
         fact = f"is {shown(name)}, an adapter, and adapters are not built for this endpoint"
-    elif adapters.paths:
-        fact += f"; {adapters.words}"
+    elif names.adapters.paths:
+        fact += f"; {names.adapters.words}"
     return ClientError("model", fact, status=404, code="model_not_found")

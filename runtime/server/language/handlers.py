@@ -10,7 +10,8 @@ from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.language.calls import LanguageCalls
 from ramet.runtime.language.replies import Output
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn, set_request_id
+from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
+from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service
 
 

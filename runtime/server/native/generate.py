@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence as Many
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 from msgspec import UNSET
@@ -10,6 +11,7 @@ from ramet.ipc.messages import unpack_ids
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import calls
+from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id, num_prompts
@@ -18,7 +20,8 @@ from ramet.runtime.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.offload import offloaded
 from ramet.runtime.reply import GenerateReply, GrowingReply
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.exchange import read_body, respond_in_turn, set_request_id
+from ramet.runtime.server.http.exchange import read_object, respond_in_turn
+from ramet.runtime.server.http.request_id import RequestId, set_request_id
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native.progress import Progress
 from ramet.runtime.server.native.sessions import take_turn
@@ -28,8 +31,8 @@ NUMBERS_OF_A_REPLY = MAX_PART // 16  # as many numbers one of a list of replies 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
-    check = lambda written: service.client.check_count(*calls.num_asked(written))  # noqa: E731
-    body = await read_body(request, calls.GenerateBody, check)
+    body, asked = await read_object(request, _read)
+    service.client.check_count(*asked)
     rid = set_request_id(request, new_id(), calls.named_by(body))
     processors_on = service.args.execute.enable_custom_logit_processor
     defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
@@ -61,6 +64,12 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     return await respond_in_turn(
         request, LongList(in_parts(partial(_replies, done, tag), 0, len(done), NUMBERS_OF_A_REPLY))
     )
+
+
+def _read(_: RequestId, written: dict[str, Any]) -> tuple[calls.GenerateBody, tuple[str, int]]:
+    """The body, the field of its prompts, and for how many sequences it asks at least. Raises ClientError."""
+    asked = calls.num_asked(written)  # first: fields take time that too many prompts are not worth
+    return convert(written, calls.GenerateBody), asked
 
 
 def _replies(done: list[Sequence], tag: tuple[str, Many[int]] | None, start: int, stop: int) -> list[GenerateReply]:

@@ -25,7 +25,8 @@ from ramet.runtime.reply import chat_message, prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond_in_turn
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.request_id import RequestId
+from ramet.runtime.server.http.service import Served, Service
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import ChatBody
@@ -33,7 +34,7 @@ from ramet.runtime.server.openai.types import ChatBody
 
 async def chat_completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's chat completions with tools and reasoning, whole or as a stream."""
-    body, asked, chat, calls = await read_object(request, partial(_read, service, request))
+    body, asked, chat, calls = await read_object(request, partial(_read, service.served))
     shared: dict[str, Any] = {"id": asked.rid, "created": int(time.time()), "model": asked.model}
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         readers = await send_chat(service, submission, asked, chat, calls, thoughts=_thoughts(body))
@@ -54,18 +55,18 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     return await respond_in_turn(request, reply)
 
 
-def _read(service: Service, request: web.Request, given: dict[str, Any]) -> tuple[ChatBody, Asked, Chat, Calls]:
+def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple[ChatBody, Asked, Chat, Calls]:
     """What a body asks for: the chat, and which tools may be called. Raises ClientError."""
     written = without_others(given, schema="function")
     body = convert(written, ChatBody)
-    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS)
-    details = body.details(service.client.limits.context_length, params.max_new_tokens, _top(body))
-    asked = read_asked(service, request, body, "chatcmpl-", params, **details)
+    params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS)
+    details = body.details(served.limits.context_length, params.max_new_tokens, _top(body))
+    asked = read_asked(served, request_id, body, "chatcmpl-", params, **details)
     strict = (tool.function.name for tool in body.tools or () if tool is not None and tool.function.strict)
     chat, calls = chosen_chat(
         with_sources(written, body),
         body.tool_choice,
-        service.style,
+        served.style,
         strict,
         parallel=body.parallel_tool_calls is not False,
     )

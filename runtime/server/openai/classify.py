@@ -25,7 +25,8 @@ from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.long_list import LongList, in_parts
 from ramet.runtime.offload import offloaded
 from ramet.runtime.reply import meta_info
-from ramet.runtime.server.http.exchange import read_body, respond_in_turn, set_request_id
+from ramet.runtime.server.http.exchange import read_body, respond_in_turn
+from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import pooled_replies as replies
 from ramet.runtime.server.openai.embeddings import (

@@ -26,7 +26,8 @@ from ramet.runtime.reply import prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
 from ramet.runtime.server.http.exchange import encode, read_body, respond_in_turn
-from ramet.runtime.server.http.service import Service, read_model
+from ramet.runtime.server.http.request_id import id_of
+from ramet.runtime.server.http.service import Served, Service, read_model
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import CompletionBody
@@ -40,14 +41,16 @@ Span = tuple[Places, int, int]  # of these the places [start, stop)
 async def completions(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's text completions, whole or as a stream with one event per token."""
     body = await read_body(request, CompletionBody)
-    params = read_sampling(service, body, max_new_tokens=DEFAULT_MAX_TOKENS)
+    served = service.served
+    params = read_sampling(served, body, max_new_tokens=DEFAULT_MAX_TOKENS)
     n, best_of = params.n, _best_of(body, params.n)
     await offloaded(partial(prompts.check_prompts, "prompt", body.prompt), prompts.num_prompts(body.prompt))
     asked_for = best_of * (len(body.prompt) if prompts.is_batch(body.prompt) else 1)
     prompts.check_count("prompt", asked_for)
     service.client.check_count("prompt", asked_for)
     sampled = replace(params, n=best_of)
-    asked = read_asked(service, request, body, "cmpl-", sampled, **_details(service, body, params, best_of))
+    details = _details(served, body, params, best_of)
+    asked = read_asked(served, id_of(request), body, "cmpl-", sampled, **details)
     items = await offloaded(
         partial(read_prompts, service, body, asked.rid, asked.spec), prompts.num_prompts(body.prompt)
     )
@@ -74,9 +77,9 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     return await respond_in_turn(request, reply)
 
 
-def _details(service: Service, body: CompletionBody, params: SamplingParams, best_of: int) -> dict[str, Any]:
+def _details(served: Served, body: CompletionBody, params: SamplingParams, best_of: int) -> dict[str, Any]:
     """What is asked for beside the parameters; several outputs are compared by their log-probabilities."""
-    context, start = service.client.limits.context_length, 0 if body.echo else None
+    context, start = served.limits.context_length, 0 if body.echo else None
     found = body.details(context, params.max_new_tokens, _top(body), start)
     if best_of > params.n and found["logprobs"] is None:
         found["logprobs"] = LogprobSpec()
@@ -127,7 +130,7 @@ def _specs_of(service: Service, body: CompletionBody, spec: RequestSpec, count: 
     if not isinstance(body.lora_path, list):
         return [spec] * count
     prompts.check_length("lora_path", len(body.lora_path), count, prompts.is_batch(body.prompt))
-    if read_model(service, body.model).adapter is not None:  # which counts
+    if read_model(service.served.names, body.model).adapter is not None:  # which counts
         return [spec] * count
     return [with_adapter(spec, name) for name in body.lora_path]
 

@@ -22,7 +22,8 @@ from ramet.runtime.long_list import MAX_PART, MAX_SHORT, LongList, Part, listed
 from ramet.runtime.offload import offloaded
 from ramet.runtime.server.http.asked import chat_ids
 from ramet.runtime.server.http.exchange import read_body, read_object, respond, respond_in_turn
-from ramet.runtime.server.http.service import Service, read_model, unknown_model
+from ramet.runtime.server.http.request_id import RequestId
+from ramet.runtime.server.http.service import Served, Service, read_model, unknown_model
 from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
 from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
 
@@ -45,7 +46,7 @@ async def model(service: Service, request: web.Request, name: str) -> web.Respon
     for known in (own.id, *adapters):
         if name == "/".join(filter(None, known.split("/"))):  # a path has lost its doubled and leading slashes
             return respond(own if known == own.id else _of_adapter(own, known, adapters[known]))
-    raise unknown_model(service, name)
+    raise unknown_model(service.served.names, name)
 
 
 def _of_adapter(own: ModelCard, name: str, path: str) -> ModelCard:
@@ -66,14 +67,7 @@ def _card(service: Service) -> ModelCard:
 
 async def tokenize(service: Service, request: web.Request) -> web.StreamResponse:
     """A text, a list of texts or a chat to token ids."""
-
-    def read(given: dict[str, Any]) -> tuple[TokenizeBody, Chat | None]:
-        written = without_others(given, schema="function")
-        body = convert(written, TokenizeBody)
-        read_model(service, body.model)
-        return body, chat_of(with_sources(written, body)) if body.messages is not None else None
-
-    body, chat = await read_object(request, read)
+    body, chat = await read_object(request, partial(_read, service.served))
     limit = service.client.limits.context_length
     if chat is not None:
         ids = await chat_ids(service, chat)
@@ -86,6 +80,13 @@ async def tokenize(service: Service, request: web.Request) -> web.StreamResponse
     replies = await _answers(lambda text: service.client.tokenize(text, body.add_special_tokens), texts)
     reply = _listed([reply.ids for reply in replies], isinstance(body.prompt, str), limit)
     return await respond_in_turn(request, reply)
+
+
+def _read(served: Served, _: RequestId, given: dict[str, Any]) -> tuple[TokenizeBody, Chat | None]:
+    written = without_others(given, schema="function")
+    body = convert(written, TokenizeBody)
+    read_model(served.names, body.model)
+    return body, chat_of(with_sources(written, body)) if body.messages is not None else None
 
 
 async def _answers(ask: Callable[[A], Awaitable[T]], given: Many[A]) -> list[T]:
@@ -124,7 +125,7 @@ def _ids_in(packed: bytes, start: int, stop: int) -> list[int]:
 async def detokenize(service: Service, request: web.Request) -> web.Response:
     """Token ids, or lists of them, to text."""
     body = await read_body(request, DetokenizeBody)
-    read_model(service, body.model)
+    read_model(service.served.names, body.model)
     if not body.tokens:
         return respond(DetokenizeReply(""))
     prompts.check_prompts("tokens", body.tokens)

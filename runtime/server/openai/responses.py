@@ -26,8 +26,9 @@ from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond, written
 from ramet.runtime.server.http.items import Items
+from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.response_store import Stored, StoredItems
-from ramet.runtime.server.http.service import Service
+from ramet.runtime.server.http.service import Served, Service
 from ramet.runtime.server.openai import responses_replies as replies
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob, token_logprobs
 from ramet.runtime.server.openai.responses_chat import (
@@ -52,7 +53,7 @@ Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is r
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    sent, body, params, asked = await read_object(request, partial(_read, service, request))
+    sent, body, params, asked = await read_object(request, partial(_read, service.served))
     previous = body.previous_response_id
     before = _stored(service, previous, "previous_response_id").messages if previous else b"[]"
     earlier, chat, calls = await offloaded(partial(_read_chat, service, body, before))
@@ -78,13 +79,13 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
 
 def _read(
-    service: Service, request: web.Request, written: dict[str, Any]
+    served: Served, request_id: RequestId, written: dict[str, Any]
 ) -> tuple[dict[str, Any], ResponsesBody, SamplingParams, Asked]:
     """The body with typed items and functions alone, and what it asks for. Raises ClientError."""
     sent = with_functions(with_items(written))
     body = convert(sent, ResponsesBody)
-    params = read_sampling(service, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
-    return sent, body, params, read_asked(service, request, body, "resp_", params, logprobs=_logprobs(body))
+    params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
+    return sent, body, params, read_asked(served, request_id, body, "resp_", params, logprobs=_logprobs(body))
 
 
 def _read_chat(service: Service, body: ResponsesBody, before: bytes) -> tuple[list[Message], Chat, Calls]:

@@ -22,7 +22,8 @@ from ramet.runtime.intake.classes import UseActivation
 from ramet.runtime.intake.fields import Some, Text, including
 from ramet.runtime.long_list import LongList, in_parts
 from ramet.runtime.offload import offloaded
-from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn, set_request_id
+from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
+from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import pooled_replies as replies
 from ramet.runtime.server.openai.embeddings import ModelName, NamedRid, OtherRid, User, run_all

@@ -1,0 +1,82 @@
+"""Large bodies are read in a process of their own: streams would wait for Python's lock while a thread reads one.
+
+Decides what happens while that process starts (the calling thread reads), and when it ends (another one is started, and
+tries the body again). What goes there and comes back is pickled: a handler's function with what it knows of the server,
+and what it makes of the body.
+"""
+
+import logging
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ramet.runtime.errors import RametError, ServerError
+from ramet.runtime.intake.body import made_of
+from ramet.runtime.intake.body_items import Bytes, ItemCount
+from ramet.runtime.server.http.body_worker import UNREAD, Job
+from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
+
+log = logging.getLogger("ramet")
+T = TypeVar("T")
+MODULE = "ramet.runtime.server.http.body_worker"
+NICENESS = 2  # streams come first where decoding wants every core, but a body still gets half a share
+READ_WITHIN_S = 120.0  # CPU time: the largest bodies that are taken need a hundredth of it
+STRETCH = 5  # times as long on a busy machine
+
+
+class BodyReader:
+    """One process. Only one thread at a time may call `read`."""
+
+    def __init__(self) -> None:
+        self._process: WorkerProcess[bytes] = WorkerProcess(MODULE, [str(NICENESS)], bytes)
+        self._starting: threading.Thread | None = None
+        self._closed = False
+
+    def read(self, make: Callable[[dict[str, Any]], T], body: Bytes, count: ItemCount) -> T:
+        """`made_of`, in the process if it is there. Raises what `made_of` raises, and ServerError."""
+        if not self._is_ready():
+            return made_of(make, body, count)
+        answer = self._answered(Job(pickle.dumps((make, count), pickle.HIGHEST_PROTOCOL)), body)
+        if answer == UNREAD:
+            return made_of(make, body, count)
+        made: T
+        error: RametError | None
+        made, error = pickle.loads(answer)
+        if error is not None:
+            raise error
+        return made
+
+    def close(self) -> None:
+        self._closed = True
+        self._process.close()
+
+    def _is_ready(self) -> bool:
+        """Whether it runs; if not, it is started beside this thread."""
+        if self._process.pid is not None and self._starting is None:
+            return True
+        if self._starting is None:
+            self._starting = threading.Thread(target=self._start, name="body-reader", daemon=True)
+            self._starting.start()
+        elif not self._starting.is_alive():
+            self._starting = None
+            return self._process.pid is not None
+        return False
+
+    def _start(self) -> None:
+        try:
+            self._process.start()
+        except (WorkerEnded, TimedOut) as error:
+            if not self._closed:
+                log.warning("the process that reads large bodies cannot be started (%s): the server reads them", error)
+
+    def _answered(self, job: Job, body: Bytes) -> bytes:
+        why: Exception = ServerError("unreachable")
+        for _ in range(TRIES):
+            try:
+                self._process.start()
+                return self._process.run(job, READ_WITHIN_S, STRETCH * READ_WITHIN_S, attached=body)
+            except (WorkerEnded, TimedOut) as error:
+                why = error
+        log.error("the process that reads large bodies ended %d times over one of %d bytes: %s", TRIES, len(body), why)
+        raise ServerError("The process that reads large bodies ended. Send the request again, or in parts.", 503)

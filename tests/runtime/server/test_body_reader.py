@@ -1,0 +1,147 @@
+"""Large bodies are read in a process of their own: what comes back, and what happens when it starts or ends."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ramet.ipc.params import SamplingParams
+from ramet.runtime.config import make_args
+from ramet.runtime.engine_client.adapters import AdapterNames
+from ramet.runtime.errors import RametError, ServerError
+from ramet.runtime.intake.body import made_of
+from ramet.runtime.intake.body_items import ItemCount
+from ramet.runtime.intake.chat import Style
+from ramet.runtime.server.anthropic import messages
+from ramet.runtime.server.http import exchange
+from ramet.runtime.server.http.body_reader import BodyReader
+from ramet.runtime.server.http.request_id import RequestId
+from ramet.runtime.server.http.service import ModelNames, Served
+from ramet.runtime.server.native import generate
+from ramet.runtime.server.openai import chat, models, responses
+from tests.fakes.engine import LIMITS
+from tests.fakes.server import Served as Server
+from tests.fakes.server import served
+
+PROCESS = partial(eval, "__import__('os').getpid()")  # which one reads
+EXITS = partial(eval, "__import__('os')._exit(3)")
+FAILS = partial(eval, "1 / 0")
+NAMES = ModelNames("served", "first", AdapterNames(make_args()))
+SERVED = Served(NAMES, SamplingParams(), LIMITS, Style("hermes", "qwen3", True, True), False)
+USER = {"role": "user", "content": "Hello, 😀"}
+BOTH = {"messages": [USER], "continue_final_message": True, "add_generation_prompt": True}  # refused, once named
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": 10**30}}}
+CHAT, MESSAGES, COUNT = (partial(each, SERVED) for each in (chat._read, messages._read, messages._read_count))
+RESPONSES, TOKENIZE = (partial(each, SERVED) for each in (responses._read, models._read))
+BODIES = [
+    (generate._read, {"text": ["a"] * 500, "rid": "mine"}),
+    (generate._read, {"text": ["a"] * 20_000}),
+    (generate._read, {"text": "a", "sampling_params": [{"n": 2}]}),
+    (generate._read, {"text": "a", "sampling_params": {"temperature": "hot"}}),
+    (CHAT, {"messages": [USER] * 3, "tools": [TOOL], "temperature": 0.25, "rid": "mine"}),
+    (CHAT, {"messages": [USER], "model": "another"}),
+    (CHAT, {**BOTH, "rid": "mine"}),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}]}),
+    (MESSAGES, {"messages": [USER], "max_tokens": 3, "system": "x", "stop_sequences": ["y"]}),
+    (MESSAGES, {"messages": [USER], "max_tokens": 0}),
+    (COUNT, {"messages": [USER], "model": "first"}),
+    (RESPONSES, {"input": [USER, {"type": "reasoning", "summary": []}], "tools": []}),
+    (RESPONSES, {"input": [{"type": "computer_call"}]}),
+    (TOKENIZE, {"prompt": ["a", "b"], "model": "served"}),
+]
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[BodyReader]:
+    """One whose process runs."""
+    made = BodyReader()
+    try:
+        await_process(made)
+        yield made
+    finally:
+        made.close()
+
+
+def await_process(reader: BodyReader) -> None:
+    while read(reader, PROCESS) == os.getpid():
+        pass
+
+
+def read(reader: BodyReader, make: Callable[[dict[str, Any]], Any], body: bytes = b"{}") -> Any:
+    return reader.read(make, body, counted(body))
+
+
+def counted(body: bytes) -> ItemCount:
+    count = ItemCount(1 << 20)
+    count.add(body)
+    return count
+
+
+def outcome(read: Callable[[], Any]) -> str:
+    """All that is read, without the digits of ids that are made anew, or the error in all its words."""
+    try:
+        found = read()
+    except RametError as error:
+        found = type(error), vars(error)
+    else:
+        found = *found[:2], found[2] and vars(found[2])
+    return re.sub("[0-9a-f]{32}", "", repr(found))
+
+
+@pytest.mark.parametrize(("how", "body"), BODIES)
+def test_what_the_process_reads_is_what_this_one_reads(reader: BodyReader, how: Any, body: dict[str, Any]) -> None:
+    data = json.dumps(body).encode()
+    there = partial(exchange._read, how, RequestId("of-the-header"))
+    here = partial(exchange._read, how, RequestId("of-the-header"))
+    assert outcome(lambda: read(reader, there, data)) == outcome(lambda: made_of(here, data, counted(data)))
+
+
+@pytest.mark.parametrize("data", [b"[1]", b'{"text": NaN}', b'{"text"', b'{"a":' + b"[" * 2000, b"\xff", b""])
+def test_what_is_no_object_is_refused_in_the_same_words(reader: BodyReader, data: bytes) -> None:
+    assert outcome(lambda: read(reader, dict, data)) == outcome(lambda: made_of(dict, data, counted(data)))
+
+
+def test_a_body_has_any_size(reader: BodyReader) -> None:
+    text = "é" * (5 << 20)
+    assert read(reader, dict, json.dumps({"text": text}).encode()) == {"text": text}
+
+
+def test_this_process_reads_until_the_other_one_has_started() -> None:
+    starting = BodyReader()
+    try:
+        assert read(starting, PROCESS) == os.getpid()
+    finally:
+        starting.close()
+
+
+def test_a_process_that_was_killed_is_replaced_without_a_lost_body(reader: BodyReader) -> None:
+    before = read(reader, PROCESS)
+    os.kill(before, signal.SIGKILL)
+    assert read(reader, PROCESS) not in (before, os.getpid())
+
+
+def test_a_body_that_ends_the_process_each_time_is_not_read_here(reader: BodyReader) -> None:
+    with pytest.raises(ServerError, match="in parts") as caught:
+        read(reader, EXITS)
+    assert caught.value.status == 503
+    await_process(reader)
+
+
+def test_an_error_of_ours_is_raised_here_with_its_traceback(reader: BodyReader) -> None:
+    with pytest.raises(ZeroDivisionError):
+        read(reader, FAILS)
+
+
+def test_a_large_body_that_is_refused_has_the_id_that_it_names() -> None:
+    async def check(server: Server) -> None:
+        body = {**BOTH, "rid": "mine", "x": "y" * 100_000}
+        for _ in range(3):  # by either process
+            async with server.http.post("/v1/chat/completions", json=body) as response:
+                assert (response.status, response.headers["X-Request-Id"]) == (400, "mine")
+
+    served(check)
