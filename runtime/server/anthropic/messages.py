@@ -32,13 +32,12 @@ from ramet.runtime.server.http.service import Served, Service, read_model
 
 async def messages(service: Service, request: web.Request) -> web.StreamResponse:
     """Anthropic's messages with tools and thinking, whole or as a stream."""
-    body, said, asked, (chat, calls) = await read_object(request, partial(_read, service.served))
-    silent = said.thinking is not None and said.thinking.display == "omitted"
-    with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
+    streams, silent, asked, (chat, calls) = await read_object(request, partial(_read, service.served))
+    with service.client.open(streaming=streams, rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls)
         (sequence,) = submission.sequences
         blocks = Blocks(sequence, reader, asked, silent)
-        if body.stream:
+        if streams:
             return await sse.stream(request, submission, [blocks.events], done=b"")
         await submission.finished()
     await blocks.read_whole()
@@ -51,14 +50,17 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
 
 def _read(
     served: Served, request_id: RequestId, written: dict[str, Any]
-) -> tuple[MessagesBody, CountBody, Asked, tuple[Chat, Calls]]:
-    """What a body asks for: the chat, and which tools may be called. Raises ClientError."""
+) -> tuple[bool, bool, Asked, tuple[Chat, Calls]]:
+    """Whether the reply is a stream and whether thoughts are left out, what is asked for, and the chat with the tools
+    that may be called. Raises ClientError.
+    """
     body = as_struct(functions_alone(written), MessagesBody)
     said = convert(body, CountBody, from_attributes=True)
     asked = read_asked(served, request_id, body, "msg_", read_sampling(served, body, n=1))
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
-    return body, said, asked, read_chat(said, served.style)
+    silent = said.thinking is not None and said.thinking.display == "omitted"
+    return bool(body.stream), silent, asked, read_chat(said, served.style)
 
 
 def _read_count(served: Served, _: RequestId, written: dict[str, Any]) -> Chat:

@@ -56,7 +56,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
 
 
 def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple[ChatBody, Asked, Chat, Calls]:
-    """What a body asks for: the chat, and which tools may be called. Raises ClientError."""
+    """What a body asks for, without its chat; the chat, and which tools may be called. Raises ClientError."""
     written = without_others(given, schema="function")
     body = convert(written, ChatBody)
     params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS)
@@ -70,7 +70,7 @@ def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple
         strict,
         parallel=body.parallel_tool_calls is not False,
     )
-    return body, asked, chat, calls
+    return replace(body, messages=[], tools=None, tool_choice=None), asked, chat, calls
 
 
 def _top(body: ChatBody) -> int | None:
