@@ -54,6 +54,18 @@ class Leaf(NamedTuple):
     flags: int  # of `re`, those that change what a character is
 
     @property
+    def character(self) -> str | None:
+        """The only one that it may be, if there is one."""
+        if len(self.items) != 1 or self.negated or self.is_folded or not isinstance(self.items[0], int):
+            return None
+        return chr(self.items[0])
+
+    @property
+    def is_folded(self) -> bool:
+        """Under (?i) it may also be what differs from its items only in case."""
+        return bool(self.flags & re.IGNORECASE) and any(map(_has_case, self.items))
+
+    @property
     def source(self) -> str:
         """The same as an expression of `re` under these flags."""
         if not self.items:  # any character: what is not none of them
@@ -212,6 +224,11 @@ def _leaf(op: str, value: Any, flags: int) -> Leaf:
     items = [(str(kind), item) for kind, item in value]
     negated = items[0][0] == "NEGATE"
     return Leaf(tuple(_CATEGORIES.get(str(item), item) for _, item in items[negated:]), negated, kept)
+
+
+def _has_case(item: Item) -> bool:
+    """Of a range or a category it is not known."""
+    return not isinstance(item, int) or not chr(item) == chr(item).lower() == chr(item).upper()
 
 
 def _item_source(item: Item) -> str:

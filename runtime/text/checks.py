@@ -6,8 +6,8 @@ from ramet.ipc.messages import RouteLayout
 from ramet.ipc.params import shown
 from ramet.ipc.spec import ExpertRoutes, HiddenMode, LogprobSpec
 from ramet.runtime.errors import ClientError
-from ramet.runtime.text.automaton import PatternError
-from ramet.runtime.text.pattern import MAX_STATES, build_automaton
+from ramet.runtime.text.automaton import Leaf, PatternError
+from ramet.runtime.text.pattern import MAX_FOLDED, MAX_STATES, build_automaton
 from ramet.runtime.text.tokenizer import check_ids
 
 MAX_PROMPT_SCORES = 1 << 20  # log-probabilities of one prompt in all its samples, which come within a few steps
@@ -90,13 +90,18 @@ def check_asks_for_none(asks_for_tokens: bool) -> None:
 
 def check_stop_patterns(patterns: Sequence[str]) -> None:
     """Raises ClientError for the first pattern that is not served, or that makes all of them together too large."""
-    states = 0
+    states, folded = 0, set[Leaf]()
     for index, pattern in enumerate(patterns):
         place = f"sampling_params.stop_regex[{index}]"
         try:
-            states += build_automaton(pattern).size
+            automaton = build_automaton(pattern)
         except PatternError as error:
             raise ClientError(place, f"is {shown(pattern)}, which {error}") from error
+        states += automaton.size
+        folded.update(leaf for leaf in automaton.leaves if leaf.is_folded)
+        if len(folded) > MAX_FOLDED:
+            fact = f"brings all patterns to {len(folded)} different characters and classes that ignore case"
+            raise ClientError(place, f"{fact}, must be at most {MAX_FOLDED} together", hint="leave (?i) out")
         if states > MAX_STATES:
             fact = f"brings all patterns to {states} states, must be at most {MAX_STATES} together"
             raise ClientError(place, fact, hint="lower the counted repeats")

@@ -155,20 +155,23 @@ class _Stoppable:
     [0, shown)  sent   [shown, fed - held)  goes now   [fed - held, fed)  may be cut: waits in `parts`
     """
 
-    __slots__ = ("_decoder", "_matcher", "_parts", "_shown", "_waiting", "no_stop_trim")
+    __slots__ = ("_decoder", "_matcher", "_params", "_parts", "_shown", "_waiting", "no_stop_trim")
 
     def __init__(self, decoder: TextDecoder, opened: Opened) -> None:
         self._decoder = decoder
-        self._matcher = StopMatcher(opened.spec.params.stop, opened.spec.params.stop_regex)
+        self._params = opened.spec.params
+        self._matcher: StopMatcher | None = None  # until the text begins
         self._parts: list[str] = []
         self._waiting = 0  # characters in parts
         self._shown = 0
-        self.no_stop_trim = opened.spec.params.no_stop_trim
+        self.no_stop_trim = self._params.no_stop_trim
 
     def push(self, token_id: int) -> str:
         text = self._decoder.push(token_id)
         if not text:
             return ""
+        if self._matcher is None:  # reading patterns takes milliseconds: those of many outputs not in one step
+            self._matcher = StopMatcher(self._params.stop, self._params.stop_regex)
         self._matcher.feed(text)
         self._parts.append(text)
         self._waiting += len(text)

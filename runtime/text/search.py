@@ -13,7 +13,6 @@ kept beside it, so one cached step serves texts of any length:
 An anchor that asks what comes next waits in its group for the next character, or for the end.
 """
 
-import re
 from collections.abc import Iterable
 from copy import copy
 from functools import lru_cache
@@ -21,6 +20,7 @@ from typing import Self
 
 from ramet.runtime.text.anchors import EDGE, END, FINAL_NEWLINE, sides_of, sides_read
 from ramet.runtime.text.automaton import ACCEPT, Automaton
+from ramet.runtime.text.character_tests import CharacterTests
 from ramet.runtime.text.pattern import build_automaton
 
 CACHE_UNITS = 100_000  # about 1 MB of cached states and steps for a pattern, then they are built anew
@@ -39,19 +39,19 @@ class StringSearch:
     def __init__(self, string: str) -> None:
         assert string, "an empty string stops nothing"
         self.string = string
-        self._borders = _borders(string)
+        self._borders = [0]  # [i]: the longest proper prefix of string[: i + 1] that is also its end; made as needed
         self.held = 0  # first characters of `string` that the text ends with
         self._position = 0
 
     def feed(self, text: str) -> Span | None:
-        string, borders, matched, index = self.string, self._borders, self.held, 0
+        string, matched, index = self.string, self.held, 0
         while index < len(text):
             if not matched:  # the usual case: skip to the first possible start
                 index = text.find(string[0], index)
                 if index < 0:
                     break
             while matched and text[index] != string[matched]:
-                matched = borders[matched - 1]
+                matched = self._border(matched)
             matched += text[index] == string[matched]
             index += 1
             if matched == len(string):
@@ -65,17 +65,15 @@ class StringSearch:
         """A search that has read the same text."""
         return copy(self)
 
-
-@lru_cache(maxsize=256)
-def _borders(string: str) -> tuple[int, ...]:
-    """borders[i]: length of the longest proper prefix of string[: i + 1] that is also its end."""
-    borders = [0]
-    for char in string[1:]:
-        length = borders[-1]
-        while length and char != string[length]:
-            length = borders[length - 1]
-        borders.append(length + (char == string[length]))
-    return tuple(borders)
+    def _border(self, length: int) -> int:
+        """Of the first characters of the string: how many of them it also ends with, not counting all."""
+        string, borders = self.string, self._borders
+        while len(borders) < length:
+            char, border = string[len(borders)], borders[-1]
+            while border and char != string[border]:
+                border = borders[border - 1]
+            borders.append(border + (char == string[border]))
+        return borders[length - 1]
 
 
 class _State:
@@ -98,8 +96,7 @@ class Steps:
 
     def __init__(self, automaton: Automaton) -> None:
         self._automaton = automaton
-        # left to the standard library's `re`, so the two agree on what a character is
-        self._predicates = [re.compile(leaf.source, leaf.flags) for leaf in automaton.leaves]
+        self._tests = CharacterTests(automaton.leaves)
         self._states: dict[tuple[int, Groups], _State] = {}
         self._characters: dict[str, tuple[frozenset[int], int]] = {}  # the tests that one passes, its sides
         self._kinds: dict[tuple[frozenset[int], int], tuple[frozenset[int], int]] = {}  # each once
@@ -160,8 +157,7 @@ class Steps:
             self._characters.clear()
             self._kinds.clear()
         if char not in self._characters:
-            tests = enumerate(self._predicates)
-            kind = frozenset(i for i, test in tests if test.fullmatch(char)), sides_of(char)
+            kind = self._tests.passed(char), sides_of(char)
             self._characters[char] = self._kinds.setdefault(kind, kind)
         return self._characters[char]
 
