@@ -28,8 +28,8 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.aside import AsideRows
 from ramet.runtime.scheduler.batch import logprob_row
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
-from ramet.runtime.scheduler.running import Hold, RunningSet
-from ramet.runtime.scheduler.slow_rows import Allowance, SlowRows
+from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.slow_rows import LateRows, SlowRows
 from ramet.runtime.text.tokenizer import Tokenizer
 
 MAX_SETTLED = 256  # requests that begin with a compiled constraint in one turn: 5 ms
@@ -155,7 +155,7 @@ class Constraints:
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
             leave()
             return failed(request, error)
-        request.constrained = Constrained(output, leave, forced_bytes=request.forced_bytes)
+        request.constrained = Constrained(output, leave)
         return None
 
     def _mode(self, request: Request, backend: Backend) -> JumpMode:
@@ -205,37 +205,26 @@ class ConstrainedRows:
     the client of one more token. `fill` makes a mask between two steps; False: the output has none.
 
     `slow` says when a turn's time is spent: then no row looks for what is forced next. What a step has drawn is not
-    accepted any more when other rows' tokens have spent the allowance of `pushes_of` it. Such rows, and those whose
-    step had no time for their mask, are held out of steps until that is done in a later turn, in order.
+    accepted any more when `late` says that the step has no time for it. Such rows, and those whose step had no time for
+    their mask, are held out of steps until that is done in a later turn, in order.
     """
 
     def __init__(
         self,
         running: RunningSet,
         slow: SlowRows,
+        late: LateRows,
         *,
         decide: Decide,
         rewound: Callable[[RunningRequest], None],
         send: Send,
         fill: Callable[[RunningRequest, Ints], bool],
     ) -> None:
-        self._running, self._slow = running, slow
+        self._running, self._slow, self._late = running, slow, late
         self._decide, self._rewound, self._send, self._fill = decide, rewound, send, fill
-        self._late: deque[RunningRequest] = deque()  # rows that wait for a later turn
-        self._step, self._pushes = 0, Allowance()  # of the tokens that this step has drawn
         self._turn, self._left = 0, MAX_TURN_FORCED  # tokens that jumps may still append in this turn
         self.aside = AsideRows(running, failed)
         self.forced_tokens = 0  # that nobody drew
-
-    def late(self) -> Iterator[RunningRequest]:
-        """Rows that have waited for this turn: `catch_up` is called for each before the next one is asked for."""
-        for _ in range(len(self._late)):
-            if self._slow.is_spent:
-                return
-            running = self._late.popleft()
-            if self._running.get(running.uid) is running:
-                self._running.release(running, Hold.LATE)
-                yield running
 
     def catch_up(self, running: RunningRequest) -> Finish | None:
         """Do what an earlier turn had no time for: accept tokens, make a mask, or look for what follows."""
@@ -273,7 +262,7 @@ class ConstrainedRows:
         constrained.late_mask = constrained.ready = None  # of its earlier row
         constrained.parse_s = 0.0
         if constrained.postponed is not None:
-            self._wait(running)
+            self._late.wait(running)
             return None
         if running.remaining and constrained.output.pending:
             self.aside.hold(running)
@@ -286,7 +275,7 @@ class ConstrainedRows:
         self, running: RunningRequest, told: list[tuple[int, Logprobs | None]], beyond: bytes, spelled: list[int]
     ) -> Finish | None:
         """Its whole output are the tokens `told`, whose last one has `beyond` the prompt's end, spelled by others."""
-        if self._is_late(running):
+        if self._late.is_late(running):
             self._postpone(running, partial(self._begin_with, told=told, beyond=beyond, spelled=spelled))
             return None
         return self._begin_with(running, told, beyond, spelled)
@@ -316,24 +305,14 @@ class ConstrainedRows:
         if constrained.undo:
             self.take_back(running, constrained)
             return None
-        if self._is_late(running):
+        if self._late.is_late(running):
             self._postpone(running, partial(self._push, token=token, logprobs=logprobs))
             return None
         return self._push(running, token, logprobs)
 
-    def _is_late(self, running: RunningRequest) -> bool:
-        """The step's tokens leave no time for another one. States are returned with the step that ends a request."""
-        return self._pushes.is_spent and not running.request.returns_states_at_end
-
     def _postpone(self, running: RunningRequest, act: Callable[[RunningRequest], Finish | None]) -> None:
         _of(running).postponed = act
-        self._wait(running)
-
-    def _wait(self, running: RunningRequest) -> None:
-        """Hold the row until a later turn has time for it."""
-        if Hold.LATE not in self._running.held.get(running.uid, Hold(0)):
-            self._running.hold(running, Hold.LATE)
-            self._late.append(running)
+        self._late.wait(running)
 
     def _push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
         constrained = _of(running)
@@ -351,12 +330,6 @@ class ConstrainedRows:
             self.aside.hold(running)
         return finish
 
-    def pushes_of(self, step: int) -> Allowance:
-        """What accepting the tokens that a step has drawn may take; `step` is its number."""
-        if self._step != step:
-            self._step, self._pushes = step, Allowance()
-        return self._pushes
-
     def took(self, running: RunningRequest, seconds: float, num_tokens: int) -> None:
         """Note the processor time of its last tokens, everything included. Moves aside an output that is too slow."""
         constrained = _of(running)
@@ -370,17 +343,19 @@ class ConstrainedRows:
         if constrained.output.pending:
             self.aside.hold(running)
         elif constrained.late_mask is not None:
-            self._wait(running)
+            self._late.wait(running)
 
     def _jump_on(self, running: RunningRequest, constrained: Constrained) -> Finish | None:
         request = running.request
         if running.applied < request.prompt_len and request.spec.prefix_lease_s is not None:
             return None  # the prompt is kept for a client: it must be computed even if the output ends without a step
         if self._slow.is_spent and constrained.output.may_jump:
-            self._wait(running)
+            self._late.wait(running)
             return None
         if self._turn != self._slow.turn:
             self._turn, self._left = self._slow.turn, MAX_TURN_FORCED
+        if constrained.forced_bytes is None:
+            constrained.forced_bytes = request.forced_bytes
         before = self.forced_tokens
         while self.forced_tokens - before < MAX_FORCED:
             most = min(max(self._left, FREE_FORCED), MAX_FORCED)

@@ -13,7 +13,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs
 from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
-from ramet.runtime.scheduler.constraints import ConstrainedRows, Decide, Send
+from ramet.runtime.scheduler.constraints import ConstrainedRows, Send
 from ramet.runtime.scheduler.request import Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.tail_search import MAX_NODES, Healing, Path
@@ -23,19 +23,19 @@ TOO_MANY = f"the healed end of the prompt was looked for in {MAX_NODES} steps (s
 
 
 class HealedRows:
-    """`decide` says whether a token ends its request, `send` and `show` tell the client of tokens and hidden states."""
+    """`send` and `show` tell the client of tokens and hidden states, `push` of a token that may end its request."""
 
     def __init__(
         self,
         running: RunningSet,
         constrained: ConstrainedRows,
         *,
-        decide: Decide,
+        push: Callable[[RunningRequest, int, Logprobs | None], Finish | None],
         send: Send,
         show: Callable[[HiddenStates], None],
     ) -> None:
         self._running, self._constrained = running, constrained
-        self._decide, self._send, self._show = decide, send, show
+        self._push, self._send, self._show = push, send, show
 
     def hold(self, running: RunningRequest, states: Floats) -> None:
         """states [n, N] of the last token of its output, before the token that was just drawn: it may be taken back."""
@@ -89,9 +89,9 @@ class HealedRows:
         told = [(path[i - 1], healing.logprobs_of(path[:i], num_asked)) for i in ends]
         if request.constrained is not None:
             return self._constrained.begin_with(running, told, beyond, healing.tail.table.spell(beyond) or [])
-        for token, reported in told:
+        for token, reported in told[:-1]:
             self._send(running.uid, token, reported)
-        return self._decide(running, path[-1])
+        return self._push(running, *told[-1])
 
     def _tell_hidden(self, running: RunningRequest, healing: Healing, path: Path) -> None:
         for i in range(1, len(path)):

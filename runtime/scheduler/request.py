@@ -54,7 +54,7 @@ class Constrained:
     is_slow: bool = True  # its masks are made and measured one by one, after those that are quick
     mask_s: float = 0.0  # processor time of its next mask, if that was measured
     parse_s: float = 0.0  # time of its library for its last tokens; on a clock that is cheap and counts other threads
-    forced_bytes: int = MAX_FORCED_BYTES  # of text that a step appends without a draw, if that is limited
+    forced_bytes: int | None = None  # of text that a step appends without a draw; None: before the first one does
     undo: bool = False  # its mask was not ready in time: the next drawn token is taken back
     late_mask: Ints | None = None  # [W] int32, which a later turn fills: its step had no time for it
     ready: Ints | None = None  # [W] int32: its next mask, which was filled between two steps
@@ -410,9 +410,11 @@ class RowFlag:
     IGNORE_EOS = 32
     CONSTRAINED = 64  # draws what a grammar allows
     JUMPS = 128  # what follows its next token may not be drawn: it cannot be planned before that token is known
+    PATTERNS = 512  # stop patterns of its own: they may take long
     HEALING = 256  # the end of its prompt is chosen again: its next token may be taken back
     SERIAL = PROCESSOR | JUMPS | HEALING
     MASKED = CONSTRAINED | HEALING
+    TOLD_LATE = MASKED | PATTERNS  # its token is told when more is known than that it was drawn
 
 
 class RowTable:
@@ -496,6 +498,7 @@ def _flags_of(request: Request) -> int:
         RowFlag.CONSTRAINED: request.constrained is not None,
         RowFlag.JUMPS: request.constrained is not None and request.constrained.output.jumps,
         RowFlag.HEALING: request.healing is not None,
+        RowFlag.PATTERNS: bool(params.stop_regex),
     }
     return sum(flag for flag, is_set in asked.items() if is_set)
 

@@ -37,7 +37,8 @@ from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
 from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.slow_rows import Allowance, SlowRows
+from ramet.runtime.scheduler.slow_rows import LateRows, SlowRows
+from ramet.runtime.scheduler.stop_patterns import PatternRows
 from ramet.runtime.scheduler.unsound import UnsoundPrefixes
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
@@ -165,12 +166,13 @@ class Results:
         self._stopping, self._detokenizer = stopping, detokenizer
         self._eos_ids = sorted(stopping.eos_ids)
         self.slow = SlowRows(running, budget_s, clock)
+        self._late = LateRows(running, self.slow)
+        decide, send = self._decide, self._add_token
         self.constrained = ConstrainedRows(
-            running, self.slow, decide=self._decide, rewound=stopping.rewound, send=self._add_token, fill=fill_mask
+            running, self.slow, self._late, decide=decide, rewound=stopping.rewound, send=send, fill=fill_mask
         )
-        self.healed = HealedRows(
-            running, self.constrained, decide=self._decide, send=self._add_token, show=self._add_states
-        )
+        self._patterns = PatternRows(running, self.slow, self._late, decide=decide, send=send)
+        self.healed = HealedRows(running, self.constrained, push=self._push_free, send=send, show=self._add_states)
         self.unsound = UnsoundPrefixes(running, leases)
         self._news = _News()
         self.generated_tokens = 0
@@ -260,11 +262,11 @@ class Results:
         return [index for index in sorted(broken) if alive[index] and not self.unsound.may_end(at(rows[index]))]
 
     def _append_tokens(self, rows: Ints, tokens: Ints) -> None:
-        """rows [D] of the table drew tokens [D]. What follows from a constraint's is told by `constrained`."""
+        """rows [D] of the table drew tokens [D]. Those that may lead to more are told with that."""
         table = self._running.table
         table.tokens[rows, table.totals[rows]] = tokens
         table.totals[rows] += 1
-        free = (table.flags[rows] & RowFlag.MASKED) == 0
+        free = (table.flags[rows] & RowFlag.TOLD_LATE) == 0
         if not free.all():
             rows, tokens = rows[free], tokens[free]
         self.generated_tokens += len(rows)
@@ -289,9 +291,10 @@ class Results:
     ) -> dict[int, Finish]:
         """Rows that end with this step; of those at `draws` only those that may are looked at.
 
-        WRITES `logprobs`, by row: those under a mask are taken out, and told with the tokens that follow.
+        WRITES `logprobs`, by row: those of tokens that are told late are taken out, and told with them.
         `healed`, by row: of those whose prompt is healed.
         """
+        self._late.begin_step()
         table, rows = self._running.table, step.batch.rows[draws]
         may_end = table.totals[rows] == table.limits[rows]
         flags = table.flags[rows]
@@ -303,9 +306,11 @@ class Results:
             running, token = self._running.at(rows[i]), int(tokens[i])
             if flags[i] & RowFlag.HEALING:
                 index = int(draws[i])
-                finish = self._push_healed(step, running, token, healed[index], logprobs.pop(index, None))
+                finish = self._push_healed(running, token, healed[index], logprobs.pop(index, None))
             elif flags[i] & RowFlag.CONSTRAINED:
-                finish = self._push(step, running, token, logprobs.pop(int(draws[i]), None))
+                finish = self._push(running, token, logprobs.pop(int(draws[i]), None))
+            elif flags[i] & RowFlag.PATTERNS:
+                finish = self._patterns.push(running, token, logprobs.pop(int(draws[i]), None))
             else:
                 finish = self._decide(running, token)
             if finish is not None:
@@ -316,30 +321,35 @@ class Results:
                 ends[int(index)] = Finish(FinishKind.LENGTH, length=0)
         return ends
 
-    def _push(self, step: Step, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
-        pushes, begun_s, before = self.constrained.pushes_of(step.number), time.thread_time(), running.num_output
+    def _push(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
+        begun_s, before = time.thread_time(), running.num_output
         finish = self.constrained.push(running, token, logprobs)
-        return self._pushed(running, finish, pushes, time.thread_time() - begun_s, before)
+        return self._pushed(running, finish, time.thread_time() - begun_s, before)
+
+    def _push_free(self, running: RunningRequest, token: int, logprobs: Logprobs | None) -> Finish | None:
+        """The last token of its output, which nobody knows of yet."""
+        if running.request.params.stop_regex:
+            return self._patterns.push(running, token, logprobs)
+        self._add_token(running.uid, token, logprobs)
+        return self._decide(running, token)
 
     def _push_healed(
-        self, step: Step, running: RunningRequest, token: int, place: HealedPlace, logprobs: Logprobs | None
+        self, running: RunningRequest, token: int, place: HealedPlace, logprobs: Logprobs | None
     ) -> Finish | None:
         if running.request.constrained is None:
             return self.healed.push(running, token, place, logprobs)
-        pushes, begun_s, before = self.constrained.pushes_of(step.number), time.thread_time(), running.num_output
+        begun_s, before = time.thread_time(), running.num_output
         finish = self.healed.push(running, token, place, logprobs)
-        return self._pushed(running, finish, pushes, time.thread_time() - begun_s, before)
+        return self._pushed(running, finish, time.thread_time() - begun_s, before)
 
-    def _pushed(
-        self, running: RunningRequest, finish: Finish | None, pushes: Allowance, seconds: float, before: int
-    ) -> Finish | None:
+    def _pushed(self, running: RunningRequest, finish: Finish | None, seconds: float, before: int) -> Finish | None:
         """Charge a request what its constraint took for the token that was drawn, and for its mask.
 
         `before`: tokens of its output then.
         """
         constrained, num_tokens = running.request.constrained, max(running.num_output - before + 1, 1)
         assert constrained is not None, running.uid
-        pushes.spend(seconds, num_tokens)
+        self._late.step.spend(seconds, num_tokens)
         seconds, constrained.mask_s = seconds + constrained.mask_s, 0.0
         return self._took(running, finish, seconds, num_tokens)
 
@@ -358,13 +368,6 @@ class Results:
         return finish
 
     def _decide(self, running: RunningRequest, token: int) -> Finish | None:
-        if running.request.params.stop_regex and running.request.constrained is None:
-            begun_s = time.thread_time()
-            finish = self._decide_by(running, token)
-            return finish or self.slow.charge(running, time.thread_time() - begun_s, "stop_regex")
-        return self._decide_by(running, token)
-
-    def _decide_by(self, running: RunningRequest, token: int) -> Finish | None:
         try:
             return self._stopping.decide(running, token)
         except Exception as error:
@@ -435,6 +438,7 @@ class Results:
         if running.request.base is not None:
             self._add_parts(running.request)
         if running.request.constrained is None:
+            self._patterns.begin(running)
             return True
         finish = self._timed(running, self.constrained.begin)
         if finish is not None:
@@ -472,10 +476,16 @@ class Results:
         """Between two steps: what was parsed aside is known, and may end its request. `alone`: nothing else can run."""
         for running, finish in self.constrained.aside.settle(alone):
             self._end(running, finish)
-        for running in self.constrained.late():
-            if (ended := self._timed(running, self.constrained.catch_up)) is not None:
+        for running in self._late.due():
+            if (ended := self._catch_up(running)) is not None:
                 self._end(running, ended)
         self.slow.settle(alone)
+
+    def _catch_up(self, running: RunningRequest) -> Finish | None:
+        """Do what a step had no time for. Returns why the request ends, if so."""
+        if running.request.constrained is None:
+            return self._patterns.catch_up(running)
+        return self._timed(running, self.constrained.catch_up)
 
     def send(self) -> None:
         """One message for the whole step."""
@@ -519,6 +529,7 @@ class Results:
             self.constrained.send_unsent(request)
             request.constrained.leave()
         self._stopping.forget(request.uid)
+        self._patterns.forget(request.uid)
         self.slow.forget(request.uid)
         if request.is_apart or self.unsound.apart:
             self.unsound.forget(request)

@@ -27,7 +27,7 @@ class Hold(Flag):
 
     ASIDE = auto()  # it is not known what it may draw
     SLOW = auto()  # it has taken more than its share of the thread
-    LATE = auto()  # what its constraint forces next is looked for in a later turn
+    LATE = auto()  # what its constraint or stop patterns need is done in a later turn
 
 
 class RunningSet:
@@ -367,10 +367,10 @@ class RunningSet:
             running.lease, computed = lease, min(computed, leased)
         if self.states is not None and goes_back:
             self.states.rewound(running, kept, computed, place)
-        if num_dropped:
+        if num_dropped or table.planned_totals[row] > kept:
+            running.next_hidden = min(running.next_hidden, kept, running.applied)
             table.totals[row] = table.planned_totals[row] = kept
             table.scheduled[row] = table.applied[row] = computed
-            running.next_hidden = min(running.next_hidden, kept)
             table.epochs[row] += 1
             running.request.epoch += 1
         return True
@@ -403,6 +403,18 @@ class RunningSet:
             table.planned_totals[row] = table.totals[row]
             self.retract_next(running)
         self.forget_memory(running)
+
+    def drop_planned(self, running: RunningRequest) -> None:
+        """What steps in flight draw for it is dropped, and drawn once more when it is planned again."""
+        table, row = self.table, running.row
+        if table.planned_totals[row] == table.totals[row]:
+            return
+        if self.replace(running, 0, 0):
+            self.extend(running)
+        else:
+            self.drop_results(running)
+            table.planned_totals[row] = table.totals[row]
+            self.retract_next(running)
 
     def end_healing(self, running: RunningRequest) -> None:
         """From here on its output is as any other."""

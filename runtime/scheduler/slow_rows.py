@@ -6,7 +6,7 @@ wait for the next turn waits. Knows no pattern and no grammar.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind
@@ -95,3 +95,35 @@ class SlowRows:
     def forget(self, uid: Uid) -> None:
         self._debts.pop(uid, None)
         self._spent.pop(uid, None)
+
+
+class LateRows:
+    """Rows for which a step had no time, in order: each is held until a later turn has done what is left of it."""
+
+    def __init__(self, running: RunningSet, slow: SlowRows) -> None:
+        self._running, self._slow = running, slow
+        self._rows: deque[RunningRequest] = deque()
+        self.step = Allowance()  # of what the tokens of this step lead to
+
+    def begin_step(self) -> None:
+        self.step = Allowance()
+
+    def is_late(self, running: RunningRequest) -> bool:
+        """The step's tokens leave no time for its own. States are returned with the step that ends a request."""
+        return self.step.is_spent and not running.request.returns_states_at_end
+
+    def wait(self, running: RunningRequest) -> None:
+        """Hold the row until a later turn has time for it."""
+        if Hold.LATE not in self._running.held.get(running.uid, Hold(0)):
+            self._running.hold(running, Hold.LATE)
+            self._rows.append(running)
+
+    def due(self) -> Iterator[RunningRequest]:
+        """Rows that have waited for this turn. What is left of each is done before the next one is asked for."""
+        for _ in range(len(self._rows)):
+            if self._slow.is_spent:
+                return
+            running = self._rows.popleft()
+            if self._running.get(running.uid) is running:
+                self._running.release(running, Hold.LATE)
+                yield running

@@ -6,6 +6,7 @@ from manual_clock import ManualClock
 from schedules import TOKENIZER
 
 from ramet.ipc.messages import FinishKind
+from ramet.runtime.scheduler import slow_rows
 from ramet.runtime.scheduler.running import Hold
 from ramet.runtime.scheduler.slow_rows import DEBT_S, SHARE, SlowRows
 
@@ -120,3 +121,18 @@ def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone(overlap: str)
     assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "stop_regex")
     assert finish.message.startswith("stop_regex took longer than the 0.03 s of --grammar-output-s, in ")
     assert len(top.tokens[2]) == 60
+
+
+@overlaps
+def test_a_step_that_has_no_time_left_leaves_patterns_to_the_next_turns(
+    overlap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_rows, "FREE_S", 0.0)
+    monkeypatch.setattr(slow_rows, "ALLOWANCE_S", 0.0)
+    top = BenchTop(tokenizer=TOKENIZER, overlap=overlap)
+    for uid in range(1, 17):
+        top.add(uid, [*PROMPT, uid], 3, stop_regex=("#+%",))
+    top.add(100, PROMPT, 20)
+    top.run()
+    assert all(len(top.tokens[uid]) == 3 for uid in range(1, 17)) and len(top.tokens[100]) == 20
+    assert max(len(set(step.uids) - {100}) for step in top.told) == 2  # one that had waited and one of the step's
