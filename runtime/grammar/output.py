@@ -4,7 +4,7 @@ Adds to a Grammar what depends on the request: reasoning that comes first, the e
 Knows no step and no row.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
@@ -273,16 +273,17 @@ class ConstrainedOutput:
         words = bits.view(np.uint32)
         if self._expected:
             words[:] = 0
-            _allow(words, self._expected[:1])
+            _allow(words, np.array(self._expected[:1], dtype=np.int32))
         elif not self.active:
             words[:] = 0xFFFFFFFF
             ending = self._ending
             _forbid(words, _known(words, ending.stop_ids if num_output < ending.min_new else ending.eos_ids))
         elif self.grammar.must_end and self.end_token is not None:
             words[:] = 0
-            _allow(words, [self.end_token])
+            _allow(words, self._ending.eos_ids[:1])
         elif len(forbidden := self._ending.forbidden(num_output)):
-            legal = [token for token in _known(words, forbidden) if words[token >> 5] >> (token & 31) & 1]
+            known = _known(words, forbidden)
+            legal = known[words[known >> 5] & _bits(known) != 0]
             _forbid(words, legal)
             if not words.any():  # a stop token is all that the constraint leaves: it wins
                 _allow(words, legal)
@@ -340,16 +341,18 @@ class ConstrainedOutput:
 Words = npt.NDArray[np.uint32]
 
 
-def _known(words: Words, ids: Ints) -> list[int]:
+def _known(words: Words, ids: Ints) -> Ints:
     """Those that have a bit: a tokenizer may name ends that the model has no logit for."""
-    return [token for token in ids.tolist() if token < 32 * len(words)]
+    return ids[ids < 32 * len(words)]
 
 
-def _forbid(words: Words, ids: Iterable[int]) -> None:
-    for token in ids:
-        words[token >> 5] &= ~np.uint32(1 << (token & 31))
+def _bits(ids: Ints) -> Words:
+    return np.left_shift(np.uint32(1), (ids & 31).astype(np.uint32))
 
 
-def _allow(words: Words, ids: Iterable[int]) -> None:
-    for token in ids:
-        words[token >> 5] |= np.uint32(1 << (token & 31))
+def _forbid(words: Words, ids: Ints) -> None:
+    np.bitwise_and.at(words, ids >> 5, ~_bits(ids))
+
+
+def _allow(words: Words, ids: Ints) -> None:
+    np.bitwise_or.at(words, ids >> 5, _bits(ids))

@@ -1,10 +1,12 @@
 """One output under its constraint: what may be drawn, where it ends, where the constraint begins."""
 
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from constrained import SIZE, allowed, backend, bytewise, compiled, ids_of, vocabulary
+from effort import num_lines
 
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.jump import Retokenizer
@@ -48,6 +50,16 @@ def only(text: str) -> int:
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_mask_costs_no_more_where_thousands_of_tokens_may_not_end_the_output():
+    def make(num_stops: int) -> Callable[[], object]:
+        one = output("[a-z]*", ending(min_new=9, stops=list(range(SIZE - num_stops, SIZE))))
+        assert legal(one, 0) == legal(output("[a-z]*"), 0) - {*ENDS, *range(SIZE - num_stops, SIZE)}
+        bits = np.full(-(-SIZE // 32), -1, np.int32)
+        return lambda: one.finish_mask(bits, 0)
+
+    assert num_lines(make(1000)) == num_lines(make(10))
 
 
 @pytest.mark.parametrize("end", ENDS)
