@@ -56,7 +56,9 @@ class Grammar(Protocol):
         """
 
     def forced_text(self) -> bytes:
-        """The bytes that must come next, whatever their tokens; b"" where there is a choice."""
+        """The bytes that must come next, whatever their tokens, at least MAX_FORCED_BYTES of them; b"" where there is a
+        choice.
+        """
 
     def rollback(self, num_tokens: int) -> None:
         """Take back the last tokens that were accepted, the end among them."""

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from constrained import SIZE, allowed, backend
+from constrained import SIZE, allowed, backend, compiled, ids_of, vocabulary
 
 from ramet.ipc.spec import Constraint, ConstraintKind
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES
 from ramet.runtime.grammar.llguidance import MAX_TOKENISED, LLGuidanceCompiled, LLGuidanceGrammar
+from ramet.runtime.grammar.xgrammar import XGrammarGrammar
 
+TOKENIZER = vocabulary().tokenizer
 WORDS = ["the", "quick", "año", "日本", "123456", "  ", "-", "\t", "Foo", "barBaz", "a", "aaaa", "\u200d", "😀"]
 TEXTS = {
     "words": "".join(random.Random(1).choices([*WORDS, *(f"{word} " for word in WORDS)], k=9000)),
@@ -108,3 +111,65 @@ def iter_forced(grammar: LLGuidanceGrammar) -> Any:
     while forced := grammar.forced():
         yield from forced
         assert all(map(grammar.accept, forced))
+
+
+class Found:
+    """A matcher of xgrammar that counts how much forced text it finds."""
+
+    def __init__(self, matcher: Any, counts: Counter[str]) -> None:
+        self._matcher, self.counts = matcher, counts
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._matcher, name)
+
+    def fork(self) -> "Found":
+        return Found(self._matcher.fork(), self.counts)
+
+    def find_jump_forward_string(self) -> str:
+        found: str = self._matcher.find_jump_forward_string()
+        self.counts["bytes"] += len(found.encode())
+        return found
+
+
+def xgrammar_of(text: str) -> XGrammarGrammar:
+    made = compiled("xgrammar", ConstraintKind.EBNF, text).start()
+    assert isinstance(made, XGrammarGrammar)
+    return made
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_xgrammar_finds_a_long_text_once(name: str) -> None:
+    text = TEXTS[name].replace("\t", " ")[:20_000]
+    grammar, counts, left = xgrammar_of(f'root ::= [bc] "{text}" [0-9]'), Counter[str](), text.encode()
+    grammar._matcher = Found(grammar._matcher, counts)  # type: ignore[assignment]
+    assert grammar.forced_text() == b"" and grammar.accept(ids_of("b")[0])
+    ids = ids_of(text)
+    for begin in range(0, len(ids), 100):
+        assert grammar.forced_text() == left[:MAX_FORCED_BYTES]
+        for token in ids[begin : begin + 100]:
+            assert grammar.accept(token)
+            left = left[len(TOKENIZER.token_bytes(token) or b"") :]
+    assert left == b"" == grammar.forced_text() and counts["bytes"] == len(text.encode())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_xgrammar_knows_what_is_forced_after_tokens_are_taken_back(seed: int) -> None:
+    draw, rules = random.Random(seed), 'root ::= ("abcabcab" | "xyzzy") " and so on, " ("1" | "2") root?'
+    grammar, output, others = xgrammar_of(rules), list[int](), list[tuple[XGrammarGrammar, list[int]]]()
+    letters = [ids_of(each)[0] for each in "abcxyz, 12dnso"] + ids_of("abcabcab and so on, 1xyzzy and so on")
+    for _ in range(400):
+        act = draw.choice(["accept", "accept", "accept", "look", "look", "back", "fork", "other"])
+        if act == "accept" and grammar.accept(token := draw.choice(letters)):
+            output.append(token)
+        elif act == "back":
+            num = draw.randint(0, min(len(output), 5))
+            grammar.rollback(num)
+            del output[len(output) - num :]
+        elif act == "fork":
+            others.append((grammar.fork(), [*output]))
+        elif act == "other" and others:
+            grammar, output = others.pop(draw.randrange(len(others)))
+        fresh = xgrammar_of(rules)
+        assert all(map(fresh.accept, output))
+        if act == "look":
+            assert grammar.forced_text() == fresh.forced_text(), output
