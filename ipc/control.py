@@ -11,6 +11,8 @@ from enum import Enum
 
 from ramet.ipc.message import Message, Uid
 
+MAX_LOCATED = 1024  # sequences that one question is about: 3 ms between two steps
+
 
 class FlushCache(Message, frozen=True):
     """Forget every cached prefix, once nothing runs or waits."""
@@ -25,11 +27,13 @@ class GetState(Message, frozen=True):
     call: int
 
 
-class LocateSequence(Message, frozen=True):
-    """Where a sequence is, and while it waits, why."""
+class LocateSequences(Message, frozen=True):
+    """Where sequences are, MAX_LOCATED at most, and while they wait, why. The answer has a list `sequences`, with null
+    for those that the scheduler does not hold.
+    """
 
     call: int
-    uid: Uid
+    uids: list[Uid]
 
 
 class Watch(Message, frozen=True):
@@ -187,7 +191,7 @@ Releasing = ReleaseMemory | ResumeMemory
 Control = (
     FlushCache
     | GetState
-    | LocateSequence
+    | LocateSequences
     | LoadAdapter
     | DropAdapter
     | PauseGeneration

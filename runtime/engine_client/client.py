@@ -27,7 +27,7 @@ from ramet.ipc.control import (
     FlushCache,
     GetState,
     LoadAdapter,
-    LocateSequence,
+    LocateSequences,
     MemoryTag,
 )
 from ramet.ipc.media import Prepared
@@ -361,8 +361,9 @@ class EngineClient:
     async def state(self) -> ControlReply:
         return await self.control(GetState)
 
-    async def locate(self, uid: Uid) -> ControlReply:
-        return await self.control(lambda call: LocateSequence(call, uid))
+    async def locate(self, uids: list[Uid]) -> ControlReply:
+        """`uids`: MAX_LOCATED at most."""
+        return await self.control(lambda call: LocateSequences(call, uids))
 
     def next_step(self) -> asyncio.Future[None]:
         """Becomes done when a step's tokens arrive, of any request: the scheduler and the detokenizer work."""

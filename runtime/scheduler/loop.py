@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.control import Control, GetState, LocateSequence
+from ramet.ipc.control import Control, GetState, LocateSequences
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import ID_BYTES, Abort, Admit, Finish, FinishKind, ProgramsEnded, Wake, unpack_ids
 from ramet.ipc.spec import RequestSpec, owned
@@ -160,7 +160,7 @@ class Scheduler:
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self.control = control = ControlHandler(server, clock, self.flush)
         control.on(GetState, lambda message: control.reply(message.call, self.state()))
-        control.on(LocateSequence, self._locate)
+        control.on(LocateSequences, self._locate)
         self.view = LiveView(
             self.cache, self.running, self.waiting, self._why, self._constraints, self.leases, self.follow_ups,
             self.pausing, self._towers, clock,
@@ -328,9 +328,8 @@ class Scheduler:
         """What /get_server_info shows of the live scheduler."""
         return self.reporter.state()
 
-    def _locate(self, message: LocateSequence) -> None:
-        found = self.where(message.uid)
-        self.control.reply(message.call, found or {"error": "no such request"}, ok=found is not None)
+    def _locate(self, message: LocateSequences) -> None:
+        self.control.reply(message.call, {"sequences": [self.where(uid) for uid in message.uids]})
 
     def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""

@@ -22,7 +22,7 @@ from ramet.ipc.control import (
     ControlReply,
     GetState,
     HoldRequests,
-    LocateSequence,
+    LocateSequences,
     MatchPrefix,
     PauseGeneration,
     PlaceWeights,
@@ -416,10 +416,10 @@ class FakeEngine:
         match message:
             case GetState():
                 self.tell(ControlReply(message.call, True, self.state_body))
-            case LocateSequence():
-                known = message.uid in self.running
-                body = {"state": "waiting", "reason": "no memory"} if known else {"error": "no such request"}
-                self.tell(ControlReply(message.call, known, orjson.dumps(body)))
+            case LocateSequences():
+                place = {"state": "waiting", "reason": "no memory"}
+                located = {"sequences": [place if uid in self.running else None for uid in message.uids]}
+                self.tell(ControlReply(message.call, True, orjson.dumps(located)))
             case Watch():
                 self.tell(ControlReply(message.call, True, msgspec.json.encode(self.live)))
             case Unwatch():

@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
-from ramet.ipc.control import ControlReply
+from ramet.ipc.control import MAX_LOCATED, ControlReply
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
@@ -219,8 +219,10 @@ async def where(service: Service, request: web.Request, rid: str) -> web.Respons
         return respond({**MAKING, **asdict(RequestState(rid, MAKING["state"], []))})
     if not uids:
         raise ClientError("id", f"is {shown(rid)}: no such request is open", status=404)
-    replies = [await service.client.locate(uid) for uid in uids]
-    sequences = [_object(reply) if reply.ok else ELSEWHERE for reply in replies]
+    sequences: list[dict[str, Any]] = []
+    for start in range(0, len(uids), MAX_LOCATED):
+        reply = await service.client.locate(uids[start : start + MAX_LOCATED])
+        sequences += [found or ELSEWHERE for found in _object(reply)["sequences"]]
     first = sequences[0]
     return respond({**first, **asdict(RequestState(rid, first["state"], sequences))})
 

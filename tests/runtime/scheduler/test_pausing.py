@@ -7,7 +7,7 @@ import pytest
 from bench_top import BenchTop
 from hash_runner import expected_output
 
-from ramet.ipc.control import ContinueGeneration, FlushCache, LocateSequence, PauseGeneration
+from ramet.ipc.control import ContinueGeneration, FlushCache, LocateSequences, PauseGeneration
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.stats import Stats
 
@@ -26,9 +26,10 @@ def paused_top(*, retract: bool = False, **options: Any) -> BenchTop:
 
 
 def where(top: BenchTop, uid: int) -> dict[str, Any]:
-    top.control(LocateSequence, uid=uid)
+    top.control(LocateSequences, uids=[uid])
     top.turn()
-    return json.loads(top.replies[-1].body)
+    (found,) = json.loads(top.replies[-1].body)["sequences"]
+    return found
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.control import Control, StartProfile
+from ramet.ipc.control import MAX_LOCATED, Control, LocateSequences, StartProfile
 from ramet.ipc.messages import Abort, Generate, PeerDied
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
@@ -270,6 +270,21 @@ def test_a_benchmark_may_start_a_profile_with_the_body_of_a_completion() -> None
         assert len(server.engine.of_type(StartProfile)) == 1
 
     served(check)
+
+
+def test_where_thousands_of_sequences_are_is_asked_in_few_questions() -> None:
+    """The scheduler answers between two steps: a question for each of them would take as many steps."""
+    num = 2 * MAX_LOCATED + 1
+
+    async def check(server: Served) -> None:
+        waiting = asyncio.create_task(server.post("/generate", {"text": ["a"] * num, "rid": "x"}))
+        await server.engine.saw(Generate, num)
+        _, reply = await server.get("/v1/requests/x")
+        assert [each["state"] for each in reply["sequences"]] == ["waiting"] * num
+        assert [len(each.uids) for each in server.engine.of_type(LocateSequences)] == [MAX_LOCATED, MAX_LOCATED, 1]
+        waiting.cancel()
+
+    served(check, auto=False)
 
 
 def test_a_request_can_be_asked_where_it_is() -> None:
