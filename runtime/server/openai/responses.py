@@ -124,7 +124,10 @@ def _page(key: str, items: StoredItems, query: Mapping[str, str]) -> replies.Res
 
     No other item is read, because a client may ask for thousands of pages.
     """
-    ascending = query.get("order") == "asc"
+    order = query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise ClientError("order", f"is {shown(order)}, must be asc or desc")
+    ascending = order == "asc"
     places = range(len(items)) if ascending else range(len(items) - 1, -1, -1)
     limit = query.get("limit", str(MAX_ITEMS))
     if not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= MAX_ITEMS:

@@ -378,6 +378,17 @@ def test_a_limit_of_listed_items_out_of_range_is_refused(limit: str) -> None:
     served(check)
 
 
+@pytest.mark.parametrize("order", ["ASC", "ascending", ""])
+def test_an_unknown_order_of_listed_items_is_refused(order: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": "Hello"})
+        status, error = await server.get(f"{PATH}/{reply['id']}/input_items?order={order}")
+        assert (status, error["error"]["param"]) == (400, "order")
+
+    served(check)
+
+
 def test_the_store_forgets_the_least_recently_used_first() -> None:
     small, large = Stored(b"x" * 96, StoredItems(), b"[]"), Stored(b"x" * 2000, StoredItems(), b"[]")
     store = ResponseStore(10 * small.size)
