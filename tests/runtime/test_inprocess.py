@@ -28,18 +28,20 @@ TOKENIZER = Tokenizer.from_folder(BUNDLED_MODEL)
 LONG = SamplingParams(max_new_tokens=3000, ignore_eos=True)
 
 
-class FailingRunner(ScriptedRunner):
-    """Its step number `at` raises, once `may_fail` is set."""
+def scripted() -> ScriptedRunner:
+    return ScriptedRunner(TOKENIZER.vocab_size, 4096, 1 << 16, 64)
 
-    def __init__(self, at: int = 1 << 30) -> None:
+
+class PermittedRunner(ScriptedRunner):
+    """Each of its steps waits for a permit, and raises once `fails` is true."""
+
+    def __init__(self) -> None:
         super().__init__(TOKENIZER.vocab_size, 4096, 1 << 16, 64)
-        self._left = at
-        self.may_fail = threading.Event()
+        self.permits, self.fails = threading.Semaphore(0), False
 
     def launch(self, batch: Batch) -> Pending:
-        self._left -= 1
-        if self._left < 0:
-            self.may_fail.wait()
+        self.permits.acquire()
+        if self.fails:
             raise RuntimeError("the device fell off")
         return super().launch(batch)
 
@@ -61,7 +63,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 def started(
     test: Callable[[EngineClient], Coroutine[Any, Any, None]],
-    load: Callable[[], LoadedRunner] = FailingRunner,
+    load: Callable[[], LoadedRunner] = scripted,
     args: Args | None = None,
 ) -> None:
     """Run the test against an engine; afterwards its threads have gone."""
@@ -79,14 +81,19 @@ def started(
 
 
 def test_a_failure_on_the_schedulers_thread_ends_every_open_call_and_every_later_one() -> None:
-    runner = FailingRunner(at=20)
+    runner = PermittedRunner()
 
     async def check(client: EngineClient) -> None:
         calls = [asyncio.create_task(whole(client, prompt(text))) for text in "abc"]
-        await until(lambda: client.num_open == 3 and not client.num_waiting)  # they run: a flush has to wait
+        await until(lambda: client.num_open == 3)
+        await client.tokenize("a")  # answered behind the prompts: none of them is tokenized later than the steps below
+        for _ in range(20):
+            runner.permits.release()
+        await until(lambda: not client.num_waiting)  # they run: a flush has to wait
         waiting = asyncio.create_task(client.flush_cache(1000))
         await asyncio.sleep(0)  # it is sent
-        runner.may_fail.set()
+        runner.fails = True
+        runner.permits.release()
         for call in (*calls, waiting):
             with pytest.raises(EngineFailed, match="scheduler failed: RuntimeError: the device fell off"):
                 await call
@@ -118,7 +125,7 @@ def test_a_start_that_is_cancelled_leaves_no_thread_once_the_model_is_loaded() -
     def load() -> LoadedRunner:
         loading.set()
         go_on.wait()
-        return FailingRunner()
+        return scripted()
 
     async def main() -> None:
         starting = asyncio.create_task(InProcessEngine.start(make_args(), TOKENIZER, load))
@@ -136,7 +143,7 @@ def test_a_start_that_is_cancelled_leaves_no_thread_once_the_model_is_loaded() -
 
 def test_a_closed_engine_ends_open_calls_with_its_error() -> None:
     async def main() -> None:
-        engine = await InProcessEngine.start(make_args(), TOKENIZER, FailingRunner)
+        engine = await InProcessEngine.start(make_args(), TOKENIZER, scripted)
         call = asyncio.create_task(whole(engine.client, prompt()))
         await engine.client.tokenize("a")  # answered behind the prompt
         await engine.close()
@@ -238,18 +245,6 @@ def test_messages_that_can_wait_come_with_the_next_that_cannot_or_when_many_wait
         assert got == sent + [sent[0]] * MOST_WAITING
 
     asyncio.run(main())
-
-
-class PermittedRunner(ScriptedRunner):
-    """Each of its steps waits for a permit."""
-
-    def __init__(self) -> None:
-        super().__init__(TOKENIZER.vocab_size, 4096, 1 << 16, 64)
-        self.permits = threading.Semaphore(0)
-
-    def launch(self, batch: Batch) -> Pending:
-        self.permits.acquire()
-        return super().launch(batch)
 
 
 def test_tokens_that_nobody_streams_arrive_some_steps_at_a_time_and_those_of_a_stream_at_once():
