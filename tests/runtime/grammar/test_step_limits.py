@@ -154,15 +154,20 @@ def test_a_token_in_the_decode_loop_takes_little_of_any_grammar(name: BackendNam
     library = limited(STEP_ITEMS) if name == "llguidance" else backend(name)
     assert kind not in library.unbounded
     try:
-        grammar = library.load(backend(name).prepare(Constraint(kind, text), "single-space")).start()
+        loaded = library.load(backend(name).prepare(Constraint(kind, text), "single-space"))
+        grammar = loaded.start()
     except GrammarError:
         return  # it is refused, or parsed aside from its beginning
-    assert longest_token(grammar) < TOKEN_S
+    taken = seconds_of_tokens(grammar)
+    for _ in range(2):  # a collection, or what else the machine does, makes a token of one run take longer
+        if max(taken) >= TOKEN_S:
+            taken = [min(both) for both in zip(taken, seconds_of_tokens(loaded.start()), strict=True)]
+    assert max(taken) < TOKEN_S
 
 
-def longest_token(grammar: Grammar) -> float:
-    """The most seconds for a mask, a token and forced text together, over 250 tokens drawn at random."""
-    draw, longest = np.random.default_rng(1), 0.0
+def seconds_of_tokens(grammar: Grammar) -> list[float]:
+    """What a mask, a token and forced text together take, for each of 250 tokens drawn at random."""
+    draw, taken = np.random.default_rng(1), [0.0]
     bits, ends = np.zeros(-(-SIZE // 32), np.int32), vocabulary().eos_ids
     for _ in range(250):
         begun = time.thread_time()
@@ -176,9 +181,9 @@ def longest_token(grammar: Grammar) -> float:
             grammar.forced_text()
             _ = grammar.must_end
         except TooComplex:
-            return max(longest, time.thread_time() - begun)
-        longest = max(longest, time.thread_time() - begun)
-    return longest
+            return [*taken, time.thread_time() - begun]
+        taken.append(time.thread_time() - begun)
+    return taken
 
 
 # -- what people ask for -----------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """What each format of tool calls says of an output: content, names, the JSON of arguments."""
 
 import json
-import time
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 
 import pytest
+from effort import num_bytes, num_calls
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.intake.parsers import tools
@@ -197,16 +198,15 @@ def test_content_goes_out_as_it_comes():
     assert parser.push("ld") == ["<ld"]
 
 
-def test_long_output_in_small_pieces_takes_time_in_proportion():
-    def seconds(size: int) -> float:
+@pytest.mark.parametrize("effort", [num_calls, num_bytes])
+def test_long_output_in_small_pieces_is_work_in_proportion(effort: Callable[[Callable[[], object]], int]):
+    def push_all(size: int) -> None:
         parser = tool_parser_class("hermes")(OFFERED)
-        pieces = ['<tool_call>{"name": "f", "arguments": {"a": "', *["abcd"] * size, '"}}', *["\n<to "] * size]
-        started = time.process_time()
-        for piece in pieces:
+        arguments, texts = ["abcd" * 25] * size, ["\n<to "] * size
+        for piece in ['<tool_call>{"name": "f", "arguments": {"a": "', *arguments, '"}}', *texts]:
             parser.push(piece)
-        return time.process_time() - started
 
-    assert seconds(64_000) < 60 * max(seconds(4_000), 0.01)  # 16 times as long; 256 if all were read again
+    assert effort(lambda: push_all(1000)) < 6 * effort(lambda: push_all(250))  # 16 times if all were read again
 
 
 # -- llama3-json ------------------------------------------------------------------------------------------------------

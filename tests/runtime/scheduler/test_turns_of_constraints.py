@@ -1,5 +1,6 @@
 """What constraints of all rows may take of one turn, and what they cost where thousands of rows have one."""
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from ramet.runtime.grammar.aside import Apart, Parsers
 from ramet.runtime.grammar.base import Grammar
 from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED
+from ramet.runtime.scheduler import slow_rows
 from ramet.runtime.scheduler.constraints import FREE_FORCED, MAX_TURN_FORCED
 from ramet.runtime.scheduler.masks import MAX_TOGETHER
 from ramet.runtime.scheduler.request import RunningRequest
@@ -123,7 +125,10 @@ def test_a_turn_does_what_takes_long_until_its_time_is_spent(overlap: str, slow:
     assert all(top.finish[uid].kind is FinishKind.LENGTH for uid in top.finish)
 
 
-def test_outputs_that_end_where_they_begin_share_a_turn_and_leave_nothing_to_the_next() -> None:
+def test_outputs_that_end_where_they_begin_share_a_turn_and_leave_nothing_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slow_rows, "ALLOWANCE_S", math.inf)
     grammars = Grammars(TOKENIZER, frozenset([END]))
     top = BenchTop(tokenizer=TOKENIZER, grammars=grammars, eos_ids=[END], rows=64, total=64 * 512)
     text = "The whole output of this request is known before the model has said anything." * 3
