@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import requests
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0  # the first start of all compiles the CPU kernels
 _HEAR = """
 import os, signal, sys
 for each in (signal.SIGHUP, signal.SIGINT):

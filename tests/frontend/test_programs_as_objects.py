@@ -69,8 +69,8 @@ def first_of(s: Any, words: list[str]) -> None:
 def test_stop_iteration_of_a_plain_function_ends_who_awaits_it():
     async def run() -> None:
         with pytest.raises(RuntimeError, match="first_of raised StopIteration"):
-            await asyncio.wait_for(first_of.arun([], backend=Mock()), 10)
-        assert (await asyncio.wait_for(first_of.arun(["a"], backend=Mock(["b"])), 10)).text() == "ab"
+            await asyncio.wait_for(first_of.arun([], backend=Mock()), 120)
+        assert (await asyncio.wait_for(first_of.arun(["a"], backend=Mock(["b"])), 120)).text() == "ab"
 
     asyncio.run(run())
     with pytest.raises(StopIteration):

@@ -381,8 +381,8 @@ async def of_constants(s):
 @function
 async def in_time(s):
     s += "a" + gen("x", max_tokens=1)
-    async with asyncio.timeout(5):
-        s += await asyncio.wait_for(s["x"], 5)
+    async with asyncio.timeout(120):
+        s += await asyncio.wait_for(s["x"], 120)
     called = await inner.arun(s["x"])
     s += f"{called['y']}"
 

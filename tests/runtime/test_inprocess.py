@@ -77,7 +77,7 @@ def started(
             await engine.close()
             assert set(threading.enumerate()) <= before
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_failure_on_the_schedulers_thread_ends_every_open_call_and_every_later_one() -> None:
@@ -306,4 +306,4 @@ def test_no_folder_for_media_is_raised_by_the_start(tmp_path: Path, monkeypatch:
         await InProcessEngine.start(args, tokenizer, load)
 
     with pytest.raises(ConfigError, match=r"no folder for prepared media .*nowhere.*; set TMPDIR"):
-        asyncio.run(asyncio.wait_for(start(), 30))
+        asyncio.run(start())

@@ -18,7 +18,7 @@ def run(check: Callable[[Offload], Awaitable[None]]) -> None:
     async def main() -> None:
         offload = Offload()
         try:
-            await asyncio.wait_for(check(offload), 20)
+            await asyncio.wait_for(check(offload), 120)
         finally:
             offload.close()
 

@@ -135,14 +135,14 @@ def test_a_sample_of_films_is_refused_by_name(films: Live) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_all_pictures_are_refused_by_name(pictures: Live, web: Web, folder: Path) -> None:
     send(pictures, (case(i, web, folder) for i in range(COUNT)))
     assert web.asked > 100
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_all_films_are_refused_by_name(films: Live) -> None:
     send(films, (film_case(i) for i in range(FILMS)))
 

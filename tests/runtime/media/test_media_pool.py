@@ -299,7 +299,7 @@ def test_one_who_left_takes_no_turn():
         turns.give(worker)
         waiting[1].cancel()  # it has the worker, and does not know it yet
         await asyncio.sleep(0)
-        assert await asyncio.wait_for(turns.take("last", ""), 1) == worker
+        assert await asyncio.wait_for(turns.take("last", ""), WAIT_S) == worker
 
     asyncio.run(served())
 

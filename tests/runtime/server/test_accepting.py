@@ -143,7 +143,7 @@ async def main():
 
 factory = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}[sys.argv[1]]
 with asyncio.Runner(loop_factory=factory) as runner:
-    runner.run(asyncio.wait_for(main(), 30))
+    runner.run(asyncio.wait_for(main(), 120))
 """
 
 

@@ -75,6 +75,6 @@ def test_what_is_left_is_collected_now_and_then_and_its_memory_goes_back() -> No
     memory = KeptMemory()
     gc.disable()
     try:
-        asyncio.run(asyncio.wait_for(check(), 20))
+        asyncio.run(asyncio.wait_for(check(), 120))
     finally:
         gc.enable()

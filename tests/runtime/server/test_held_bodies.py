@@ -32,7 +32,7 @@ def on_clock(test: Callable[[HeldBodies, ExitStack], Awaitable[None]]) -> None:
         assert bodies.total == 0
 
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        runner.run(asyncio.wait_for(main(), 60))
+        runner.run(asyncio.wait_for(main(), 120))
 
 
 async def turn() -> None:
@@ -215,7 +215,7 @@ def test_a_body_has_its_room_until_it_is_parsed_and_is_not_slow_meanwhile() -> N
             is_read.set()
             assert (await posting).status == 200 and bodies.held.total == 0
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_body_that_comes_fast_is_waited_for() -> None:

@@ -39,7 +39,7 @@ async def shared(keys: Path, **options: Any) -> AsyncIterator[Served]:
 
 
 def run(test: Any) -> None:
-    asyncio.run(asyncio.wait_for(test, 20))
+    asyncio.run(asyncio.wait_for(test, 120))
 
 
 class TestRequests:

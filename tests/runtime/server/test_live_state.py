@@ -197,7 +197,7 @@ def test_streams_end_when_the_server_stops():
             await started.wait()
         await reading  # raises where a stream was cut off
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_without_the_page_there_are_none_of_its_endpoints():

@@ -30,7 +30,7 @@ async def served_until(folder: SocketFolder, message: Message) -> int:
 def test_a_server_that_never_got_its_limits_ends_with_its_code(message: Message, code: int) -> None:
     folder = SocketFolder.create()
     try:
-        assert asyncio.run(asyncio.wait_for(served_until(folder, message), 20)) == code
+        assert asyncio.run(asyncio.wait_for(served_until(folder, message), 120)) == code
     finally:
         folder.remove()
 

@@ -39,7 +39,7 @@ async def shared(keys: dict[str, str], **options: Any) -> AsyncIterator[Served]:
 
 
 def run(test: Any) -> None:
-    asyncio.run(asyncio.wait_for(test, 20))
+    asyncio.run(asyncio.wait_for(test, 120))
 
 
 async def refused(server: Served, path: str, body: Any, headers: dict[str, str], what: str) -> None:
