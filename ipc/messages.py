@@ -111,8 +111,6 @@ class Chat(msgspec.Struct, frozen=True):
     kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
     continue_final_message: bool = False
-    may_exceed: bool = False  # it may be longer than the context: the request that it is for cuts it
-    has_media: bool = False  # its placeholders are no prompt yet: the text comes back, too
 
 
 class Render(Message, frozen=True):
@@ -120,6 +118,8 @@ class Render(Message, frozen=True):
 
     call: int
     chat: bytes  # a Chat as JSON, whose integers have no bounds
+    may_exceed: bool = False  # it may be longer than the context: the request that it is for cuts it
+    has_media: bool = False  # its placeholders are no prompt yet: the text comes back, too
     owner: str = ""
 
 

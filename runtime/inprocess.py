@@ -33,11 +33,10 @@ from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.bounded_rendering import chats_here
-from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.dispatch import Dispatch
 from ramet.runtime.text.encode_process import Encoder, dispatch_to
-from ramet.runtime.text.rendering import RenderWorkers
+from ramet.runtime.text.rendering import ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.threads import Arrivals, EngineThread
 
@@ -159,7 +158,7 @@ class InProcessEngine:
             media=self._media,
         )
         sources = self._rendering.sources
-        chats = Chats(sources, self._rendering)
+        chats = ChatsElsewhere(self._rendering)
         encoder = Encoder(self._tokenizer, limits, chats, chats_here=chats_here(sources))
         self._dispatch = dispatch_to(encoder, self._to_scheduler, self._arrivals, lambda: self._arrivals)
         tokenize = partial(self._tokenize, self._dispatch)

@@ -425,9 +425,10 @@ class EngineClient:
         asked = partial(Tokenize, text=text, add_special_tokens=add_special_tokens, pair=pair)
         return await self._ask_tokenizer(TokenizeReply, asked)
 
-    async def render(self, chat: bytes) -> RenderReply:
-        """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt."""
-        return await self._ask_tokenizer(RenderReply, partial(Render, chat=chat))
+    async def render(self, chat: bytes, may_exceed: bool = False, has_media: bool = False) -> RenderReply:
+        """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt. The options are those of Render."""
+        asked = partial(Render, chat=chat, may_exceed=may_exceed, has_media=has_media)
+        return await self._ask_tokenizer(RenderReply, asked)
 
     async def render_prompt(self, segments: list[Segment], media: tuple[Prepared, ...] = ()) -> PromptReply:
         """A prompt of the language to its text and ids, with what its media expand to."""

@@ -38,7 +38,7 @@ SPELLED = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA)  # which allow no c
 
 MOST_BITS = 64  # of an integer that orjson writes: a negative one has 63
 
-Render = Callable[[bytes], Awaitable[RenderReply]]  # of a Chat as JSON
+Render = Callable[[bytes, bool, bool], Awaitable[RenderReply]]  # of a Chat as JSON: EngineClient.render
 
 
 class Style(NamedTuple):
@@ -184,7 +184,7 @@ async def prepare(
     chat, sources = await offloaded(partial(without_media, chat, media.tokens))
     if sources and spec.truncate is not None:
         raise ClientError("truncate_prompt_tokens", "is set, but the chat has media, of which no token is left out")
-    rendered = await rendered_by(render, replace(chat, may_exceed=spec.truncate is not None), place)
+    rendered = await rendered_by(render, chat, place, may_exceed=spec.truncate is not None, has_media=bool(sources))
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
     reading = Reading(
         style.tools,
@@ -210,7 +210,7 @@ async def prepare(
 def without_media(chat: Chat, taken: MediaTokens) -> tuple[Chat, tuple[MediaSource, ...]]:
     """A chat as its template gets it, and its media in order. Raises ClientError for a kind that is not taken."""
     messages, sources = taken_out(chat.messages, taken)
-    return (replace(chat, messages=messages, has_media=True), sources) if sources else (chat, ())
+    return (replace(chat, messages=messages), sources) if sources else (chat, ())
 
 
 def thoughts_apart(spec: RequestSpec, style: str, tail: str, continued: str | None) -> tuple[RequestSpec, Reading]:
@@ -238,11 +238,16 @@ def _under(constraint: Constraint, reading: Reading, thinks: bool) -> Reading:
     return reading._replace(reasoning_parser=parser, exact=constraint.kind in OF_ALL, token_opens=spelled)
 
 
-async def rendered_by(render: Render, chat: Chat, place: str = "messages") -> RenderReply:
-    """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in."""
+async def rendered_by(
+    render: Render, chat: Chat, place: str = "messages", *, may_exceed: bool = False, has_media: bool = False
+) -> RenderReply:
+    """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in.
+
+    `may_exceed`, `has_media`: as Render's.
+    """
     written = await offloaded(partial(_written_chat, chat, place))
     try:
-        return await render(written)
+        return await render(written, may_exceed, has_media)
     except ClientError as error:
         # messages that were made of a field's items have lost its places
         lost = place != "messages" and error.place.startswith("messages")

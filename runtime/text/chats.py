@@ -2,21 +2,24 @@
 
 Decides which template a chat gets and in which order it is checked, and in which form messages come into it: as texts,
 or as lists of parts. Knows no ids. The template's language is chat_template.py's, the shape of messages
-chat_messages.py's, and which turns a template takes fit_turns.py's.
+chat_messages.py's, and which turns a template takes fit_turns.py's. Chats whose template runs in another process are
+read and written in that process (rendering.py), so that only one process makes objects of their messages.
 """
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
+
+import msgspec
 
 from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.ipc.messages import Chat
 from ramet.runtime.errors import ClientError
+from ramet.runtime.exact_json import decoder_of
 from ramet.runtime.text.channel_turns import with_texts_in_thoughts
 from ramet.runtime.text.chat_messages import normalise, template_part
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits
 from ramet.runtime.text.fit_turns import fitted
-from ramet.runtime.text.rendering import Renderer
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.template_rules import TemplateRules
 
@@ -27,6 +30,49 @@ Content = str | list[dict[str, Any]]
 Turn = dict[str, Any]
 
 
+class UnreadChat(Chat, frozen=True):
+    """A chat whose tools and variables stay JSON until a template is rendered with them."""
+
+    tools: list[msgspec.Raw] | None = None
+    kwargs: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+_read = decoder_of(UnreadChat)
+
+
+class Renderer(Protocol):
+    """Renders messages as ChatTemplate does."""
+
+    @property
+    def limits(self) -> RenderLimits: ...
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, Any] = {},
+    ) -> str: ...
+
+
+class ChatWriter(Protocol):
+    """Writes chats as text, in this process (Chats) or in another (rendering.py)."""
+
+    @property
+    def limits(self) -> RenderLimits: ...
+
+    def with_media(self, media: MediaTokens) -> "ChatWriter":
+        """`media`: what stands for a piece of each kind that the model takes."""
+
+    def render(self, asked: Chat) -> str:
+        """Raises ClientError."""
+
+    def render_json(self, chat: bytes) -> str:
+        """`render` of a chat's JSON, whose numbers keep their digits."""
+
+
 class Chats:
     def __init__(
         self,
@@ -34,7 +80,7 @@ class Chats:
         template: Renderer | None = None,
         media: Mapping[MediaKind, MediaToken] = {},
     ) -> None:
-        """`template` renders those of `sources`; None: in this process."""
+        """`template` renders those of `sources`; None: a ChatTemplate."""
         self._sources, self._template = sources, template or ChatTemplate(sources)
         self._placeholders = {kind.value: token.placeholder for kind, token in media.items()}
         self._shown: dict[tuple[bool, str, str], bool] = {}  # with tools, role, form -> whether a template shows it
@@ -45,11 +91,15 @@ class Chats:
         return self._template.limits
 
     def with_media(self, media: MediaTokens) -> "Chats":
-        """`media`: what stands for a piece of each kind that the model takes."""
-        return Chats(self._sources, self._template, media) if media else self
+        """As ChatWriter's."""
+        return Chats(self._sources, self._template, media)
+
+    def render_json(self, chat: bytes) -> str:
+        """As ChatWriter's."""
+        return self.render(_read(chat))
 
     def render(self, asked: Chat) -> str:
-        """Raises ClientError."""
+        """As ChatWriter's."""
         tools = asked.tools or None
         source = self._sources.of(tools is not None) or ""
         messages = with_texts_in_thoughts(normalise(asked.messages, source), source)

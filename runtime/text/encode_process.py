@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
 from ramet.ipc import paths
@@ -21,7 +20,6 @@ from ramet.ipc.messages import (
     Abort,
     Admit,
     CallFailed,
-    Chat,
     Detokenize,
     DetokenizeReply,
     Generate,
@@ -45,11 +43,10 @@ from ramet.ipc.spec import Namespace
 from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, ErrorRecord
-from ramet.runtime.exact_json import decoder_of
 from ramet.runtime.log import LOGGER
 from ramet.runtime.machine import collect_rarely, unmap_large_blocks
 from ramet.runtime.text.bounded_rendering import MAX_CHAT_BYTES, NotHere, chats_here
-from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.chats import Chats, ChatWriter
 from ramet.runtime.text.checks import (
     check_asks_for_none,
     check_bias,
@@ -64,23 +61,13 @@ from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.long_calls import is_long_text
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
 from ramet.runtime.text.placing import end_of_media, expand_ids, expand_text, spans_of
-from ramet.runtime.text.rendering import RenderWorkers
+from ramet.runtime.text.rendering import ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.segments import SegmentEncoder
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
 
 BETWEEN_LINES_S = 60.0  # between two lines about the same habit of a client
 TAIL_CHARS = 64  # of a rendered chat, for the server: whether the output starts inside a thought
-
-
-class UnreadChat(Chat, frozen=True):
-    """A chat whose tools and variables stay JSON until a template is rendered with them."""
-
-    tools: list[msgspec.Raw] | None = None
-    kwargs: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
-
-
-_chat = decoder_of(UnreadChat)
 
 
 class Encoder:
@@ -90,7 +77,7 @@ class Encoder:
         self,
         tokenizer: Tokenizer,
         limits: Limits,
-        chats: Chats | None = None,
+        chats: ChatWriter | None = None,
         clock: Callable[[], float] = time.monotonic,
         chats_here: Chats | None = None,
     ) -> None:
@@ -272,13 +259,12 @@ class Encoder:
         return known
 
 
-def _written(call: Render, chats: Chats) -> WrittenChat | CallFailed:
+def _written(call: Render, chats: ChatWriter) -> WrittenChat | CallFailed:
     try:
-        chat = _chat(call.chat)
-        text = chats.render(chat)
+        text = chats.render_json(call.chat)
     except ClientError as error:
         return CallFailed(call.call, error.record)
-    return WrittenChat(call.call, call.owner, text, chat.may_exceed, chat.has_media)
+    return WrittenChat(call.call, call.owner, text, call.may_exceed, call.has_media)
 
 
 def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:
@@ -392,7 +378,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])
     limits, early = _await_limits(inbox)
-    encoder = Encoder(tokenizer, limits, Chats(workers.sources, workers), chats_here=chats_here(workers.sources))
+    encoder = Encoder(tokenizer, limits, ChatsElsewhere(workers), chats_here=chats_here(workers.sources))
     own_server = partial(Sender, sockets.address(paths.SERVER))
     dispatch = dispatch_to(encoder, scheduler, server, own_server, args.share_per_key)
     dispatch.run(workers.warm)

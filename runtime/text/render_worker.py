@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from ramet.ipc.messages import Chat
+from ramet.ipc.media import MediaTokens
 from ramet.runtime.errors import ClientError, ErrorRecord, describe
-from ramet.runtime.exact_json import decoder_of
+from ramet.runtime.machine import collect_rarely
 from ramet.runtime.subordinate import (
     be_subordinate,
     limit_memory,
@@ -22,6 +22,7 @@ from ramet.runtime.subordinate import (
     write_frame,
 )
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
+from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.template_files import TemplateSources
 
 LEFT = 0.25  # the part of its memory which, if still in use after a rendering, makes the process end
@@ -35,6 +36,7 @@ class Templates(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
     chat: bytes  # a Chat as JSON, whose numbers keep their digits
+    media: MediaTokens  # of the kinds that the model takes
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -63,38 +65,33 @@ Frame = Ready | Outcome
 
 def main(argv: list[str]) -> None:
     be_subordinate(int(argv[3]))
+    collect_rarely()  # a chat may be hundreds of thousands of objects
     stdin, stdout = sys.stdin.buffer, private_stdout()
     limits = RenderLimits(float(argv[1]), float(argv[2]))
-    read, template = decoder_of(Chat), ChatTemplate(TemplateSources(), limits)
+    chats, media = Chats(TemplateSources()), MediaTokens()
     loaded = mapped_bytes()
     limit_memory(int(limits.memory_mb * (1 << 20)))
     write_frame(stdout, msgspec.msgpack.encode(Ready()))
     while (data := read_frame(stdin)) is not None:
         job = msgspec.msgpack.decode(data, type=Templates | Job)
         if isinstance(job, Templates):
-            template = ChatTemplate(job.sources, limits)
+            chats, media = Chats(job.sources, ChatTemplate(job.sources, limits)), MediaTokens()
             continue
-        write_frame(stdout, _answer(template, read, job))
+        if job.media != media:
+            chats, media = chats.with_media(job.media), job.media
+        write_frame(stdout, _answer(chats.render_json, job.chat, limits))
         del data, job
         if mapped_bytes() - loaded > LEFT * limits.memory_mb * (1 << 20):
             return
 
 
-def _answer(template: ChatTemplate, read: Callable[[bytes | str], Chat], job: Job) -> bytes:
+def _answer(render: Callable[[bytes], str], chat: bytes, limits: RenderLimits) -> bytes:
     try:
-        chat = read(job.chat)
-        text = template.render(
-            chat.messages,
-            chat.tools,
-            add_generation_prompt=chat.add_generation_prompt,
-            continue_final_message=chat.continue_final_message,
-            kwargs=chat.kwargs,
-        )
-        return msgspec.msgpack.encode(Rendered(text))
+        return msgspec.msgpack.encode(Rendered(render(chat)))
     except RenderingEnded as error:
         return msgspec.msgpack.encode(Ended(error.why))
     except MemoryError:  # from the code around the rendering
-        return msgspec.msgpack.encode(Ended(template.limits.too_large))
+        return msgspec.msgpack.encode(Ended(limits.too_large))
     except ClientError as error:
         return msgspec.msgpack.encode(Refused(error.record))
     except Exception as error:  # noqa: BLE001 - a text with lone surrogates, a chat that is nested too deeply

@@ -1,21 +1,22 @@
-"""Renders chats in worker processes, which are killed if a template takes too long: the parent's side.
+"""Writes chats in worker processes, which are killed if a template takes too long: the parent's side.
 
-Decides how many workers exist and how failures are handled: a rendering whose worker was killed from outside is tried
-again in a new process, because another chat may have taken the machine's memory. A worker's process starts with its
-first rendering or ahead of it (`warm`). What runs in the process is in render_worker.py.
+A chat passes through as JSON: only the worker looks into it. Decides how many workers exist and how failures are
+handled: a rendering whose worker was killed from outside is tried again in a new process, because another chat may have
+taken the machine's memory. A worker's process starts with its first rendering or ahead of it (`warm`). What runs in the
+process is in render_worker.py.
 """
 
 import queue
 import time
-from collections.abc import Mapping
-from typing import Any, Protocol
 
+from ramet.ipc.media import MediaTokens
 from ramet.ipc.messages import Chat
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.exact_json import encode
 from ramet.runtime.log import LOGGER
-from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render, source_for
+from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
+from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.render_worker import Ended, Frame, Job, Outcome, Ready, Refused, Rendered, Templates
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
@@ -27,25 +28,8 @@ QUIET_S = 10.0  # between two lines of the log about renderings that were ended
 NICENESS = 0  # a client waits for it, as for the tokenizer
 
 
-class Renderer(Protocol):
-    """Renders chats as ChatTemplate does, in this process or in another."""
-
-    @property
-    def limits(self) -> RenderLimits: ...
-
-    def render(
-        self,
-        messages: list[dict[str, Any]],
-        tools: list[dict[str, Any]] | None = None,
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        kwargs: Mapping[str, Any] = {},
-    ) -> str: ...
-
-
 class RenderWorkers:
-    """A Renderer for any thread. A caller waits for a free worker and then for the text."""
+    """Render chats for any thread. A caller waits for a free worker and then for the text."""
 
     def __init__(self, sources: TemplateSources, limits: RenderLimits) -> None:
         self.limits, self.sources = limits, sources
@@ -79,25 +63,13 @@ class RenderWorkers:
         finally:
             self._free.put(worker)
 
-    def render(
-        self,
-        messages: list[dict[str, Any]],
-        tools: list[dict[str, Any]] | None = None,
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        kwargs: Mapping[str, Any] = {},
-    ) -> str:
-        """The chat's text, as ChatTemplate.render returns it. Raises ClientError."""
-        source_for(self.sources, tools is not None)  # raises if there is no template: no process is needed for that
-        chat = Chat(messages, tools, dict(kwargs), add_generation_prompt, continue_final_message)
-        try:
-            job = Job(encode(chat))
-        except RecursionError as error:
-            raise cannot_render(f"RecursionError: {describe(error)}") from None
+    def render(self, chat: bytes, media: MediaTokens) -> str:
+        """What Chats.render_json makes of the chat. Raises ClientError."""
+        if not self.sources.by_name:  # it is refused, and no process is needed for that
+            return Chats(self.sources).with_media(media).render_json(chat)
         worker = self._free.get()
         try:
-            outcome = self._tried(worker, job)
+            outcome = self._tried(worker, Job(chat, media))
         except TimedOut as error:
             self._note(self.limits.too_long)
             if error.starved:
@@ -157,3 +129,27 @@ class RenderWorkers:
         if error.from_outside:
             return RenderingEnded(f"{TRIES} processes ended with {error}, which may mean that memory ran out", 503)
         return RenderingEnded(f"{self.limits.too_large}, or is nested too deeply: its process ended with {error}")
+
+
+class ChatsElsewhere:
+    """A ChatWriter by worker processes."""
+
+    def __init__(self, workers: RenderWorkers, media: MediaTokens | None = None) -> None:
+        self._workers, self._media = workers, media or {}
+
+    @property
+    def limits(self) -> RenderLimits:
+        return self._workers.limits
+
+    def with_media(self, media: MediaTokens) -> "ChatsElsewhere":
+        return ChatsElsewhere(self._workers, media)
+
+    def render(self, asked: Chat) -> str:
+        try:
+            chat = encode(asked)
+        except RecursionError as error:
+            raise cannot_render(f"RecursionError: {describe(error)}") from None
+        return self.render_json(chat)
+
+    def render_json(self, chat: bytes) -> str:
+        return self._workers.render(chat, self._media)

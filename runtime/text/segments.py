@@ -30,7 +30,7 @@ from ramet.ipc.messages import (
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text import turns
-from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.chats import ChatWriter
 from ramet.runtime.text.context import MAX_CALL_BYTES, longer_than_context
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
@@ -42,7 +42,7 @@ MAX_CHOICE_TOKENS = 1 << 17  # of all choices of a call, each of which the reply
 class SegmentEncoder:
     """Raises nothing for a client's mistake: it answers."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: Chats) -> None:
+    def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: ChatWriter) -> None:
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats
 
     def render(self, call: RenderPrompt) -> PromptReply | CallFailed:

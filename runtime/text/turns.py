@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ramet.ipc.media import MediaKind, MediaTokens, Prepared
 from ramet.ipc.messages import Chat, ContextGroup, MediaPlace, Segment, Turn
 from ramet.runtime.errors import ClientError
-from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.chats import ChatWriter
 from ramet.runtime.text.placing import expand_text
 
 MAX_BREAKS = 64  # raw texts between turns: each costs a rendering of all turns before it
@@ -46,7 +46,7 @@ class Written(NamedTuple):
 
 def write(
     segments: list[Segment],
-    chats: Chats,
+    chats: ChatWriter,
     clock: Callable[[], float] = time.monotonic,
     tokens: MediaTokens | None = None,
     media: Sequence[Prepared] = (),
@@ -70,7 +70,7 @@ def write(
 
 
 class _Writer:
-    def __init__(self, chats: Chats, clock: Callable[[], float], tokens: MediaTokens) -> None:
+    def __init__(self, chats: ChatWriter, clock: Callable[[], float], tokens: MediaTokens) -> None:
         self._chats, self._clock, self._tokens = chats, clock, tokens
         self._deadline = clock() + chats.limits.timeout_s
         self._parts, self._groups = list[str](), list[Group]()

@@ -296,7 +296,7 @@ class FakeEngine:
         if "REJECT" in text:
             self.tell(CallFailed(message.call, ErrorRecord("messages", "has 9999 tokens")))
         else:
-            whole = text if chat["has_media"] else ""
+            whole = text if message.has_media else ""
             self.tell(RenderReply(message.call, pack_ids(list(text.encode())), text[-64:], whole))
 
     def render_prompt(self, message: RenderPrompt) -> None:

@@ -67,7 +67,7 @@ async def chat_ids(service: Service, chat: Chat) -> bytes:
     """Those of its prompt, packed. Raises ClientError."""
     client = service.client
     chat, sources = await offloaded(partial(without_media, chat, client.limits.media))
-    rendered = await rendered_by(client.render, chat)
+    rendered = await rendered_by(client.render, chat, has_media=bool(sources))
     if not sources:
         return rendered.ids
     with client.open(streaming=False) as submission:

@@ -1,23 +1,25 @@
 """What a rendering worker answers where memory runs out around a rendering: no test can time that in a process."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from ramet.ipc.messages import Chat
-from ramet.runtime.exact_json import decoder_of, encode
-from ramet.runtime.text.chat_template import ChatTemplate, RenderLimits
-from ramet.runtime.text.render_worker import Ended, Job, Outcome, Rendered, _answer
+from ramet.runtime.exact_json import encode
+from ramet.runtime.text.chat_template import RenderLimits
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.render_worker import Ended, Outcome, Rendered, _answer
 from ramet.runtime.text.template_files import TemplateSources
 
 
 def test_memory_that_runs_out_around_a_rendering_is_answered_and_the_next_chat_is_rendered() -> None:
-    template = ChatTemplate(TemplateSources("Hello"), RenderLimits(3.0, 96.0))
-    job = Job(encode(Chat([{"role": "user", "content": "a"}], None, {}, True, False)))
+    limits, chat = RenderLimits(3.0, 96.0), encode(Chat([{"role": "user", "content": "a"}]))
 
-    def short_of_memory(data: bytes | str) -> Chat:
+    def short_of_memory(chat: bytes) -> str:
         raise MemoryError
 
-    def answer(read) -> Outcome:  # type: ignore[no-untyped-def]
-        return msgspec.msgpack.decode(_answer(template, read, job), type=Outcome)
+    def answer(render: Callable[[bytes], str]) -> Outcome:
+        return msgspec.msgpack.decode(_answer(render, chat, limits), type=Outcome)
 
-    assert answer(short_of_memory) == Ended(template.limits.too_large)
-    assert answer(decoder_of(Chat)) == Rendered("Hello")
+    assert answer(short_of_memory) == Ended(limits.too_large)
+    assert answer(Chats(TemplateSources("Hello")).render_json) == Rendered("Hello")

@@ -17,12 +17,17 @@ from typing import Any
 
 import psutil
 import pytest
+from effort import num_calls
 from samples import sampled
 
+from ramet.ipc.media import MediaKind, MediaToken
+from ramet.ipc.messages import Chat
 from ramet.runtime.errors import ClientError
+from ramet.runtime.exact_json import encode
 from ramet.runtime.text import rendering as rendering_module
-from ramet.runtime.text.chat_template import ChatTemplate, RenderLimits
-from ramet.runtime.text.rendering import GRACE_S, WORKERS, RenderWorkers
+from ramet.runtime.text.chat_template import RenderLimits
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.rendering import GRACE_S, WORKERS, ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.worker_process import TRIES
 
@@ -59,7 +64,7 @@ class Rendering:
         return [each for each in self._processes() if each not in self._others]
 
     def render(self, messages: list[dict[str, Any]] = HELLO, **kwargs: Any) -> str:
-        return self.workers.render(messages, kwargs=kwargs)
+        return ChatsElsewhere(self.workers).render(Chat(messages, kwargs=kwargs))
 
     def refusal(self, messages: list[dict[str, Any]] = HELLO, **kwargs: Any) -> ClientError:
         with pytest.raises(ClientError) as caught:
@@ -92,7 +97,8 @@ def rendering() -> Iterator[Callable[..., Rendering]]:
 
 def test_a_worker_renders_what_is_rendered_here(rendering: Callable[..., Rendering]) -> None:
     source = "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}{{ tools | tojson }}{{ mood }}"
-    far, here = rendering(source), ChatTemplate(TemplateSources(source))
+    workers = rendering(source)
+    far, here = ChatsElsewhere(workers.workers), Chats(TemplateSources(source))
     chat = [*HELLO, {"role": "assistant", "content": "Good d\u00e4y \U0001f600 ", "n": 10**40, "x": 0.1, "none": None}]
     exact = Decimal("0.12345678901234567890123")
     for options in (
@@ -100,8 +106,24 @@ def test_a_worker_renders_what_is_rendered_here(rendering: Callable[..., Renderi
         {"add_generation_prompt": False, "continue_final_message": True},
         {"tools": [{"type": "function", "function": {"name": "f", "b": True, "d": exact}}]},
     ):
-        assert far.workers.render(chat, **options) == here.render(chat, **options)
-    assert len(far.processes) == 1
+        asked = Chat(chat, **options)
+        assert far.render(asked) == here.render(asked)
+    assert len(workers.processes) == 1
+
+
+def test_only_a_worker_looks_at_the_turns_of_a_chat(rendering: Callable[..., Rendering]) -> None:
+    chats = ChatsElsewhere(rendering("{{ messages | length }}").workers)
+    chat = encode(Chat(HELLO * 5000))
+    assert chats.render_json(chat) == "5000"
+    assert num_calls(lambda: chats.render_json(chat)) < 2500
+
+
+def test_a_worker_knows_what_stands_for_media(rendering: Callable[..., Rendering]) -> None:
+    far = ChatsElsewhere(rendering("{{ messages[0].content }}").workers)
+    media = {MediaKind.IMAGE: MediaToken("<image>", "<image>", 5)}
+    chat = Chat([{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a"}]}])
+    assert far.with_media(media).render(chat) == "<image>a"
+    assert far.with_media({}).render(Chat(HELLO)) == "Hello"
 
 
 def test_a_client_s_error_names_its_place(rendering: Callable[..., Rendering]) -> None:
