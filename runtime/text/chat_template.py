@@ -34,6 +34,7 @@ MOST_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
 MOST_REPEATED = 1 << 24  # items of one `sequence * number`
 MOST_BITS = 1 << 16  # of one product or power of whole numbers
 
+DICT_NAMES = frozenset(dir(dict))
 CANNOT = "cannot be rendered by the chat template"
 RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template")
 MARK = f"END_{os.urandom(8).hex().upper()} "  # no client knows it; its blank shows whether the template trims
@@ -255,6 +256,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             case TooLong():
                 return RenderingEnded(self.limits.too_long)
         return cannot_render(f"{type(error).__name__}: {describe(error)}")
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """As the sandbox's own, which would look for an attribute of each message first, and raise for each."""
+        if obj.__class__ is dict and attribute not in DICT_NAMES:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.check_time()

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from effort import num_calls
+from jinja2 import Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.text import chat_template
@@ -163,6 +165,24 @@ def test_a_new_reply_and_a_continued_one_exclude_each_other() -> None:
 def test_a_template_that_does_not_compile_is_found_at_start(source: str) -> None:
     with pytest.raises(ConfigError, match="chat template 'tool_use' does not compile"):
         ChatTemplate(TemplateSources(PLAIN, {"tool_use": source})).check()
+
+
+@pytest.mark.parametrize("name", ["role", "items", "get", "absent", "__class__", "_own", "format", "0"])
+def test_what_a_message_has_is_found_as_the_sandbox_finds_it(name: str) -> None:
+    message = {"role": "user", "items": "own", "_own": 1, "0": 2}
+    environment, sandbox = template("").environment, ImmutableSandboxedEnvironment()
+
+    def found(where: ImmutableSandboxedEnvironment) -> tuple[type, str]:
+        value = where.getattr(message, name)
+        return type(value), "undefined" if isinstance(value, Undefined) else str(value)
+
+    assert found(environment) == found(sandbox)
+
+
+def test_what_a_message_has_takes_few_calls() -> None:
+    chat, roles = HELLO * 5000, template("{% for m in messages %}{{ m.role }}{% endfor %}")
+    roles.render(HELLO)
+    assert num_calls(lambda: roles.render(chat)) < 12 * len(chat) + 1000
 
 
 def test_rendering_changes_no_message() -> None:
