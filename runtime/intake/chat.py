@@ -1,6 +1,6 @@
 """A chat of OpenAI's messages to a prompt's ids: what its template gets, which tools it has, what reads its outputs."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
@@ -269,24 +269,35 @@ def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:
 
     They are strings of the body, in which nothing was counted.
     """
-    texts = [text.encode("utf-8", "replace") for message in messages for text in _arguments_in(message)]
-    joined, count = b" ".join(texts), ItemCount(MAX_ARGUMENT_ITEMS)  # most chats are looked at once, not text by text
+    found = _arguments_in(messages)
+    joined, count = _as_bytes(" ".join(found)), ItemCount(MAX_ARGUMENT_ITEMS)
     count.add(joined)
+    rounds = may_round(joined)
+    if not rounds and not count.may_be_too_many:  # most chats are looked at once, not text by text
+        return
+    texts = [_as_bytes(text) for text in found]
     try:
         count.check(*texts)
-        check_numbers([("", text) for text in texts if may_round(text)] if may_round(joined) else [], count.most_exact)
+        check_numbers([("", text) for text in texts if may_round(text)] if rounds else [], count.most_exact)
     except ClientError as error:
         raise ClientError(place, f"has calls whose arguments are too long: their JSON {error.fact}") from None
 
 
-def _arguments_in(message: Mapping[str, Any]) -> Iterator[str]:
-    """The arguments that are texts, of all calls in a message."""
-    if "tool_calls" not in message and "function_call" not in message:
-        return
-    for call in *(message.get("tool_calls") or ()), {"function": message.get("function_call")}:
-        function = call.get("function")
-        if function and isinstance(given := function.get("arguments"), str):
-            yield given
+def _arguments_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The arguments of calls that are texts."""
+    functions = [
+        function
+        for message in messages
+        if "tool_calls" in message
+        for call in message["tool_calls"] or ()
+        if (function := call.get("function"))
+    ]
+    functions += [message["function_call"] for message in messages if message.get("function_call")]
+    return [given for function in functions if isinstance(given := function.get("arguments"), str)]
+
+
+def _as_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def _as_json(value: Any) -> bytes:

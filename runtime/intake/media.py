@@ -144,8 +144,9 @@ def _pieces(kind: MediaKind, place: str, written: Sequence[Any], own: bool) -> l
 def with_sources(written: Mapping[str, Any], body: Struct) -> Mapping[str, Any]:
     """A body that was checked, as its client wrote it, with MediaSources in its messages. Raises ClientError."""
     messages = sources_in(written["messages"])
-    if has_media(messages):
-        check_options(body)
+    if messages is written["messages"]:
+        return written
+    check_options(body)
     return {**written, "messages": messages}
 
 
@@ -153,11 +154,13 @@ def has_media(messages: Sequence[Any]) -> bool:
     return MediaSource in {type(part) for parts in _parts_of(messages) for part in parts}
 
 
-def sources_in(messages: Sequence[Any]) -> list[Any]:
-    """Checked messages in OpenAI's form with MediaSources in the places of their parts. Raises ClientError."""
+def sources_in(messages: list[Any]) -> list[Any]:
+    """Checked messages in OpenAI's form with MediaSources in the places of their parts; the same list if they have no
+    media. Raises ClientError.
+    """
     # a chat may have thousands of messages that are texts, or lists of texts
     if {part.get("type") for parts in _parts_of(messages) for part in parts}.isdisjoint(PART_FIELDS):
-        return list(messages)
+        return messages
     return [
         _with_sources(f"messages[{i}].content", message) if message.get("content").__class__ is list else message
         for i, message in enumerate(messages)
@@ -246,11 +249,11 @@ class _OnePart(Struct, frozen=True):
     part: MediaPart
 
 
-def taken_out(messages: Sequence[Any], taken: Collection[MediaKind]) -> tuple[list[Any], tuple[MediaSource, ...]]:
+def taken_out(messages: list[Any], taken: Collection[MediaKind]) -> tuple[list[Any], tuple[MediaSource, ...]]:
     """What a chat template gets in the place of media, and these in order. Raises ClientError."""
     sources: list[MediaSource] = []
     if not has_media(messages):
-        return list(messages), ()
+        return messages, ()
     return [_taken_out(message, sources, taken) for message in messages], tuple(sources)
 
 

@@ -153,7 +153,7 @@ def functions_alone(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_chat(body: CountBody, style: Style) -> tuple[Chat, Calls]:
-    blocks = sum(len(turn.content) for turn in body.messages if isinstance(turn.content, list))
+    blocks = sum([len(turn.content) for turn in body.messages if turn.content.__class__ is list])
     check_most("messages", "messages and content blocks", len(body.messages) + blocks, MAX_TURNS)
     messages = _of_turns(body.messages)
     system = joined_text(body.system or "", "\n\n")  # blocks are paragraphs of it
@@ -194,11 +194,13 @@ def _tool(tool: AnthropicTool) -> dict[str, Any]:
 def _of_turns(turns: list[AnyTurn]) -> list[Message]:
     """The turns as OpenAI's messages. Consecutive turns of one role become one."""
     groups: list[list[Message]] = []
+    before = ""
     for i, turn in enumerate(turns):
-        for message in messages_of(turn, f"messages[{i}].content"):
+        for message in messages_of(turn, i):
             role = message["role"]
-            if groups and role in ("user", "assistant") and groups[-1][-1]["role"] == role:
+            if role == before and role in ("user", "assistant"):
                 groups[-1].append(message)
             else:
                 groups.append([message])
-    return [joined(group) for group in groups]
+            before = role
+    return [group[0] if len(group) == 1 else joined(group) for group in groups]

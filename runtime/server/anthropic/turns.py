@@ -1,6 +1,5 @@
 """Turns of Anthropic's content blocks as OpenAI's messages. Decides what a block becomes."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from ramet.ipc.media import MediaKind
@@ -29,58 +28,65 @@ from ramet.runtime.server.anthropic.blocks import (
 
 Message = dict[str, Any]
 RAN = (McpToolResult, CodeResult, BashResult, EditorResult)
+ROLES: dict[type, str] = {UserTurn: "user", AssistantTurn: "assistant", SystemTurn: "system"}
+RUN_BY_SERVERS: frozenset[type] = frozenset({ServerToolUse, McpToolUse})
 
 
-def messages_of(turn: AnyTurn, place: str) -> Iterator[Message]:
-    """The messages of one turn. Tool results are messages of their own, before the rest. `place`: its content."""
+def messages_of(turn: AnyTurn, index: int) -> list[Message]:
+    """The messages of one turn. Tool results are messages of their own, before the rest. `index`: of the turn."""
     content: Any = turn.content
-    if content.__class__ is str:  # a chat may have thousands of them
-        yield {"role": turn.__struct_config__.tag, "content": content}
-        return
-    match turn:
-        case AssistantTurn():
-            yield from _assistant(content)
-        case SystemTurn():
-            yield {"role": "system", "content": joined_text(content)}
-        case UserTurn():
-            results = [(j, block) for j, block in enumerate(content) if isinstance(block, ToolResult)]
-            for j, block in results:
-                yield _result(block, f"{place}[{j}].content")
-            if not results or len(results) < len(content):
-                yield {"role": "user", "content": _content(content, place)}
+    role = ROLES[turn.__class__]
+    if content.__class__ is str:
+        return [{"role": role, "content": content}]
+    if role == "assistant":
+        return _assistant(content)
+    if role == "system":
+        return [{"role": role, "content": joined_text(content)}]
+    messages = [_result(block, index, j) for j, block in enumerate(content) if block.__class__ is ToolResult]
+    if not messages or len(messages) < len(content):
+        messages.append({"role": "user", "content": _content(content, index)})
+    return messages
 
 
-def _assistant(blocks: list[Any]) -> Iterator[Message]:
+def _assistant(blocks: list[Any]) -> list[Message]:
     """The result of a tool that a server ran ends a turn, and another turn begins after it."""
+    if {*map(type, blocks)}.isdisjoint(RAN):  # as in most chats, which may have thousands of blocks
+        return [_said(blocks, set())]
     ran = {block.tool_use_id for block in blocks if isinstance(block, RAN)}
+    messages: list[Message] = []
     said: list[Any] = []
-    has_begun = False
     for block in blocks:
         if isinstance(block, RAN):
             if said:
-                yield _said(said, ran)
-            yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _came_back(block)}
-            said, has_begun = [], True
+                messages.append(_said(said, ran))
+            messages.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": _came_back(block)})
+            said = []
         else:
             said.append(block)
-    if said or not has_begun:
-        yield _said(said, ran)
+    if said:
+        messages.append(_said(said, ran))
+    return messages
 
 
 def _said(blocks: list[Any], ran: set[str]) -> Message:
-    """`ran`: ids of calls whose results can be read."""
-    calls = [_call(block) for block in blocks if isinstance(block, ToolUse) and _is_read(block, ran)]
-    thoughts = [block.thinking for block in blocks if isinstance(block, ThinkingContent)]
-    message: Message = {"role": "assistant", "content": joined_text(blocks)}
+    """`ran`: ids of calls that a server ran and whose results can be read."""
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[Message] = []
+    for block in blocks:
+        kind = block.__class__
+        if kind is ToolUse or (kind in RUN_BY_SERVERS and block.id in ran):
+            calls.append(_call(block))
+        elif kind is ThinkingContent:
+            thoughts.append(block.thinking)
+        else:
+            texts.append(_text(block))
+    message: Message = {"role": "assistant", "content": "".join(texts)}
     if thoughts:
         message["reasoning_content"] = "".join(thoughts)
     if calls:
         message["tool_calls"] = calls
     return message
-
-
-def _is_read(block: ToolUse, ran: set[str]) -> bool:
-    return block.id in ran or not isinstance(block, ServerToolUse | McpToolUse)
 
 
 def _call(block: ToolUse) -> Message:
@@ -95,17 +101,20 @@ def _came_back(block: ServerResult) -> str:
     return f"Error: {text}" if block.is_error and not text.startswith("Error") else text
 
 
-def _result(block: ToolResult, place: str) -> Message:
-    content = _content(block.content or "", place)
+def _result(block: ToolResult, *at: int) -> Message:
+    content = _content(block.content or "", *at)
     if block.is_error and not joined_text(block.content or "").startswith("Error"):  # templates show no errors
         content = f"Error: {content}" if isinstance(content, str) else [_part("Error: "), *content]
     return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
 
 
-def _content(content: str | list[Any], place: str) -> str | list[Any]:
-    """The joined texts, or a list of parts in order if there are images."""
-    if isinstance(content, str) or not any(isinstance(block, ImageContent) for block in content):
+def _content(content: str | list[Any], *at: int) -> str | list[Any]:
+    """The joined texts, or a list of parts in order if there are images. `at`: the indices of the turn and, of what a
+    block has, of the block.
+    """
+    if isinstance(content, str) or ImageContent not in set(map(type, content)):
         return joined_text(content)
+    place = "messages" + "".join([f"[{index}].content" for index in at])
     return [
         MediaSource(MediaKind.IMAGE, f"{place}[{j}].source", block.written)
         if isinstance(block, ImageContent)
@@ -125,11 +134,7 @@ def joined_text(content: str | list[Any], between: str = "") -> str:
 
 
 def _text(block: Any) -> str:
-    if block.__class__ is TextContent:  # isinstance takes ten times as long, and there may be thousands
+    kind = block.__class__
+    if kind is TextContent or kind is SearchResult:
         return str(block.text)
-    match block:
-        case SearchResult():
-            return block.text
-        case Compaction(content):
-            return content or ""
-    return ""
+    return block.content or "" if kind is Compaction else ""

@@ -171,54 +171,63 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
     messages: list[Message] = []
     thinking: list[Message] = []  # messages whose thoughts are still lists: joined once, at the end
     objects = _objects_as_json(items)
+    last: Message | None = None  # the turn of the assistant that the chat ends with so far
     for i, item in enumerate(items):
-        last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
         # A chat may have thousands of items, and `match` compares an item with the class of each kind.
         known: Any = item
         kind = item.__class__
         if kind is InputMessage:
-            _add_message(messages, last, known, f"{place}[{i}].content")
+            last = _add_message(messages, last, known, place, i)
         elif kind is Reasoning:
             if thought := _thought(known):
-                _think(messages, last, thought, thinking)
+                last = _think(messages, last, thought, thinking)
         elif kind in CALLED:
-            _add_call(messages, last, *CALLED[kind](known))
+            call_id, name, arguments = CALLED[kind](known)
+            if last is None:
+                messages.append(last := {"role": "assistant", "content": ""})
+            call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+            if "tool_calls" in last:
+                last["tool_calls"].append(call)
+            else:
+                last["tool_calls"] = [call]
             if kind in RAN:
                 messages.append(_result(known.id, RAN[kind](known, objects)))
+                last = None
         elif kind in CAME_BACK:
             call_id, output = CAME_BACK[kind](known, objects)
-            messages.append(_result(call_id, _content(output, f"{place}[{i}].output")))
+            text = output if output.__class__ is str else _content(output, f"{place}[{i}].output")
+            messages.append(_result(call_id, text))
+            last = None
     for message in thinking:
         message["reasoning_content"] = "\n\n".join(message["reasoning_content"])
     return messages
 
 
-def _add_message(messages: list[Message], last: Message | None, item: InputMessage, place: str) -> None:
-    """`last`: the turn of the assistant that the chat ends with so far. `place`: of the item's content."""
-    content, own = item.content, last is not None and item.role == "assistant"
-    if content.__class__ is str and not own:
-        messages.append({"role": item.role, "content": content})
-    elif own and last is not None and not last["content"] and "tool_calls" not in last:
+def _add_message(
+    messages: list[Message], last: Message | None, item: InputMessage, place: str, index: int
+) -> Message | None:
+    """`place`, `index`: the field of the items, and which of them it is. Takes and returns the turn of the assistant
+    that the chat ends with.
+    """
+    role, content = item.role, item.content
+    if role == "assistant" and last is not None and not last["content"] and "tool_calls" not in last:
         last["content"] = text_of(content)
-    else:
-        messages.append({"role": item.role, "content": _content(content, place)})
+        return last
+    text = content if content.__class__ is str else _content(content, f"{place}[{index}].content")
+    message = {"role": role, "content": text}
+    messages.append(message)
+    return message if role == "assistant" else None
 
 
-def _think(messages: list[Message], last: Message | None, thought: str, thinking: list[Message]) -> None:
-    """A thought begins a new turn, unless the last turn consists of a thought alone."""
+def _think(messages: list[Message], last: Message | None, thought: str, thinking: list[Message]) -> Message:
+    """A thought begins a new turn, unless the last turn consists of a thought alone. Returns its turn."""
     if last is None or last["content"] or "tool_calls" in last:
         messages.append(last := {"role": "assistant", "content": ""})
     if "reasoning_content" not in last:
         last["reasoning_content"] = []
         thinking.append(last)
     last["reasoning_content"].append(thought)
-
-
-def _add_call(messages: list[Message], last: Message | None, call_id: str, name: str, arguments: Arguments) -> None:
-    if last is None:
-        messages.append(last := {"role": "assistant", "content": ""})
-    call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-    last.setdefault("tool_calls", []).append(call)
+    return last
 
 
 def _result(call_id: str, content: str | list[Any]) -> Message:
@@ -245,7 +254,9 @@ def _of_computer(item: ComputerOutput, objects: Iterator[str]) -> tuple[str, Out
 
 # of each kind: the call's id, the tool's name and the arguments, which are an object, or JSON of one
 CALLED: dict[type, Callable[[Any], tuple[str, str, Arguments]]] = {
-    FunctionCall: lambda item: (item.call_id, full_name(item.group, item.name), item.arguments),
+    FunctionCall: lambda item: (
+        item.call_id, full_name(item.group, item.name) if item.group else item.name, item.arguments
+    ),
     CustomCall: lambda item: (item.call_id, item.name, {"input": item.input}),
     LocalShellCall: lambda item: (item.call_id or item.id or "", "local_shell", _without_nulls(item.action)),
     ShellCall: lambda item: (item.call_id, "shell", _without_nulls(item.action)),

@@ -38,6 +38,20 @@ OTHER_TOOLS = {"tools": [{"type": f"fonction{i}"} for i in range(NUM)]}
 
 CALL = {"function": {"name": "f", "arguments": '{"a": 1}'}}
 CALLS = {"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}] * NUM}
+CALL_ITEMS = {
+    "input": [
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "a"},
+    ]
+    * NUM
+}
+CALL_BLOCKS = {
+    "messages": [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "a"}]},
+    ]
+    * (NUM // 2)
+}
 SHELL_OUTPUT = {"input": [{"type": "shell_call_output", "call_id": "c", "output": [{"a": 1}] * NUM}]}
 CODE_OUTPUT = {"input": [{"type": "code_interpreter_call", "id": "c", "outputs": [{"a": 1}] * NUM}]}
 SHELL_OUTPUTS = {"input": [{"type": "shell_call_output", "call_id": "c", "output": [{"a": 1}]}] * NUM}
@@ -90,20 +104,22 @@ class Cost(NamedTuple):
 @pytest.mark.parametrize(
     "cost",
     [
-        Cost(read_messages, TURNS, 4),
-        Cost(read_messages, USERS, 4),
-        Cost(read_messages, PIECES, 2),
-        Cost(read_messages, PIECE_TURNS, 8),
-        Cost(read_items, ITEMS, 5),
-        Cost(read_items, PARTS, 4),
-        Cost(read_items, SHELL_OUTPUT, 2),
-        Cost(read_items, CODE_OUTPUT, 6),
-        Cost(read_items, SHELL_OUTPUTS, 13),
-        Cost(read_items, CODE_OUTPUTS, 21),
-        Cost(read_pictures, PICTURES, 19),
-        Cost(count_arguments, CALLS, 10),
-        Cost(read_turns, TURNS, 7),
-        Cost(read_turns, PIECES, 4),
+        Cost(read_messages, TURNS, 2),
+        Cost(read_messages, USERS, 2),
+        Cost(read_messages, PIECES, 1),
+        Cost(read_messages, PIECE_TURNS, 3),
+        Cost(read_items, ITEMS, 4),
+        Cost(read_items, PARTS, 1),
+        Cost(read_items, CALL_ITEMS, 9),
+        Cost(read_items, SHELL_OUTPUT, 0),
+        Cost(read_items, CODE_OUTPUT, 3),
+        Cost(read_items, SHELL_OUTPUTS, 8),
+        Cost(read_items, CODE_OUTPUTS, 17),
+        Cost(read_pictures, PICTURES, 18),
+        Cost(count_arguments, CALLS, 4),
+        Cost(read_turns, TURNS, 4),
+        Cost(read_turns, PIECES, 1),
+        Cost(read_turns, CALL_BLOCKS, 12),
         Cost(read_tools, TOOLS, 4),
         Cost(read_tools, OTHER_TOOLS, 16),
         Cost(made_ready, TURNS, 5),
