@@ -40,6 +40,7 @@ from ramet.runtime.scheduler.admission import (
 from ramet.runtime.scheduler.arrivals import Inbox, taken_from
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
+from ramet.runtime.scheduler.begin_share import ENOUGH, OTHERS, BeginShare
 from ramet.runtime.scheduler.constraints import Constraints
 from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_parts, no_contexts
 from ramet.runtime.scheduler.control import ControlHandler
@@ -64,8 +65,6 @@ from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 
 Clock = Callable[[], float]
-MAX_ADMITTED = 64  # requests that begin in one step beside running ones: 5 to 8 ms
-_ENOUGH = f"{MAX_ADMITTED} requests begin in this step already, beside running ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +133,7 @@ class Scheduler:
             states=states, num_adapters=args.adapters.max_loras_per_batch,
         )  # fmt: skip
         self.waiting = WaitingQueue(self.cache)
+        self._share = BeginShare(table, self.chunk, clock)
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
         conservativeness = args.schedule.schedule_conservativeness
         self._admission = Admission(self.cache, self.running, self._policy, self.follow_ups, conservativeness)
@@ -155,6 +155,7 @@ class Scheduler:
             server, clock, self.cache, self.running, self.leases, self.waiting, self._results, self._constraints,
             self.pausing, self._why, self._towers,
         )  # fmt: skip
+        self.reporter.listeners.append(self._share.after_step)
         self._masks = MaskThread(self.running, runner.vocab_size)
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
@@ -406,7 +407,9 @@ class Scheduler:
             self._why.end(WaitKind.RETRACTION, fact)
             self._admission.ratio.retracted(self.running)
         elif self.waiting.num_ready:
-            prefills += self._admit(budget, beside=len(decoding) > 0)
+            self._share.begin(self._num_planned + 1, decoding, prefills)
+            prefills += self._admit(budget)
+            self._share.end()
         if not len(decoding) and not prefills:
             return None
         self._num_planned += 1
@@ -414,11 +417,8 @@ class Scheduler:
             return plan_step(self._num_planned, self.running, decoding, prefills, self._stopping.eos_ids)
         return self._decode_planner.plan(self._num_planned, decoding)
 
-    def _admit(self, budget: PrefillBudget, beside: bool) -> list[Prefill]:
-        """Run waiting requests in the policy's order while prefill tokens, memory and rows last.
-
-        `beside`: others wait for their next token meanwhile, so only some begin.
-        """
+    def _admit(self, budget: PrefillBudget) -> list[Prefill]:
+        """Run waiting requests in the policy's order while prefill tokens, memory and rows last, and their share."""
         prefills: list[Prefill] = []
         if not self.running.num_free_rows:
             self._why.end(WaitKind.ROWS, f"all {len(self.running)} rows of --max-running-requests are taken")
@@ -428,11 +428,13 @@ class Scheduler:
             return prefills
         now_s = self._clock()
         self._admission.begin(now_s)
-        left = MAX_ADMITTED if beside else len(self.waiting)
         for request in self._policy.order(self.waiting, now_s):
-            if not left:
-                self._why.end(WaitKind.PREFILL_BUDGET, _ENOUGH)
+            if self._share.is_used_up:
+                self._why.end(WaitKind.PREFILL_BUDGET, ENOUGH)
                 break
+            if self._share.keeps_out(request):
+                self._why.end(WaitKind.PREFILL_BUDGET, OTHERS)
+                continue
             if budget.tokens <= 0:
                 self._why.end(WaitKind.PREFILL_BUDGET, self._no_budget)
                 break
@@ -446,9 +448,11 @@ class Scheduler:
             match self._admission.try_add(request):
                 case Admitted(running):
                     self.waiting.remove(request.uid)
-                    left -= 1
+                    taken: list[Prefill] = []
                     if not request.groups and self._results.open(running) and running.uid not in self.running.held:
-                        prefills += budget.take(running)
+                        taken = list(budget.take(running))
+                    self._share.begins(request, taken)
+                    prefills += taken
                 case Refused(reason, full):
                     self._why.note(request.uid, reason)
                     if full:

@@ -431,6 +431,7 @@ class RowTable:
             raise ConfigError(fact) from None
         # (uid, epoch) is the key that results carry; uid 0: the row runs nothing
         self.uids, self.epochs = np.zeros(num, np.int64), np.zeros(num, np.int64)
+        self.arrivals = np.zeros(num, np.float64)  # what came in one client's request has the same
         self.prompt_lens, self.limits = np.zeros(num, np.int32), np.zeros(num, np.int32)
         self.totals, self.planned_totals = np.zeros(num, np.int32), np.zeros(num, np.int32)
         self.scheduled, self.applied = np.zeros(num, np.int32), np.zeros(num, np.int32)
@@ -454,7 +455,7 @@ class RowTable:
         """A request begins to run in `row`, its first `num_cached` tokens computed. Its slots are the caller's."""
         known = len(request.tokens)
         self.tokens[row, :known] = request.tokens
-        self.uids[row], self.epochs[row] = request.uid, request.epoch
+        self.uids[row], self.epochs[row], self.arrivals[row] = request.uid, request.epoch, request.arrival_s
         self.prompt_lens[row], self.limits[row] = request.prompt_len, request.limit
         self.totals[row] = self.planned_totals[row] = known
         self.begin(row, request, num_cached)

@@ -4,7 +4,7 @@ import pytest
 from bench_top import BenchTop
 from effort import num_lines
 
-from ramet.runtime.scheduler.loop import MAX_ADMITTED
+from ramet.runtime.scheduler.begin_share import MAX_BEGUN
 
 FEW, MANY = 50, 500
 MOST_TIMES = 1.25  # lines for each of MANY requests, over those for each of FEW
@@ -29,17 +29,17 @@ def test_beside_a_row_that_draws_some_begin_in_each_step_and_else_all(beside: bo
     if beside:
         top.add(MANY, [1, 2, 3], 99)
         top.turn()
-    for uid in range(1, 2 * MAX_ADMITTED + 6):
+    for uid in range(1, 2 * MAX_BEGUN + 6):
         top.add(uid, [uid % 250 + 1, uid // 250, 7, 8], 50)
     begun = []
     for _ in range(3):
         top.turn()
         begun.append(len(top.scheduler.running) - beside)
-        if begun == [MAX_ADMITTED]:
-            found = top.scheduler.where(2 * MAX_ADMITTED + 5)
+        if begun == [MAX_BEGUN]:
+            found = top.scheduler.where(2 * MAX_BEGUN + 5)
             assert found is not None and str(found["reason"]).startswith("64 requests begin in this step already")
-    num = 2 * MAX_ADMITTED + 5
-    assert begun == ([MAX_ADMITTED, 2 * MAX_ADMITTED, num] if beside else [num] * 3)
+    num = 2 * MAX_BEGUN + 5
+    assert begun == ([MAX_BEGUN, 2 * MAX_BEGUN, num] if beside else [num] * 3)
     top.run()
     assert len(top.finish) == num + beside
 

@@ -1,0 +1,89 @@
+"""How many waiting requests begin in a step beside rows that draw, so that these rows keep their pace.
+
+At most MAX_BEGUN of all clients begin. One client's request may bring thousands of short prompts: beside rows of other
+requests its first prompt of a step begins as any other does, and further ones begin only while the prompts of the step
+are within `room`, in tokens. Steps set the room: one with many prompts should take at most MAX_TIMES the time of one in
+which no further prompts begin, and every LOOK_EVERY-th is such a one. So a large request costs others little more than
+a small one does, on any machine. While no other request draws, its prompts begin as fast as rows, memory and the chunk
+let them.
+
+Prompts and samples of one client's request have one time of arrival, by which they are known. Knows the columns of rows
+and seconds of steps, no device and no cache.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.scheduler.batch import Prefill, Step
+from ramet.runtime.scheduler.report import StepTimes
+from ramet.runtime.scheduler.request import Request, RowTable
+
+MAX_BEGUN = 64  # requests that begin in one step beside rows that draw: 5 to 8 ms
+MAX_TIMES = 1.5  # of a step without further prompts
+ROW_TOKENS = 16  # that a prompt counts beside its own: 250 us of admission and results, where a token takes 15
+LEAST_ROOM = 128  # tokens
+SHRINK, GROW = 0.7, 1.1  # of the room, after a step that took too long, and after another
+MOVE = 1.1  # of the time of a step without further prompts, toward the side of the last one
+LOOK_EVERY = 32  # steps that keep prompts out
+ENOUGH = f"{MAX_BEGUN} requests begin in this step already, beside running ones"
+OTHERS = "other prompts of its request begin in this step, and others wait for their next token"
+
+
+class BeginShare:
+    """`begin` once in a step, then `keeps_out` and `begins` for each request."""
+
+    def __init__(self, table: RowTable, chunk: int, clock: Callable[[], float]) -> None:
+        self._table, self._most, self._clock = table, max(chunk, LEAST_ROOM), clock
+        self.room = float(LEAST_ROOM)
+        self._step = self._left = self._tokens = 0  # of prompts in the step
+        self._drawing: Ints | None = None  # rows; None: none draws
+        self._begun: dict[float, bool] = {}  # arrival of what has begun in the step -> whether others draw beside it
+        self._full: dict[int, bool] = {}  # step that kept prompts out -> whether no further ones began
+        self._until_look = 0  # steps that keep prompts out
+        self._plain_s = 0.0  # of a typical step without further prompts; 0: none was seen
+        self._applied_s = 0.0  # when the last step was
+
+    def begin(self, step: int, drawing: Ints, prefills: Sequence[Prefill]) -> None:
+        """Of a step in which the rows `drawing` get a token."""
+        self._step, self._drawing = step, drawing if len(drawing) else None
+        self._left, self._tokens = MAX_BEGUN, sum(each.num_new for each in prefills)
+        self._begun.clear()
+        self._full.pop(step, None)
+
+    @property
+    def is_used_up(self) -> bool:
+        return self._left <= 0
+
+    def keeps_out(self, request: Request) -> bool:
+        """Whether it waits for a later step because of prompts that came with it."""
+        looks = not self._until_look
+        if (self._tokens < self.room and not looks) or not self._begun.get(request.arrival_s, False):
+            return False
+        self._full[self._step] = looks
+        return True
+
+    def begins(self, request: Request, prefills: Sequence[Prefill]) -> None:
+        """It runs, and computes so much of its prompt in this step."""
+        if self._drawing is None:
+            return
+        self._left -= 1
+        self._tokens += ROW_TOKENS + sum(each.num_new for each in prefills)
+        if request.arrival_s not in self._begun:
+            others = self._table.arrivals[self._drawing] != request.arrival_s
+            self._begun[request.arrival_s] = bool(others.any())
+
+    def end(self) -> None:
+        """Nobody else begins in the step."""
+        if self._step in self._full:
+            self._until_look = (self._until_look or LOOK_EVERY) - 1
+
+    def after_step(self, step: Step, _: StepResult, times: StepTimes) -> None:
+        now_s = self._clock()
+        seconds, self._applied_s = now_s - max(times.begun_s, self._applied_s), now_s
+        looked = self._full.pop(step.number, None)
+        if looked:
+            self._plain_s = self._plain_s * (MOVE if seconds > self._plain_s else 1 / MOVE) or seconds
+        elif looked is False:
+            by = SHRINK if seconds > MAX_TIMES * self._plain_s else GROW
+            self.room = min(max(self.room * by, LEAST_ROOM), self._most)
