@@ -338,8 +338,8 @@ class RadixTree:
             child = node.children.get(tokens[start : start + page].tobytes())
             if child is None:
                 return
-            common = self._common(child.run, tokens[start:])
             whole = len(child.run)
+            common = page if whole == page else self._common(child.run, tokens[start:])  # the key is the first page
             yield child, common
             if common < whole:
                 return

@@ -13,7 +13,7 @@ from ramet.runtime.cache.radix import Namespace, Node, RadixTree
 from ramet.runtime.scheduler.contexts import FirstGroup
 from ramet.runtime.scheduler.request import Request
 
-MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for
+MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for, nor is a shorter prompt announced
 Key = Uid | Namespace
 
 
@@ -39,7 +39,8 @@ class UnpublishedPrefixes:
     def add(self, computing: Iterable[tuple[Request, Namespace]]) -> None:
         """These are being computed as well."""
         for request, cached_in in computing:
-            if request.uid not in self._keys:
+            is_worth = request.first_group is not None or len(request.tokens) >= MIN_SHARED
+            if is_worth and request.uid not in self._keys:
                 self._announce(request, cached_in)
 
     def has(self, first: FirstGroup, cached_in: Namespace) -> bool:
@@ -48,6 +49,8 @@ class UnpublishedPrefixes:
 
     def worth_waiting(self, tokens: Ints, cached_in: Namespace, matched: int) -> int:
         """Tokens that a prompt would find cached if it waited, beyond those that are; 0 when it is not worth it."""
+        if len(tokens) <= MIN_SHARED:
+            return 0
         gain = self._tree.match_length(tokens[:-1], cached_in) - matched
         return gain if gain >= MIN_SHARED else 0
 
