@@ -72,12 +72,12 @@ class Live:
         return requests.post(self.url + "/generate", json=body, timeout=60)
 
     def state(self) -> dict[str, Any]:
-        return requests.get(self.url + "/get_server_info", timeout=10).json()["internal_states"][0]
+        return requests.get(self.url + "/get_server_info", timeout=60).json()["internal_states"][0]
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
     def kill(self) -> None:
         if self.process.poll() is None:

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-WITHIN_S = 20.0
+WITHIN_S = 120.0
 
 
 def attributes_of(span: Span) -> dict[str, Any]:

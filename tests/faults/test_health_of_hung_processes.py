@@ -26,7 +26,7 @@ def status(server: Live, path: str = "/health") -> int:
 
 def until(server: Live, wanted: int) -> requests.Response:
     """The first /health with this status."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (answer := requests.get(server.url + "/health", timeout=10)).status_code != wanted:
         assert time.monotonic() < deadline, answer.text
     return answer

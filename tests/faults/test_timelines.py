@@ -28,7 +28,7 @@ def names(events: list[dict[str, Any]]) -> dict[int, str]:
 
 def told_file(server: Live) -> Path:
     """That the log names."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (found := re.search(r"lately is in (\S+)", server.output())) is None:
         assert time.monotonic() < deadline, server.output()
     return Path(found[1])
