@@ -4,10 +4,14 @@ Decides which content codings a body may have, and which body is a bomb: a few k
 Knows no connection and no limit on a body's size.
 """
 
-from collections.abc import Iterator
+import importlib
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from aiohttp import web
-from aiohttp.compression_utils import HAS_BROTLI, HAS_ZSTD, BrotliDecompressor, ZLibDecompressor, ZSTDDecompressor
+from aiohttp.compression_utils import HAS_BROTLI, HAS_ZSTD, BrotliDecompressor
 
 from ramet.runtime.errors import ClientError
 
@@ -40,7 +44,7 @@ class Inflater:
 
     def __init__(self, coding: str) -> None:
         self._coding = coding
-        self._inner: ZLibDecompressor | BrotliDecompressor | ZSTDDecompressor | None = None
+        self._inner: _Inner | None = None
         self._num_fed = self._num_made = 0
 
     def pieces(self, data: bytes) -> Iterator[bytes]:
@@ -49,8 +53,8 @@ class Inflater:
             fed = data[start : start + FED_AT_ONCE]
             self._num_fed += len(fed)
             if self._inner is None:
-                self._inner = _decompressor(self._coding, fed)
-            while (made := self._inflate(self._inner, fed)) or self._inner.data_available:
+                self._inner = _inner(self._coding, fed)
+            while made := self._inflate(self._inner, fed):
                 self._num_made += len(made)
                 if self._num_made > max(FREE_BYTES, self._num_fed * MAX_RATIO):
                     fact = f"inflates to more than {MAX_RATIO} times its {self._num_fed} bytes"
@@ -60,12 +64,12 @@ class Inflater:
 
     def end(self) -> None:
         """Called at the end of the body. Raises ClientError if a part of it is missing."""
-        if self._coding == "deflate" and isinstance(self._inner, ZLibDecompressor) and not self._inner.eof:
+        if self._inner is not None and not self._inner.is_whole:
             raise self._unreadable()
 
-    def _inflate(self, inner: ZLibDecompressor | BrotliDecompressor | ZSTDDecompressor, fed: bytes) -> bytes:
+    def _inflate(self, inner: "_Inner", fed: bytes) -> bytes:
         try:
-            return inner.decompress_sync(fed, AT_ONCE)
+            return inner.inflate(fed)
         except Exception:  # noqa: BLE001  each library has errors of its own
             raise self._unreadable() from None
 
@@ -73,10 +77,61 @@ class Inflater:
         return ClientError("body", f"cannot be read: it is not {self._coding}, as its {FIELD} says")
 
 
-def _decompressor(coding: str, first: bytes) -> ZLibDecompressor | BrotliDecompressor | ZSTDDecompressor:
+class _Inner(Protocol):
+    def inflate(self, data: bytes) -> bytes:
+        """At most AT_ONCE bytes of what `data` and all before it become; b"": nothing more without more data."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the body may end here, its checksum and length among what was read."""
+
+
+class _Members:
+    """gzip, deflate or zstd: one member, or several one behind another. `new`: makes what reads a member."""
+
+    def __init__(self, new: Callable[[], Any], has_tail: bool) -> None:
+        """`has_tail`: what reads a member gives back the bytes that it has not looked at."""
+        self._new, self._has_tail = new, has_tail
+        self._member = new()
+        self._left = b""  # fed, but not read yet
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self._member.eof) and not self._left
+
+    def inflate(self, data: bytes) -> bytes:
+        data = self._left + data
+        while True:
+            if self._member.eof:
+                if not data:
+                    return b""
+                self._member = self._new()
+            made: bytes = self._member.decompress(data, AT_ONCE)
+            data = self._left = self._member.unused_data or (self._member.unconsumed_tail if self._has_tail else b"")
+            if made or not self._member.eof:
+                return made
+
+
+class _Brotli:
+    def __init__(self) -> None:
+        self._inner = BrotliDecompressor()
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self._inner._obj.is_finished())  # aiohttp does not say it
+
+    def inflate(self, data: bytes) -> bytes:
+        return self._inner.decompress_sync(data, AT_ONCE)
+
+
+def _inner(coding: str, first: bytes) -> _Inner:
     if coding == "br":
-        return BrotliDecompressor()
+        return _Brotli()
     if coding == "zstd":
-        return ZSTDDecompressor()
-    has_no_header = coding == "deflate" and first[0] & 0xF != ZLIB_METHOD
-    return ZLibDecompressor(encoding=coding, suppress_deflate_header=has_no_header)
+        zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+        return _Members(zstd.ZstdDecompressor, has_tail=False)
+    if coding == "gzip":
+        bits = zlib.MAX_WBITS + 16
+    else:
+        bits = zlib.MAX_WBITS if first[0] & 0xF == ZLIB_METHOD else -zlib.MAX_WBITS
+    return _Members(lambda: zlib.decompressobj(bits), has_tail=True)

@@ -104,7 +104,7 @@ async def _read(
                     await asyncio.sleep(0)
             num_bytes = max(content.total_bytes, len(body))
             deadline.reschedule(held.began_s + transfer_time(bodies.timeout_s, num_bytes))
-    if inflater is not None and body:
+    if inflater is not None:
         inflater.end()
     return body
 

@@ -106,14 +106,39 @@ def test_what_a_body_becomes_comes_in_pieces() -> None:
     assert sum(sizes) == FREE_BYTES and max(sizes) <= AT_ONCE
 
 
-def test_a_deflated_body_without_its_end_is_refused() -> None:
+@pytest.mark.parametrize(("coding", "compress"), WAYS)
+def test_a_body_without_its_end_is_refused(coding: str, compress: Callable[[bytes], bytes]) -> None:
+    """gzip ends with eight bytes of checksum and length, which are no part of what is inflated."""
+    data = compress(BODY)
+
     async def check(server: Served) -> None:
-        status, reply = await server.post(
-            "/generate", zlib.compress(BODY)[:-2], headers={"Content-Encoding": "deflate"}
-        )
-        assert status == 400 and "is not deflate" in reply["error"]["message"]
+        for length in (len(data) - 1, len(data) - 4, len(data) - 8, 5):
+            status, reply = await server.post("/generate", data[:length], headers={"Content-Encoding": coding})
+            message = reply["error"]["message"]
+            assert status == 400 and f"is not {coding.strip().lower()}" in message, (length, message)
 
     served(check)
+
+
+def test_a_cut_body_is_no_empty_command() -> None:
+    async def check(server: Served) -> None:
+        headers = {"Content-Encoding": "gzip"}
+        status, reply = await server.post("/flush_cache", gzip.compress(b"{}")[:10], headers=headers)
+        assert status == 400 and "is not gzip" in reply["error"]["message"]
+        assert (await server.post("/flush_cache", b"", headers=headers))[0] == 200
+
+    served(check)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, FED_AT_ONCE])
+@pytest.mark.parametrize(("coding", "compress"), WAYS)
+def test_pieces_of_any_size_become_the_same_body(coding: str, compress: Callable[[bytes], bytes], size: int) -> None:
+    plain = RANDOM.randbytes(3000) + b"x" * (2 * AT_ONCE)
+    data, inflater, made = compress(plain), Inflater(coding.strip().lower()), b""
+    for start in range(0, len(data), size):
+        made += b"".join(inflater.pieces(data[start : start + size]))
+    inflater.end()
+    assert made == plain
 
 
 def test_the_bounds_on_a_body_are_those_on_what_it_becomes() -> None:
