@@ -159,7 +159,7 @@ def connections() -> list[str]:
 def bodies() -> list[str]:
     """What a body may be, and what the unusual ones come to."""
     serve = ServeArgs()
-    most, codings = serve.max_body_items, "`gzip` and `deflate`"
+    most, codings = serve.max_body_items, "`gzip` (or `x-gzip`) and `deflate`"
     keys, opened = most // KEYS_SHARE, most // OPENED_SHARE
     return [
         "\n## Bodies\n",
@@ -178,7 +178,8 @@ def bodies() -> list[str]:
         f"| with more than {opened:,} numbers in fields that keep all digits (messages, tools, schemas, arguments of "
         "calls) where one of them has 16 digits or more | 400: a share of `--max-body-items` |",
         f"| with `Content-Encoding` {codings} | it is inflated; `br` and `zstd` with the Python packages for them |",
-        "| with several codings, or one whose package is missing | 415 |",
+        "| that ends before its compressed data do | 400 |",
+        "| with several codings, an unknown one, or one without its package | 415; `identity` and `utf-8` are none |",
         f"| that inflates to more than {MAX_RATIO} times its bytes, and to more than {FREE_BYTES >> 20} MiB | 413 |\n",
         "A text inside a body, such as a schema in a string or the arguments of a tool call, has the rules of its own",
         "field. Arguments of a chat's calls that are JSON in a text have together the default bounds of a body's",

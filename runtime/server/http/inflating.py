@@ -13,10 +13,12 @@ from typing import Any, Protocol
 from aiohttp import web
 from aiohttp.compression_utils import HAS_BROTLI, HAS_ZSTD, BrotliDecompressor
 
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 
 KNOWN = frozenset({"gzip", "deflate", *(["br"] if HAS_BROTLI else []), *(["zstd"] if HAS_ZSTD else [])})
-CODINGS = KNOWN | {"br", "zstd"}
+SYNONYMS = {"x-gzip": "gzip"}
+NO_CODINGS = frozenset({"", "identity", "utf-8"})  # utf-8 is none, but clients send it with plain bodies
 FREE_BYTES = 1 << 20  # inflated bytes up to which any ratio is allowed
 MAX_RATIO = 200  # inflated bytes for each compressed byte; JSON of real requests reaches 20
 AT_ONCE = 1 << 16  # bytes that are inflated before other requests are served
@@ -26,16 +28,16 @@ FIELD = "Content-Encoding"
 
 
 def coding_of(request: web.Request) -> str | None:
-    """The body's coding; None: not compressed. Unknown names are ignored. Raises ClientError for other codings."""
-    given = ",".join(request.headers.getall(FIELD, []))
-    names = [name for each in given.lower().split(",") if (name := each.strip()) in CODINGS]
+    """The body's coding; None: it is not compressed. Raises ClientError for other codings, and for several."""
+    given = ",".join(request.headers.getall(FIELD, [])).lower().split(",")
+    names = [SYNONYMS.get(name, name) for each in given if (name := each.strip()) not in NO_CODINGS]
     if not names:
         return None
     takes = f"must be one of {', '.join(sorted(KNOWN))}"
     if len(names) > 1:
         raise ClientError(FIELD, f"names {len(names)} codings, {takes}", "compress the body once", status=415)
     if names[0] not in KNOWN:
-        raise ClientError(FIELD, f"is {names[0]}, {takes}", status=415)
+        raise ClientError(FIELD, f"is {shown(names[0])}, {takes}", "or send the body as it is", status=415)
     return names[0]
 
 

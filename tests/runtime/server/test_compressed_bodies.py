@@ -32,6 +32,8 @@ def two_members(data: bytes) -> bytes:
 WAYS: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("gzip", gzip.compress),
     (" GZip ", gzip.compress),
+    ("X-Gzip", gzip.compress),
+    ("identity, gzip", gzip.compress),
     ("gzip", two_members),
     ("deflate", zlib.compress),
     ("deflate", raw_deflate),
@@ -49,7 +51,7 @@ def test_each_coding_is_read(coding: str, compress: Callable[[bytes], bytes]) ->
     served(check)
 
 
-@pytest.mark.parametrize("coding", ["identity", "utf-8", "", "aws-chunked"])
+@pytest.mark.parametrize("coding", ["identity", "Identity,", "UTF-8", ""])
 def test_what_is_no_coding_changes_nothing(coding: str) -> None:
     async def check(server: Served) -> None:
         assert (await server.post("/generate", BODY, headers={"Content-Encoding": coding}))[0] == 200
@@ -57,13 +59,23 @@ def test_what_is_no_coding_changes_nothing(coding: str) -> None:
     served(check)
 
 
-@pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "br, zstd"])
+@pytest.mark.parametrize("coding", ["gzip, gzip", "deflate,gzip", "br, zstd", "compress, x-gzip"])
 def test_codings_on_codings_are_refused(coding: str) -> None:
     async def check(server: Served) -> None:
         data = gzip.compress(gzip.compress(BODY))
         status, reply = await server.post("/generate", data, headers={"Content-Encoding": coding})
         message = reply["error"]["message"]
         assert status == 415 and message.startswith("Content-Encoding names 2 codings, must be one of deflate, gzip")
+
+    served(check)
+
+
+@pytest.mark.parametrize("coding", ["compress", "x-compress", "aws-chunked", "gzip9", "x" * 3000])
+def test_an_unknown_coding_is_refused(coding: str) -> None:
+    async def check(server: Served) -> None:
+        status, reply = await server.post("/generate", BODY, headers={"Content-Encoding": coding})
+        message = reply["error"]["message"]
+        assert status == 415 and "must be one of deflate, gzip" in message and len(message) < 500
 
     served(check)
 
@@ -115,7 +127,7 @@ def test_a_body_without_its_end_is_refused(coding: str, compress: Callable[[byte
         for length in (len(data) - 1, len(data) - 4, len(data) - 8, 5):
             status, reply = await server.post("/generate", data[:length], headers={"Content-Encoding": coding})
             message = reply["error"]["message"]
-            assert status == 400 and f"is not {coding.strip().lower()}" in message, (length, message)
+            assert status == 400 and "as its Content-Encoding says" in message, (length, message)
 
     served(check)
 
@@ -134,7 +146,7 @@ def test_a_cut_body_is_no_empty_command() -> None:
 @pytest.mark.parametrize(("coding", "compress"), WAYS)
 def test_pieces_of_any_size_become_the_same_body(coding: str, compress: Callable[[bytes], bytes], size: int) -> None:
     plain = RANDOM.randbytes(3000) + b"x" * (2 * AT_ONCE)
-    data, inflater, made = compress(plain), Inflater(coding.strip().lower()), b""
+    data, inflater, made = compress(plain), Inflater("deflate" if coding == "deflate" else "gzip"), b""
     for start in range(0, len(data), size):
         made += b"".join(inflater.pieces(data[start : start + size]))
     inflater.end()
