@@ -158,10 +158,28 @@ def _without_nulls(tool: dict[str, Any]) -> dict[str, Any]:
     return {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
 
 
+class WrittenChat(NamedTuple):
+    """A chat as its template gets it, in JSON, for it may have thousands of turns; and what else is needed of it."""
+
+    json: bytes  # a Chat
+    sources: tuple[MediaSource, ...]  # of its media, in order
+    tools: list[Any]
+    thinks: bool
+    continued: str | None  # the text that an output goes on from
+
+
+def write_chat(chat: Chat, taken: MediaTokens, place: str = "messages") -> WrittenChat:
+    """`taken`: the kinds of media that the model takes. `place`: the field that holds the chat. Raises ClientError."""
+    messages, sources = taken_out(chat.messages, taken)
+    json = encode_chat(replace(chat, messages=messages) if sources else chat, place)
+    continued = _text(chat.messages[-1]) if chat.continue_final_message else None
+    return WrittenChat(json, sources, chat.tools or [], chat.kwargs.get("enable_thinking") is not False, continued)
+
+
 async def prepare(
     render: Render,
     style: Style,
-    chat: Chat,
+    chat: WrittenChat,
     spec: RequestSpec,
     calls: Calls = Calls(),
     *,
@@ -181,16 +199,16 @@ async def prepare(
     if chat.tools and style.tools is not None:
         leading = calls.forced or spec.constraint is not None or (bool(calls.strict) and style.tools == GPT_OSS)
         spec, parts = await offloaded(partial(held_to, spec, calls, chat.tools, style.tools, keeping))
-    chat, sources = await offloaded(partial(without_media, chat, media.tokens))
-    if sources and spec.truncate is not None:
+    cuts, has_media = spec.truncate is not None, bool(chat.sources)
+    if has_media and cuts:
         raise ClientError("truncate_prompt_tokens", "is set, but the chat has media, of which no token is left out")
-    rendered = await rendered_by(render, chat, place, may_exceed=spec.truncate is not None, has_media=bool(sources))
-    names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
+    rendered = await rendered_by(render, chat.json, place, may_exceed=cuts, has_media=has_media)
+    names = frozenset(tool["function"]["name"] for tool in chat.tools)
     reading = Reading(
         style.tools,
         style.reasoning if names or thoughts is not Thoughts.IN_TEXT or style.has_channels else None,
         rendered.tail,
-        _text(chat.messages[-1]) if chat.continue_final_message else None,
+        chat.continued,
         names,
         not calls.single,
         thoughts,
@@ -198,19 +216,13 @@ async def prepare(
         leading=leading,
     )
     if not (leading and style.tools == GPT_OSS):  # in GPT-OSS' form, the constraint contains the thought
-        thinks = chat.kwargs.get("enable_thinking") is not False
-        spec, reading = _beginning_after(spec, reading, style.reasoning, thinks)
+        spec, reading = _beginning_after(spec, reading, style.reasoning, chat.thinks)
     spec = replace(spec, params=_showing(spec.params, reading))
     prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts)
-    if sources:
-        prompt = prompt._replace(text=rendered.text, ids=None, media=await media.of_prompt(sources), is_rendered=True)
+    if has_media:
+        found = await media.of_prompt(chat.sources)
+        prompt = prompt._replace(text=rendered.text, ids=None, media=found, is_rendered=True)
     return prompt, reading
-
-
-def without_media(chat: Chat, taken: MediaTokens) -> tuple[Chat, tuple[MediaSource, ...]]:
-    """A chat as its template gets it, and its media in order. Raises ClientError for a kind that is not taken."""
-    messages, sources = taken_out(chat.messages, taken)
-    return (replace(chat, messages=messages), sources) if sources else (chat, ())
 
 
 def thoughts_apart(spec: RequestSpec, style: str, tail: str, continued: str | None) -> tuple[RequestSpec, Reading]:
@@ -239,22 +251,21 @@ def _under(constraint: Constraint, reading: Reading, thinks: bool) -> Reading:
 
 
 async def rendered_by(
-    render: Render, chat: Chat, place: str = "messages", *, may_exceed: bool = False, has_media: bool = False
+    render: Render, chat: bytes, place: str = "messages", *, may_exceed: bool = False, has_media: bool = False
 ) -> RenderReply:
-    """The chat as its prompt. Raises ClientError. `place`: the field that the client wrote the chat in.
+    """The chat, which is JSON, as its prompt. Raises ClientError. `place`: the field that the client wrote it in.
 
     `may_exceed`, `has_media`: as Render's.
     """
-    written = await offloaded(partial(_written_chat, chat, place))
     try:
-        return await render(written, may_exceed, has_media)
+        return await render(chat, may_exceed, has_media)
     except ClientError as error:
         # messages that were made of a field's items have lost its places
         lost = place != "messages" and error.place.startswith("messages")
         raise error.at(place) if lost else error from None
 
 
-def _written_chat(chat: Chat, place: str) -> bytes:
+def encode_chat(chat: Chat, place: str = "messages") -> bytes:
     """The chat as JSON. Raises ClientError."""
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
     _check_arguments(chat.messages, place)

@@ -20,7 +20,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, make_prompts, names_in, specs_of, with_sources_of
-from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare
+from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare, write_chat
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
 from ramet.runtime.intake.messages import ChatFields
@@ -230,11 +230,11 @@ def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool
 
 
 async def _prepare(
-    render: Render, media: Preparing, *, which: str, names: dict[str, Any], **asked: Any
+    render: Render, media: Preparing, *, chat: Chat, which: str, names: dict[str, Any], **asked: Any
 ) -> tuple[Prompt, Reading]:
     """As chat.prepare. `names`: fields of Prompt that say how the program wrote what it asks."""
     try:
-        prompt, reading = await prepare(render, media=media, **asked)
+        prompt, reading = await prepare(render, media=media, chat=write_chat(chat, media.tokens), **asked)
     except ClientError as error:
         raise error.at(which + error.place) from None
     return prompt._replace(place=which + prompt.place, **names), reading

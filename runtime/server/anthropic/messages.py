@@ -10,12 +10,13 @@ from aiohttp import web
 from msgspec import Struct, convert
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import ID_BYTES, Chat, Finish
+from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.exact_json import loads
 from ramet.runtime.intake.body import convert as as_struct
+from ramet.runtime.intake.chat import WrittenChat, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.intake.tool_choice import Calls
@@ -50,7 +51,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
 
 def _read(
     served: Served, request_id: RequestId, written: dict[str, Any]
-) -> tuple[bool, bool, Asked, tuple[Chat, Calls]]:
+) -> tuple[bool, bool, Asked, tuple[WrittenChat, Calls]]:
     """Whether the reply is a stream and whether thoughts are left out, what is asked for, and the chat with the tools
     that may be called. Raises ClientError.
     """
@@ -60,13 +61,14 @@ def _read(
     if body.max_tokens is None or body.max_tokens == 0:
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
     silent = said.thinking is not None and said.thinking.display == "omitted"
-    return bool(body.stream), silent, asked, read_chat(said, served.style)
+    chat, calls = read_chat(said, served.style)
+    return bool(body.stream), silent, asked, (write_chat(chat, served.limits.media), calls)
 
 
-def _read_count(served: Served, _: RequestId, written: dict[str, Any]) -> Chat:
+def _read_count(served: Served, _: RequestId, written: dict[str, Any]) -> WrittenChat:
     body = as_struct(functions_alone(written), CountBody)
     read_model(served.names, body.model)
-    return read_chat(body, served.style)[0]
+    return write_chat(read_chat(body, served.style)[0], served.limits.media)
 
 
 async def count_tokens(service: Service, request: web.Request) -> web.Response:

@@ -1,23 +1,20 @@
 """The start of the handlers that draw tokens for OpenAI's and Anthropic's clients, and of those that send a chat."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Submission, num_sequences
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.chat import prepare, rendered_by, without_media
+from ramet.runtime.intake.chat import WrittenChat, prepare, rendered_by
 from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
 from ramet.runtime.intake.specs import read_spec, with_adapter
 from ramet.runtime.intake.tool_choice import Calls, Keeping
-from ramet.runtime.offload import offloaded
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import Served, Service, read_model
 from ramet.runtime.text.placing import expand_text
@@ -63,15 +60,14 @@ def read_asked(
     return Asked(chosen.answered, new_id, rid, spec, Keeping(backend or "", whitespace or ""))
 
 
-async def chat_ids(service: Service, chat: Chat) -> bytes:
+async def chat_ids(service: Service, chat: WrittenChat) -> bytes:
     """Those of its prompt, packed. Raises ClientError."""
     client = service.client
-    chat, sources = await offloaded(partial(without_media, chat, client.limits.media))
-    rendered = await rendered_by(client.render, chat, has_media=bool(sources))
-    if not sources:
+    rendered = await rendered_by(client.render, chat.json, has_media=bool(chat.sources))
+    if not chat.sources:
         return rendered.ids
     with client.open(streaming=False) as submission:
-        media = await submission.during(client.preparing(submission).of_prompt(sources))
+        media = await submission.during(client.preparing(submission).of_prompt(chat.sources))
         text, _ = expand_text(rendered.text, media, client.limits.media)
         return (await submission.during(client.tokenize(text, add_special_tokens=False))).ids
 
@@ -80,7 +76,7 @@ async def send_chat(
     service: Service,
     submission: Submission,
     asked: Asked,
-    chat: Chat,
+    chat: WrittenChat,
     calls: Calls,
     *,
     place: str = "messages",

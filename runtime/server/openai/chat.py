@@ -10,12 +10,11 @@ from aiohttp import web
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import chosen_chat
+from ramet.runtime.intake.chat import WrittenChat, chosen_chat, write_chat
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
@@ -55,7 +54,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     return await respond_in_turn(request, reply)
 
 
-def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple[ChatBody, Asked, Chat, Calls]:
+def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple[ChatBody, Asked, WrittenChat, Calls]:
     """What a body asks for, without its chat; the chat, and which tools may be called. Raises ClientError."""
     written = without_others(given, schema="function")
     body = convert(written, ChatBody)
@@ -70,7 +69,8 @@ def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple
         strict,
         parallel=body.parallel_tool_calls is not False,
     )
-    return replace(body, messages=[], tools=None, tool_choice=None), asked, chat, calls
+    left = replace(body, messages=[], tools=None, tool_choice=None, chat_template_kwargs=None)
+    return left, asked, write_chat(chat, served.limits.media), calls
 
 
 def _top(body: ChatBody) -> int | None:

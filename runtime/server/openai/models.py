@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from aiohttp import web
 from msgspec.structs import replace
 
-from ramet.ipc.messages import ID_BYTES, Chat, unpack_ids
+from ramet.ipc.messages import ID_BYTES, unpack_ids
 from ramet.runtime.engine_client.submission import in_pieces
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import chat_of
+from ramet.runtime.intake.chat import WrittenChat, chat_of, write_chat
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.long_list import MAX_PART, MAX_SHORT, LongList, Part, listed
@@ -82,11 +82,14 @@ async def tokenize(service: Service, request: web.Request) -> web.StreamResponse
     return await respond_in_turn(request, reply)
 
 
-def _read(served: Served, _: RequestId, given: dict[str, Any]) -> tuple[TokenizeBody, Chat | None]:
+def _read(served: Served, _: RequestId, given: dict[str, Any]) -> tuple[TokenizeBody, WrittenChat | None]:
     written = without_others(given, schema="function")
     body = convert(written, TokenizeBody)
     read_model(served.names, body.model)
-    return body, chat_of(with_sources(written, body)) if body.messages is not None else None
+    if body.messages is None:
+        return body, None
+    chat = write_chat(chat_of(with_sources(written, body)), served.limits.media)
+    return replace(body, messages=[], tools=None, chat_template_kwargs=None), chat
 
 
 async def _answers(ask: Callable[[A], Awaitable[T]], given: Many[A]) -> list[T]:

@@ -15,7 +15,7 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings, reranker
-from ramet.runtime.intake.chat import rendered_by
+from ramet.runtime.intake.chat import encode_chat, rendered_by
 from ramet.runtime.intake.classes import check_labels, class_numbers, prompt_to_classify
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.intake.prompts import check_context
@@ -161,7 +161,7 @@ async def _question(service: Service, prompt: Prompt, instruct: str | None, pair
         return prompt._replace(text=question + THEN)
     chat = Chat([{"role": "user", "content": question}], kwargs={"enable_thinking": False})
     try:
-        asked = await rendered_by(service.client.render, chat)
+        asked = await rendered_by(service.client.render, encode_chat(chat))
     except ClientError as error:
         raise error.at(prompt.place) from None
     if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:

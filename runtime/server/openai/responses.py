@@ -3,19 +3,20 @@
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Chat, Finish, FinishKind
+from ramet.ipc.messages import Finish, FinishKind
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
+from ramet.runtime.intake.chat import WrittenChat, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.intake.tool_choice import Calls
@@ -32,8 +33,9 @@ from ramet.runtime.server.http.service import Served, Service
 from ramet.runtime.server.openai import responses_replies as replies
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob, token_logprobs
 from ramet.runtime.server.openai.responses_chat import (
+    KeptInput,
     ResponsesBody,
-    kept_items,
+    joined,
     listed,
     messages_in,
     place_of,
@@ -42,7 +44,6 @@ from ramet.runtime.server.openai.responses_chat import (
     with_items,
     with_output,
 )
-from ramet.runtime.server.openai.responses_items import Message
 from ramet.runtime.server.openai.responses_replies import ResponseReply
 from ramet.runtime.server.openai.responses_tools import as_replied, groups_in, with_functions
 
@@ -51,26 +52,35 @@ LOGPROBS = "message.output_text.logprobs"
 Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is room for it
 
 
+class ReadInput(NamedTuple):
+    """The input of a response."""
+
+    chat: WrittenChat
+    calls: Calls
+    kept: KeptInput
+    messages: bytes  # those that its items are, as JSON; empty where nothing is stored
+
+
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    sent, body, params, asked = await read_object(request, partial(_read, service.served))
-    previous = body.previous_response_id
-    before = _stored(service, previous, "previous_response_id").messages if previous else b"[]"
-    earlier, chat, calls = await offloaded(partial(_read_chat, service, body, before))
-    stored = body.store is not False and service.responses.most_bytes > 0
+    served, stores = service.served, service.responses.most_bytes > 0
+    sent, body, params, asked, read = await read_object(request, partial(_read, served, stores))
+    stored, before = stores and body.store is not False, b""
+    if read is None:
+        before = _stored(service, body.previous_response_id or "", "previous_response_id").messages
+        read = await offloaded(partial(_read_chat, served, sent, body, before, stored))
+    chat, calls, kept, messages = read
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
         (sequence,) = submission.sequences
         # only now: a chat that is refused is not written for the store
-        kept_input = partial(_kept_input, sent, body, earlier)
-        items, given = await offloaded(kept_input) if stored else (StoredItems(()), b"[]")
+        items = await offloaded(kept.stored) if stored else StoredItems(())
 
         def keep(response: ResponseReply) -> bool:
-            kept = Stored(encode(response), items, with_output(given, response.output))
-            return service.responses.put(submission.owner, response.id, kept)
+            made = Stored(encode(response), items, with_output(joined(before, messages), response.output))
+            return service.responses.put(submission.owner, response.id, made)
 
-        begun = await offloaded(partial(_begun, body, sent, asked, params, stored))
-        output = Output(sequence, reader, begun, keep)
+        output = Output(sequence, reader, _begun(body, sent, asked, params, stored), keep)
         if body.stream:
             return await sse.stream(request, submission, [output.events], failure=output.failure, done=b"")
         await submission.finished()
@@ -79,24 +89,28 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
 
 def _read(
-    served: Served, request_id: RequestId, written: dict[str, Any]
-) -> tuple[dict[str, Any], ResponsesBody, SamplingParams, Asked]:
-    """The body with typed items and functions alone, and what it asks for. Raises ClientError."""
+    served: Served, stores: bool, request_id: RequestId, written: dict[str, Any]
+) -> tuple[dict[str, Any], ResponsesBody, SamplingParams, Asked, ReadInput | None]:
+    """The body with typed items and functions alone, what it asks for, and its input, which both are then without.
+
+    None: it follows a stored response, without which its input cannot be read. Raises ClientError.
+    """
     sent = with_functions(with_items(written))
     body = convert(sent, ResponsesBody)
     params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
-    return sent, body, params, read_asked(served, request_id, body, "resp_", params, logprobs=_logprobs(body))
+    asked = read_asked(served, request_id, body, "resp_", params, logprobs=_logprobs(body))
+    if body.previous_response_id:
+        return sent, body, params, asked, None
+    read = _read_chat(served, sent, body, b"", stores and body.store is not False)
+    return {**sent, "input": ""}, replace(body, input=""), params, asked, read
 
 
-def _read_chat(service: Service, body: ResponsesBody, before: bytes) -> tuple[list[Message], Chat, Calls]:
-    """`before`: the messages of the response that this one follows, as JSON; they are returned as well."""
-    earlier = read_stored(before)
-    return earlier, *read_chat(body, earlier, service.style)
-
-
-def _kept_input(sent: dict[str, Any], body: ResponsesBody, earlier: list[Message]) -> tuple[StoredItems, bytes]:
-    """What is stored of a response's input: its items, and the messages up to its end as JSON."""
-    return kept_items(sent["input"]), encode([*earlier, *messages_in(body.input)])
+def _read_chat(served: Served, sent: dict[str, Any], body: ResponsesBody, before: bytes, stored: bool) -> ReadInput:
+    """`before`: the messages of the response that this one follows, as JSON; empty: it follows none."""
+    own = messages_in(body.input)
+    chat, calls = read_chat(body, [*read_stored(before or b"[]"), *own], served.style)
+    written = write_chat(chat, served.limits.media, "input")
+    return ReadInput(written, calls, KeptInput(sent["input"] if stored else []), encode(own) if stored else b"")
 
 
 async def stored(service: Service, request: web.Request, name: str) -> web.Response:

@@ -79,10 +79,10 @@ class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
         return of_format("text.format", self.text.format if self.text else None) + super().constraints(place)
 
 
-def read_chat(body: ResponsesBody, before: list[Message], style: Style) -> tuple[Chat, Calls]:
-    """`before`: the messages of the response that this one follows. Raises ClientError."""
-    instructions = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    messages = [*instructions, *before, *messages_in(body.input)]
+def read_chat(body: ResponsesBody, messages: list[Message], style: Style) -> tuple[Chat, Calls]:
+    """`messages`: those of the response that this one follows, and of its input. Raises ClientError."""
+    if body.instructions:
+        messages = [{"role": "system", "content": body.instructions}, *messages]
     functions = functions_of(body.tools)
     if has_media(messages):
         check_options(body)
@@ -112,6 +112,21 @@ def with_items(written: dict[str, Any]) -> dict[str, Any]:
 def kept_items(items: list[dict[str, Any]]) -> StoredItems:
     """The items of `with_items` as they are listed later: messages have parts."""
     return StoredItems((_own(item, "id"), exact_json.encode(_with_parts(item))) for item in items)
+
+
+class KeptInput:
+    """The items of an input, which are stored once its chat is accepted. They go to another process as JSON."""
+
+    def __init__(self, items: list[dict[str, Any]] | bytes) -> None:
+        self._items = items
+
+    def __reduce__(self) -> Any:
+        items = self._items
+        return KeptInput, (items if isinstance(items, bytes) else exact_json.encode(items),)
+
+    def stored(self) -> StoredItems:
+        items = self._items
+        return kept_items(exact_json.loads(items) if isinstance(items, bytes) else items)
 
 
 def _with_parts(item: dict[str, Any]) -> dict[str, Any]:
@@ -161,9 +176,12 @@ def with_output(messages: bytes, output: list[OutputItem]) -> bytes:
     `messages`: those up to its beginning, as JSON. There may be none, for some items become no message.
     """
     items = convert(to_builtins(output, enc_hook=lambda _: []), list[InputItem])
-    made = exact_json.encode(messages_of(items, "output"))
-    inside = filter(None, (messages[1:-1], made[1:-1]))
-    return b"[%b]" % b",".join(inside)
+    return joined(messages, exact_json.encode(messages_of(items, "output")))
+
+
+def joined(*lists: bytes) -> bytes:
+    """One JSON list of the entries of some, each of which is a list, or nothing."""
+    return b"[%b]" % b",".join(filter(None, (each[1:-1] for each in lists)))
 
 
 def messages_in(items: str | list[InputItem]) -> list[Message]:

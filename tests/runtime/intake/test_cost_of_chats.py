@@ -8,11 +8,11 @@ import pytest
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Style, _check_arguments, chosen_chat, without_media
-from ramet.runtime.intake.media import with_sources
+from ramet.runtime.intake.chat import Style, _check_arguments, chosen_chat
+from ramet.runtime.intake.media import taken_out, with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.server.anthropic import chat as anthropic
-from ramet.runtime.server.openai.responses_chat import ResponsesBody, read_chat, with_items
+from ramet.runtime.server.openai.responses_chat import ResponsesBody, messages_in, read_chat, with_items
 from ramet.runtime.server.openai.scores import ScoreBody, _label_scores, _pairs
 from ramet.runtime.server.openai.types import ChatBody
 from ramet.runtime.text.chat_messages import normalise
@@ -63,18 +63,19 @@ PICTURES = {"messages": [{"role": "user", "content": [PICTURE] * NUM}]}
 def read_messages(written: dict[str, Any]) -> None:
     body = convert(written, ChatBody)
     chat, _ = chosen_chat(with_sources(written, body), None, STYLE, (), parallel=True)
-    without_media(chat, {})
+    taken_out(chat.messages, {})
 
 
 def read_items(written: dict[str, Any]) -> None:
     sent = with_items(written)
-    chat, _ = read_chat(convert(sent, ResponsesBody), [], STYLE)
-    without_media(chat, {})
+    body = convert(sent, ResponsesBody)
+    chat, _ = read_chat(body, messages_in(body.input), STYLE)
+    taken_out(chat.messages, {})
 
 
 def read_turns(written: dict[str, Any]) -> None:
     chat, _ = anthropic.read_chat(convert(written, anthropic.CountBody), STYLE)
-    without_media(chat, {})
+    taken_out(chat.messages, {})
 
 
 def read_tools(written: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def read(prompts: Any, **media: Any) -> list[Prompt]:
 def sources_of_chat(messages: Any) -> tuple[list[MediaSource], list[Prompt]]:
     asked: list[MediaSource] = []
 
-    async def render(chat: bytes) -> RenderReply:
+    async def render(chat: bytes, *_: bool) -> RenderReply:
         return RenderReply(0, pack_ids([1]), "", chat.decode())
 
     async def prepare(sources: Any) -> Any:

@@ -12,7 +12,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, GenerateBody, read_generate
-from ramet.runtime.intake.chat import without_media
+from ramet.runtime.intake.chat import write_chat
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.server.openai.types import ChatBody
@@ -90,9 +90,9 @@ def test_parts_of_chats() -> None:
         try:
             body = convert(written, ChatBody)
             messages = with_sources(written, body)["messages"]
-            chat, sources = without_media(Chat(messages), TAKES_MEDIA.media)
-            json.dumps(chat.messages)
-            assert all(source.place.startswith("messages[0].content[") for source in sources)
+            chat = write_chat(Chat(messages), TAKES_MEDIA.media)
+            json.loads(chat.json)
+            assert all(source.place.startswith("messages[0].content[") for source in chat.sources)
             outcomes[True] += 1
         except ClientError as error:
             assert error.place.startswith("messages[0].content["), error

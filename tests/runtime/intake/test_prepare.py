@@ -10,14 +10,14 @@ from ramet.ipc.messages import Chat, RenderReply, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.chat import Style, chat_of, prepare
+from ramet.runtime.intake.chat import Style, chat_of, prepare, write_chat
 
 USER = {"role": "user", "content": "Hi", "look": [1]}
 TOOL = {"function": {"parameters": {"b": 1, "a": 2}, "name": "f", "strict": None}, "type": "function"}
 SPEC = RequestSpec(SamplingParams())
 
 
-async def rendered(chat: bytes) -> RenderReply:
+async def rendered(chat: bytes, *_: bool) -> RenderReply:
     return RenderReply(0, pack_ids([len(orjson.loads(chat)["messages"])]), "tail")
 
 
@@ -45,23 +45,23 @@ def test_a_prompt_cannot_do_both() -> None:
 
 
 def test_special_tokens_show_where_a_parser_looks_for_them() -> None:
-    chat = Chat([USER], [TOOL])
+    chat = write_chat(Chat([USER], [TOOL]), {})
     prompt, reading = asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC))
     assert prompt.ids == pack_ids([1]) and reading.tail == "tail" and reading.tools == {"f"}
     assert not prompt.spec.params.skip_special_tokens
     asked = RequestSpec(SamplingParams(skip_special_tokens=False))
     assert asyncio.run(prepare(rendered, Style("mistral"), chat, asked))[0].spec == asked
-    assert asyncio.run(prepare(rendered, Style("mistral"), Chat([USER]), SPEC))[0].spec == SPEC
+    assert asyncio.run(prepare(rendered, Style("mistral"), write_chat(Chat([USER]), {}), SPEC))[0].spec == SPEC
 
 
 def test_half_a_surrogate_pair_is_refused_before_it_is_rendered() -> None:
     with pytest.raises(ClientError, match=r"^messages\[0\].content is '\\ud800', which cannot be written as JSON"):
-        asyncio.run(prepare(rendered, Style(), Chat([{"role": "user", "content": "\ud800"}]), SPEC))
+        write_chat(Chat([{"role": "user", "content": "\ud800"}]), {})
 
 
 def test_an_error_of_the_template_names_the_field_that_holds_the_chat() -> None:
-    async def refusing(chat: bytes) -> RenderReply:
+    async def refusing(chat: bytes, *_: bool) -> RenderReply:
         raise ClientError("messages[1].role", "is wrong")
 
     with pytest.raises(ClientError, match=r"^input is wrong"):
-        asyncio.run(prepare(refusing, Style(), Chat([USER]), SPEC, place="input"))
+        asyncio.run(prepare(refusing, Style(), write_chat(Chat([USER]), {}), SPEC, place="input"))

@@ -22,7 +22,7 @@ STRICT = {"type": "function", "function": {"name": "f", "strict": True}}
 
 
 def constraints(messages: Any, params: Any = None, extras: Any = None, **fields: Any) -> list[Constraint | None]:
-    async def render(chat: bytes) -> RenderReply:
+    async def render(chat: bytes, *_: bool) -> RenderReply:
         return RenderReply(0, pack_ids([1]), "<think>")
 
     style = Style("hermes", "qwen3")

@@ -37,7 +37,7 @@ USER = {"role": "user", "content": "Hello, 😀"}
 BOTH = {"messages": [USER], "continue_final_message": True, "add_generation_prompt": True}  # refused, once named
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": 10**30}}}
 CHAT, MESSAGES, COUNT = (partial(each, SERVED) for each in (chat._read, messages._read, messages._read_count))
-RESPONSES, TOKENIZE = (partial(each, SERVED) for each in (responses._read, models._read))
+RESPONSES, TOKENIZE = partial(responses._read, SERVED, True), partial(models._read, SERVED)
 BODIES = [
     (generate._read, {"text": ["a"] * 500, "rid": "mine"}),
     (generate._read, {"text": ["a"] * 20_000}),
@@ -50,7 +50,7 @@ BODIES = [
     (MESSAGES, {"messages": [USER], "max_tokens": 3, "system": "x", "stop_sequences": ["y"]}),
     (MESSAGES, {"messages": [USER], "max_tokens": 0}),
     (COUNT, {"messages": [USER], "model": "first"}),
-    (RESPONSES, {"input": [USER, {"type": "reasoning", "summary": []}], "tools": []}),
+    (RESPONSES, {"input": [USER, {"type": "reasoning", "summary": []}], "tools": [], "store": False}),
     (RESPONSES, {"input": [{"type": "computer_call"}]}),
     (TOKENIZE, {"prompt": ["a", "b"], "model": "served"}),
 ]
@@ -83,14 +83,14 @@ def counted(body: bytes) -> ItemCount:
 
 
 def outcome(read: Callable[[], Any]) -> str:
-    """All that is read, without the digits of ids that are made anew, or the error in all its words."""
+    """All that is read, without ids that are made anew and addresses, or the error in all its words."""
     try:
         found = read()
     except RametError as error:
         found = type(error), vars(error)
     else:
         found = *found[:2], found[2] and vars(found[2])
-    return re.sub("[0-9a-f]{32}", "", repr(found))
+    return re.sub("[0-9a-f]{32}| at 0x[0-9a-f]+", "", repr(found))
 
 
 @pytest.mark.parametrize(("how", "body"), BODIES)
@@ -99,6 +99,14 @@ def test_what_the_process_reads_is_what_this_one_reads(reader: BodyReader, how: 
     there = partial(exchange._read, how, RequestId("of-the-header"))
     here = partial(exchange._read, how, RequestId("of-the-header"))
     assert outcome(lambda: read(reader, there, data)) == outcome(lambda: made_of(here, data, counted(data)))
+
+
+def test_the_items_of_an_input_are_stored_alike_by_either_process(reader: BodyReader) -> None:
+    parts = {"role": "user", "content": [{"type": "input_text", "text": "1"}], "n": 10**30}
+    data, reads = json.dumps({"input": [USER, parts]}).encode(), partial(RESPONSES, RequestId(""))
+    here, there = made_of(reads, data, counted(data))[-1], read(reader, reads, data)[-1]
+    assert here.messages == there.messages
+    assert [*here.kept.stored()] == [*there.kept.stored()] != []
 
 
 @pytest.mark.parametrize("data", [b"[1]", b'{"text": NaN}', b'{"text"', b'{"a":' + b"[" * 2000, b"\xff", b""])

@@ -11,7 +11,7 @@ from ramet.ipc.messages import Generate, Render
 from ramet.runtime import exact_json
 from ramet.runtime.owner import NOBODY, Owner
 from ramet.runtime.server.http.response_store import ResponseStore, Stored, StoredItems
-from ramet.runtime.server.openai import responses
+from ramet.runtime.server.openai import responses_chat
 from tests.fakes.engine import CACHED, cut_somewhere, pieces_of
 from tests.fakes.server import Served, served
 
@@ -328,7 +328,7 @@ def test_what_a_stored_response_takes_is_counted() -> None:
 
 
 def test_a_refused_chat_is_not_written_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    written, kept = list[int](), responses.kept_items
+    written, kept = list[int](), responses_chat.kept_items
 
     def counted(items: list[dict[str, Any]]) -> StoredItems:
         written.append(len(items))
@@ -341,7 +341,7 @@ def test_a_refused_chat_is_not_written_for_the_store(monkeypatch: pytest.MonkeyP
         assert (await server.post(PATH, {"input": [{"role": "user", "content": "a"}] * 3}))[0] == 200
         assert written == [3]
 
-    monkeypatch.setattr(responses, "kept_items", counted)
+    monkeypatch.setattr(responses_chat, "kept_items", counted)
     served(check)
 
 
