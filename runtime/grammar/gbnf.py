@@ -28,8 +28,8 @@ SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 RULE = re.compile(r"([A-Za-z][A-Za-z0-9_-]*)[ \t]*::=")
 MAX_DIGITS = 6  # of a bound of a repetition
-QUANTIFIER = re.compile(r"[*+?]|\{\s*(\d+)\s*(?:(,)\s*(\d*)\s*)?\}")
-NO_LEAST = re.compile(r"\{\s*,\s*\d*\s*\}")
+QUANTIFIER = re.compile(r"[*+?]|\{\s*([0-9]+)\s*(?:(,)\s*([0-9]*)\s*)?\}")
+NO_LEAST = re.compile(r"\{\s*,\s*[0-9]*\s*\}")
 ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([^xuU]))", re.DOTALL)
 ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]", "-": "-", "^": "^", "'": "'"}
 

@@ -264,7 +264,7 @@ def intersection_with_universe(ranges: Ranges) -> Ranges:
 
 OCTAL_DIGITS = frozenset(string.octdigits)
 OCTAL = re.compile(r"[0-3][0-7][0-7]|[4-7][0-7][0-7]")
-QUANTIFIER = re.compile(r"([*+?])|\{(?=\d|,)(\d*)(,?)(\d*)\}")
+QUANTIFIER = re.compile(r"([*+?])|\{(?=[0-9]|,)([0-9]*)(,?)([0-9]*)\}")
 GLOBAL_FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 SCOPED_FLAGS = re.compile(r"\(\?([aimsux]*)(?:-([imsx]+))?:")
 NAMED_GROUP = re.compile(r"\(\?P<\w+>")

@@ -272,5 +272,5 @@ def _quality(accept: str, media_type: str) -> float:
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
         if kind == media_type:
             given = next((word[2:] for word in parameters if word.startswith("q=")), "1")
-            found = max(found, float(given) if re.fullmatch(r"[01](\.\d{0,3})?", given) else 0.0)
+            found = max(found, float(given) if re.fullmatch(r"[01](\.[0-9]{0,3})?", given) else 0.0)
     return found

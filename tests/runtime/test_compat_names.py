@@ -188,6 +188,7 @@ def test_every_wait_reason_is_in_the_docs() -> None:
         (f"text/plain, {OPEN_METRICS}; q=0.000", False),
         (f"text/plain;q=0.9,{OPEN_METRICS};q=0.8", False),
         (f"{OPEN_METRICS};q=none", False),
+        (f"{OPEN_METRICS};q=0.٥", False),
         (f"x{OPEN_METRICS}", False),
         ("*/*", False),
         ("", False),

@@ -4,7 +4,6 @@ The state comes from the scheduler with each request; no copy of it is kept here
 """
 
 import asyncio
-import math
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -32,6 +31,7 @@ from ramet.runtime.options import SECRET
 from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import read_command, respond
+from ramet.runtime.server.http.query_numbers import number
 from ramet.runtime.server.http.service import Service
 from ramet.version import __version__
 
@@ -192,7 +192,7 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
     """Forget every cached prefix. Works when nothing runs; `timeout` seconds to wait for that."""
     body = await read_command(request, FlushBody, query=("timeout",))
-    reply = await service.client.flush_cache(_seconds(request.query.get("timeout", body.timeout or 0)))
+    reply = await service.client.flush_cache(_flush_wait(request.query.get("timeout", body.timeout or 0)))
     if not reply.ok:
         raise ClientError("", f"The cache was not flushed: {_object(reply)['error']}")
     return respond(Flushed())
@@ -264,13 +264,10 @@ def _served_model(service: Service) -> dict[str, Any]:
     }
 
 
-def _seconds(text: str | float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+def _flush_wait(given: str | float) -> float:
+    value = number(given) if isinstance(given, str) else float(given)
     if not 0 <= value <= MAX_FLUSH_WAIT_S:
-        raise ClientError("timeout", f"is {shown(text)}, must be seconds in [0, {MAX_FLUSH_WAIT_S:g}]")
+        raise ClientError("timeout", f"is {shown(given)}, must be seconds in [0, {MAX_FLUSH_WAIT_S:g}]")
     return value
 
 

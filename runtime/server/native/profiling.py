@@ -1,7 +1,6 @@
 """What the processes did lately, and profiles of the model's operations, for operators."""
 
 import asyncio
-import math
 import sys
 import time
 from typing import Annotated, Any, Literal
@@ -16,6 +15,7 @@ from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import named, unbuilt
 from ramet.runtime.server.http.exchange import read_command
+from ramet.runtime.server.http.query_numbers import number
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.timeline import DEFAULT_S, MAX_S
 
@@ -112,10 +112,7 @@ async def _made_elsewhere(folder: str, seconds: float) -> bytes:
 
 
 def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = number(text)
     if not 0 < value <= MAX_S:
         raise ClientError("seconds", f"is {shown(text)}, must be seconds in (0, {MAX_S:g}]")
     return value

@@ -27,6 +27,7 @@ from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond, written
 from ramet.runtime.server.http.items import Items
+from ramet.runtime.server.http.query_numbers import whole_number
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.response_store import Stored, StoredItems
 from ramet.runtime.server.http.service import Served, Service
@@ -143,12 +144,12 @@ def _page(key: str, items: StoredItems, query: Mapping[str, str]) -> replies.Res
         raise ClientError("order", f"is {shown(order)}, must be asc or desc")
     ascending = order == "asc"
     places = range(len(items)) if ascending else range(len(items) - 1, -1, -1)
-    limit = query.get("limit", str(MAX_ITEMS))
-    if not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= MAX_ITEMS:
-        raise ClientError("limit", f"is {shown(limit)}, must be in [1, {MAX_ITEMS}]")
+    limit = whole_number(written := query.get("limit", str(MAX_ITEMS)))
+    if limit is None or not 1 <= limit <= MAX_ITEMS:
+        raise ClientError("limit", f"is {shown(written)}, must be in [1, {MAX_ITEMS}]")
     after = place_of(query.get("after", ""), key, items, newest=not ascending)
     start = 0 if after is None else places.index(after) + 1
-    chosen = places[start : start + int(limit)]
+    chosen = places[start : start + limit]
     page = [listed(key, items, place) for place in chosen]
     first_id, last_id = (page[0]["id"], page[-1]["id"]) if page else (None, None)
     has_more = start + len(page) < len(items)

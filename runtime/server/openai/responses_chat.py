@@ -4,6 +4,7 @@ Decides how a stored chat goes on and how items are listed later; responses_item
 store.
 """
 
+import re
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -136,7 +137,7 @@ def _with_parts(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "content": [of_model if item["role"] == "assistant" else {"type": "input_text", "text": text}]}
 
 
-MAX_DIGITS = 10  # of an item's number
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")  # of an item
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 OTHER = "item"  # prefix of the other types
 
@@ -155,7 +156,7 @@ def place_of(item_id: str, response_id: str, items: StoredItems, *, newest: bool
         first, last = items.own_ids[item_id]
         return last if newest else first
     prefix, _, number = item_id.partition(f"_{_made_of(response_id)}_")
-    is_made = prefix in (*_PREFIXES.values(), OTHER) and number.isdecimal() and len(number) < MAX_DIGITS
+    is_made = prefix in (*_PREFIXES.values(), OTHER) and _NUMBER.fullmatch(number) is not None
     return int(number) if is_made and int(number) < len(items) else None
 
 

@@ -15,7 +15,7 @@ from ramet.runtime.grammar.regex import found_within, write
 
 TEXTS = (
     "", "a", "A", "ab", "1", "٣", "é", "_", "-", "/", "\n", "\r", "\u2028", "\u2029", "\x85", "\x1c", "\ufeff",
-    "\u00a0", "\u180e", "\t", "😀", "{,3}", "a{,3}", "x{", "x{a}", "]", "}", "漢", "ǅ", "aa", "\x08",
+    "\u00a0", "\u180e", "\t", "😀", "{,3}", "a{,3}", "a{٣}", "x{", "x{a}", "]", "}", "漢", "ǅ", "aa", "\x08",
 )  # fmt: skip
 FOUND: dict[str, tuple[str, ...]] = {  # pattern -> the texts in which it is found
     r"^.$": tuple(t for t in TEXTS if len(t) == 1 and t not in "\n\r\u2028\u2029"),
@@ -23,6 +23,7 @@ FOUND: dict[str, tuple[str, ...]] = {  # pattern -> the texts in which it is fou
     r"^[\s\S]$": tuple(t for t in TEXTS if len(t) == 1),
     r"^{,3}$": ("{,3}",),
     r"^a{,3}$": ("a{,3}",),
+    "^a{٣}$": ("a{٣}",),
     r"^x{$": ("x{",),
     r"^x{a}$": ("x{a}",),
     r"^]$": ("]",),

@@ -73,6 +73,7 @@ def test_a_grammar_takes_its_language(name, grammar, taken, refused):
         ('root ::= "a"{,2}', "a repetition without a lower bound, such as the 0 of {0,2}, at line 1, offset 12"),
         ('root ::= "a" { , }', "a repetition without a lower bound"),
         ('root ::= "a"{3,2}', "the wrong way round"),
+        ('root ::= "a"{٣}', "'{' is not part of a rule at line 1"),
         ('root ::= "a" ! "b"', "'!' is not part of a rule at line 1, offset 13"),
         ('root ::= "a"\nroot ::= "b"', "a second rule named 'root'"),
         ("root ::= " + "(" * 101 + '"a"' + ")" * 101, "more than 100 deep"),

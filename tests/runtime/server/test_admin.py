@@ -178,6 +178,15 @@ def test_a_flush_is_post_only() -> None:
     served(check)
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e9", "", "٥", "1_0", " 5"])
+def test_the_seconds_of_a_timeline_are_a_number_in_range(seconds: str) -> None:
+    async def check(server: Served) -> None:
+        async with server.http.get("/trace", params={"seconds": seconds}) as response:
+            assert response.status == 400 and "seconds is " in await response.text()
+
+    served(check)
+
+
 def test_flush_waits_as_long_as_asked() -> None:
     async def check(server: Served) -> None:
         async with server.http.post("/flush_cache?timeout=2.5") as response:
@@ -190,7 +199,7 @@ def test_flush_waits_as_long_as_asked() -> None:
         assert server.engine.of_type(Control)[1].timeout_s == 0
         assert (await server.post("/flush_cache", {"timeout": 1.5}))[0] == 400
         assert server.engine.of_type(Control)[2].timeout_s == 1.5
-        for bad in ("-1", "x", "nan", "inf", "1e9", ""):
+        for bad in ("-1", "x", "nan", "inf", "1e9", "", "٥", "1.٥", "1_0", " 5"):
             async with server.http.post("/flush_cache", params={"timeout": bad}) as response:
                 assert response.status == 400 and "timeout" in await response.text()
 

@@ -367,7 +367,9 @@ def test_a_response_that_is_too_large_for_the_store_says_so(stream: bool) -> Non
     served(check, stored_responses_mb=0.01)
 
 
-@pytest.mark.parametrize("limit", ["0", "101", "00000000019999", "0" * 9 + "1" + "0" * 5000, "-1", "one"])
+@pytest.mark.parametrize("limit", [
+    "0", "101", "00000000019999", "0" * 9 + "1" + "0" * 5000, "-1", "one", "٥", "1٥", "²", "1_0", ""
+])  # fmt: skip
 def test_a_limit_of_listed_items_out_of_range_is_refused(limit: str) -> None:
     async def check(server: Served) -> None:
         server.engine.says = ["Hi"]
