@@ -147,8 +147,12 @@ def _page(key: str, items: StoredItems, query: Mapping[str, str]) -> replies.Res
     limit = whole_number(written := query.get("limit", str(MAX_ITEMS)))
     if limit is None or not 1 <= limit <= MAX_ITEMS:
         raise ClientError("limit", f"is {shown(written)}, must be in [1, {MAX_ITEMS}]")
-    after = place_of(query.get("after", ""), key, items, newest=not ascending)
-    start = 0 if after is None else places.index(after) + 1
+    start = 0
+    if after := query.get("after", ""):
+        if (place := place_of(after, key, items, newest=not ascending)) is None:
+            fact = f"is {shown(after)}, which no input item of this response has as its id"
+            raise ClientError("after", fact, "send the last_id of a page, or omit it for the first page")
+        start = places.index(place) + 1
     chosen = places[start : start + limit]
     page = [listed(key, items, place) for place in chosen]
     first_id, last_id = (page[0]["id"], page[-1]["id"]) if page else (None, None)

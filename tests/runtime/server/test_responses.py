@@ -282,13 +282,35 @@ def test_a_page_has_what_follows_an_id_in_its_order(order: str, limit: int) -> N
         assert [each["content"][0]["text"] for each in items] == [f"{i}" for i in range(8)][::step]
         assert [each["id"] for each in items][::step] == [own or f"msg_{made}_{i}" for i, own in enumerate(OWN)]
         ids = [each["id"] for each in items]
-        for after in [*ids, "other", f"msg_{made}_8", f"msg_{made}_x", f"other_{made}_1"]:
-            start = ids.index(after) + 1 if after in ids else 0
+        for after in [*ids, ""]:
+            start = ids.index(after) + 1 if after else 0
             page = items[start : start + limit]
             _, found = await server.get(f"{path}&after={after}")
             assert found["data"] == page and found["has_more"] == (start + limit < len(items))
             assert found["first_id"] == (page[0]["id"] if page else None)
             assert found["last_id"] == (page[-1]["id"] if page else None)
+
+    served(check)
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_page_after_an_unknown_item_is_refused(order: str) -> None:
+    """A client that follows `last_id` would begin anew for ever."""
+
+    async def check(server: Served) -> None:
+        server.engine.says = ["Hi"]
+        _, reply = await server.post(PATH, {"input": NAMED_ITEMS})
+        made = reply["id"].removeprefix("resp_")
+        for number in ("8", "x", "01", "-1", "٥", "9" * 5000, ""):
+            await refused(server, reply["id"], order, f"msg_{made}_{number}")
+        for after in ("other", f"other_{made}_1", "msg_7", "msg_" + reply["id"] + "_1"):
+            await refused(server, reply["id"], order, after)
+
+    async def refused(server: Served, key: str, order: str, after: str) -> None:
+        status, error = await server.get(f"{PATH}/{key}/input_items?order={order}&after={after}")
+        assert (status, error["error"]["param"]) == (400, "after"), after
+        message = error["error"]["message"]
+        assert message.startswith(f"after is '{after[:20]}") and "last_id" in message and len(message) < 300
 
     served(check)
 
