@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ramet.runtime.errors import RametError, ServerError
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import Bytes, ItemCount
-from ramet.runtime.server.http.body_worker import UNREAD, Job
+from ramet.runtime.server.http.body_worker import UNREAD, BodyJob
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
 
 log = logging.getLogger("ramet")
@@ -37,7 +37,7 @@ class BodyReader:
         """`made_of`, in the process if it is there. Raises what `made_of` raises, and ServerError."""
         if not self._is_ready():
             return made_of(make, body, count)
-        answer = self._answered(Job(pickle.dumps((make, count), pickle.HIGHEST_PROTOCOL)), body)
+        answer = self._answered(BodyJob(pickle.dumps((make, count), pickle.HIGHEST_PROTOCOL)), body)
         if answer == UNREAD:
             return made_of(make, body, count)
         made: T
@@ -70,7 +70,7 @@ class BodyReader:
             if not self._closed:
                 log.warning("the process that reads large bodies cannot be started (%s): the server reads them", error)
 
-    def _answered(self, job: Job, body: Bytes) -> bytes:
+    def _answered(self, job: BodyJob, body: Bytes) -> bytes:
         why: Exception = ServerError("unreachable")
         for _ in range(TRIES):
             try:

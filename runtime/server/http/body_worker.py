@@ -21,7 +21,7 @@ LARGE = 1 << 20  # bytes of a body after which freed memory goes back to the sys
 UNREAD = b""  # an answer: the parent has to read the body itself
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
+class BodyJob(msgspec.Struct, frozen=True, array_like=True):
     """The body is in a frame of its own."""
 
     how: bytes  # pickled: the function of the object that the body is, and its ItemCount
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
     gc.freeze()
     write_frame(stdout, msgspec.msgpack.encode(UNREAD))
     while (job := read_frame(stdin)) is not None and (body := read_frame(stdin)) is not None:
-        write_frame(stdout, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(job, type=Job).how, body)))
+        write_frame(stdout, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(job, type=BodyJob).how, body)))
         size = len(body)
         del job, body
         gc.collect()
