@@ -15,6 +15,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.exact_json import encode
 from ramet.runtime.log import LOGGER
+from ramet.runtime.subordinate import WAITED_FOR
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.render_worker import Ended, Frame, Job, Outcome, Ready, Refused, Rendered, Templates
@@ -25,7 +26,6 @@ WORKERS = 2  # so that one slow chat leaves a worker to the others
 GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues
 BUSY = 4  # times its timeout that a rendering may take while other processes have the machine's cores
 QUIET_S = 10.0  # between two lines of the log about renderings that were ended
-NICENESS = 0  # a client waits for it, as for the tokenizer
 
 
 class RenderWorkers:
@@ -33,7 +33,7 @@ class RenderWorkers:
 
     def __init__(self, sources: TemplateSources, limits: RenderLimits) -> None:
         self.limits, self.sources = limits, sources
-        options = [str(limits.timeout_s), str(limits.memory_mb), str(NICENESS)]
+        options = [str(limits.timeout_s), str(limits.memory_mb), str(WAITED_FOR)]
         module = "ramet.runtime.text.render_worker"
         self._workers: list[WorkerProcess[Frame]] = [WorkerProcess(module, options, Frame) for _ in range(WORKERS)]
         self._free: queue.LifoQueue[WorkerProcess[Frame]] = queue.LifoQueue()  # the last has a process

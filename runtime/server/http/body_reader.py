@@ -15,12 +15,12 @@ from ramet.runtime.errors import RametError, ServerError
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import Bytes, ItemCount
 from ramet.runtime.server.http.body_worker import UNREAD, BodyJob
+from ramet.runtime.subordinate import WAITED_FOR
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
 
 log = logging.getLogger("ramet")
 T = TypeVar("T")
 MODULE = "ramet.runtime.server.http.body_worker"
-NICENESS = 2  # streams come first where decoding wants every core, but a body still gets half a share
 READ_WITHIN_S = 120.0  # CPU time: the largest bodies that are taken need a hundredth of it
 STRETCH = 5  # times as long on a busy machine
 
@@ -29,7 +29,7 @@ class BodyReader:
     """One process. Only one thread at a time may call `read`."""
 
     def __init__(self) -> None:
-        self._process: WorkerProcess[bytes] = WorkerProcess(MODULE, [str(NICENESS)], bytes)
+        self._process: WorkerProcess[bytes] = WorkerProcess(MODULE, [str(WAITED_FOR)], bytes)
         self._starting: threading.Thread | None = None
         self._closed = False
 
