@@ -38,6 +38,7 @@ from ramet.runtime.models.composite import HARMLESS as COMPOSITE_KEYS
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
+from ramet.runtime.offload import LARGE, SMALL
 from ramet.runtime.options import Option, options_of
 from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.http.accepting import MAX_CONNECTIONS, MIN_IDLE_S
@@ -184,9 +185,10 @@ def bodies() -> list[str]:
         "A text inside a body, such as a schema in a string or the arguments of a tool call, has the rules of its own",
         "field. Arguments of a chat's calls that are JSON in a text have together the default bounds of a body's",
         "entries, keys, lists and objects. Names that a client chose are cut where an error or the log repeats them.\n",
-        "A body is counted and inflated as it comes, in pieces between which others are served. Those of more than",
-        "1 MiB are parsed one after another. Until they are parsed, all bodies share a memory of `--max-bodies-mb`",
-        f"({Args().max_bodies_bytes >> 20} MiB):\n",
+        "A body is counted and inflated as it comes, in pieces between which others are served. One process parses",
+        f"and checks the bodies of more than {SMALL >> 10} KiB, another one those of more than {LARGE >> 20} MiB, each",
+        "one body after the other; keys take turns. The first such body starts the process. Until they are parsed,",
+        f"all bodies share a memory of `--max-bodies-mb` ({Args().max_bodies_bytes >> 20} MiB):\n",
         f"- The first {BODY_FREE_BYTES >> 10} KiB of a body do not count and never wait.",
         "- A body that finds no room is not read until another has been parsed. This time does not count for its 408.",
         "- The oldest body never waits, so that one can always be completed. It may exceed the bound.",
