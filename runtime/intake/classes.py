@@ -31,7 +31,7 @@ class ClassifyFields(Struct, frozen=True, kw_only=True):
 def read_classified(rid: str, place: str, given: Any, labels: Labels, limits: Limits) -> list[Prompt]:
     """One prompt for each input of the field `place`, in order. Raises ClientError."""
     check_labels(limits)
-    contents, _ = read_contents(place, given, limits)
+    contents, _ = read_contents(place, given, limits, new=0)
     return [prompt_to_classify(rid, at, labels, **content) for at, content in contents]
 
 

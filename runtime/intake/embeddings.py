@@ -62,7 +62,7 @@ def read_inputs(
     if fields.dimensions is not None and fields.dimensions > size:
         raise ClientError("dimensions", f"is {shown(fields.dimensions)}, must be in [1, {size}]")
     pooling = chosen(default, fields.pooling, fields.normalize)
-    contents, _ = read_contents(place, fields.input, limits, OTHER_VOCABULARY)
+    contents, _ = read_contents(place, fields.input, limits, OTHER_VOCABULARY, new=0)
     before = _prompt_before(fields.prompt_name, pooling, contents[0][1])
     return [
         prompt_to_embed(rid, at, pooling, limits, **{name: before + value if before else value})

@@ -31,10 +31,13 @@ def num_prompts(given: Any) -> int:
     return len(given) if given and is_batch(given) else 1
 
 
-def read_contents(place: str, given: Any, limits: Limits, hint: str = "") -> tuple[list[Content], bool]:
+def read_contents(
+    place: str, given: Any, limits: Limits, hint: str = "", new: int | None = None
+) -> tuple[list[Content], bool]:
     """Of each prompt, and whether the client sent a list of them. The first one says what all must be.
 
-    given: a text, token ids, or a list of either, not empty. `hint`: for ids outside the vocabulary.
+    given: a text, token ids, or a list of either, not empty. `hint`: for ids outside the vocabulary. `new`: as in
+    `check_context`.
     """
     batch = is_batch(given)
     items = given if batch else [given]
@@ -46,7 +49,7 @@ def read_contents(place: str, given: Any, limits: Limits, hint: str = "") -> tup
         if not isinstance(item, kind):
             raise ClientError(at, f"is {shown(item)}, must be {words}, as the first one is")
         if kind is list:  # all are measured before any of them is looked at
-            check_context(at, len(item), limits)
+            check_context(at, len(item), limits, new)
         return at, {name: item}
 
     contents = [content(i) for i in range(len(items))]
@@ -55,9 +58,10 @@ def read_contents(place: str, given: Any, limits: Limits, hint: str = "") -> tup
     return [(at, {"ids": pack_checked(at, one["ids"], limits.vocab_size, hint)}) for at, one in contents], batch
 
 
-def check_context(place: str, tokens: int, limits: Limits) -> None:
-    if tokens >= limits.context_length:
-        raise longer_than_context(place, f"{tokens} tokens", limits.context_length)
+def check_context(place: str, tokens: int, limits: Limits, new: int | None = None) -> None:
+    """`new`: how many tokens of the context the output needs, 0 or 1; None: the tokenizer process checks it."""
+    if tokens > limits.context_length - (new or 0):
+        raise longer_than_context(place, f"{tokens} tokens", limits.context_length, new)
 
 
 def pack_checked(place: str, ids: list[Any], vocab_size: int, hint: str = "") -> bytes:

@@ -44,8 +44,8 @@ def read_pairs(rid: str, fields: ScoreFields, limits: Limits) -> list[Prompt]:
     labels = fields.label_token_ids
     pack_checked("label_token_ids", labels, limits.vocab_size)
     spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=tuple(labels)))
-    [(_, query)], _ = read_contents("query", fields.query, limits)
-    items, several = read_contents("items", fields.items, limits)
+    [(_, query)], _ = read_contents("query", fields.query, limits, new=1)
+    items, several = read_contents("items", fields.items, limits, new=1)
     pairs = []
     for (place, item), given in zip(items, fields.items if several else [fields.items], strict=True):
         if item.keys() != query.keys():

@@ -13,7 +13,7 @@ def read_truncation(tokens: int | None, side: str | None, context_length: int, n
     """-1 keeps what the context has beside `new_tokens`, the output that is asked for. Raises ClientError."""
     if tokens is None:
         return None
-    new = 1 if new_tokens == MAX_NEW_TOKENS else max(1, new_tokens)  # the client said nothing of its length
+    new = 1 if new_tokens == MAX_NEW_TOKENS else new_tokens  # the client said nothing of its length
     room = context_length - new
     if room < 1:
         fact = f"is {tokens}, but the output's {new} tokens leave nothing of the context of {context_length}"

@@ -10,8 +10,8 @@ MAX_CALL_BYTES = 4 << 20  # text that one call tokenises: seconds of work that o
 MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
 
 
-def longer_than_context(place: str, length: str, context_length: int) -> ClientError:
-    """`length`: as "9 tokens"."""
-    fact = f"has {length}, must have at most {context_length - 1}"
-    why = f"this model's maximum context length is {context_length} tokens, one of them new"
-    return ClientError(place, f"{fact}: {why}", code=CONTEXT_EXCEEDED)
+def longer_than_context(place: str, length: str, context_length: int, new: int | None = 1) -> ClientError:
+    """`length`: as "9 tokens". `new`: 0 or 1 tokens of the context that the output needs; None: not known yet."""
+    most = f"{context_length - 1}, or {context_length} if nothing is generated" if new is None else context_length - new
+    why = f"this model's maximum context length is {context_length} tokens{', one of them new' if new else ''}"
+    return ClientError(place, f"has {length}, must have at most {most}: {why}", code=CONTEXT_EXCEEDED)

@@ -168,7 +168,7 @@ class Encoder:
             ids = self._encode(chat.text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
             if not ids:
                 raise ClientError("messages", "has no tokens once rendered, must have at least 1")
-            if len(ids) >= self._limits.context_length and not chat.may_exceed:
+            if len(ids) > self._limits.context_length and not chat.may_exceed:
                 raise self._longer_than_context("messages", f"{len(ids)} tokens")
             check_ids("messages", ids, self._limits.vocab_size)
         except ClientError as error:
@@ -185,8 +185,8 @@ class Encoder:
         return DetokenizeReply(call.call, self._tokenizer.decode(ids, call.skip_special_tokens))
 
     def _prompt(self, request: Generate) -> tuple[list[int], Sequence[Prepared]]:
-        """The prompt's ids, all of them in the vocabulary, at least one and at most context length - 1; and its media,
-        of different kinds in the order of their placeholders.
+        """The prompt's ids, all of them in the vocabulary, at least one and at most what the context has beside a
+        token of the output, if it has any; and its media, of different kinds in the order of their placeholders.
         """
         cut = request.spec.truncate
         media: Sequence[Prepared] = request.media
@@ -213,8 +213,9 @@ class Encoder:
             ids = without_padding(ids, request.spec.padding_id)
         if cut is not None:
             ids = cut.kept(ids)
-        if len(ids) >= self._limits.context_length:
-            raise self._longer_than_context(place, f"{len(ids)} tokens")
+        new = min(1, request.spec.params.max_new_tokens)
+        if len(ids) > self._limits.context_length - new:
+            raise self._longer_than_context(place, f"{len(ids)} tokens", new)
         check_ids(place, ids, self._limits.vocab_size)
         return ids, media
 
@@ -236,8 +237,8 @@ class Encoder:
             raise self._longer_than_context(place, f"more than {most} tokens")
         return self._tokenizer.encode(text, add_special_tokens)
 
-    def _longer_than_context(self, place: str, length: str) -> ClientError:
-        return longer_than_context(place, length, self._limits.context_length)
+    def _longer_than_context(self, place: str, length: str, new: int | None = None) -> ClientError:
+        return longer_than_context(place, length, self._limits.context_length, new)
 
     def _fit(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """`params` with the output cut to what the context leaves. Raises ClientError."""

@@ -49,10 +49,28 @@ NO_ID = f"must be a token id in [0, {VOCABULARY})"
     ([[5, True]], f"input_ids[0][1] is True, {NO_ID}"),
     (np.array([5.5, 6]), f"input_ids[0] is np.float64(5.5), {NO_ID}"),
     ([np.array([True])], f"input_ids[0][0] is np.True_, {NO_ID}"),
-    ([1] * 512 + ["x"], "input_ids has 513 tokens, must have at most 511: this model's maximum context length is 512"),
+    ([1] * 512 + ["x"], "input_ids has 513 tokens, must have at most 511, or 512 if nothing is generated: this model's "
+     "maximum context length is 512 tokens"),
 ])  # fmt: skip
 def test_what_is_no_prompt_is_named(llm: LLM, prompts: Any, message: str) -> None:
     assert refusal(lambda: llm.generate(prompts, ONE)).startswith(message)
+
+
+@pytest.mark.parametrize("max_new_tokens", [0, 1])
+def test_a_prompt_fills_the_context_but_for_what_is_generated(llm: LLM, max_new_tokens: int) -> None:
+    num, params = 512 - max_new_tokens, {"max_new_tokens": max_new_tokens, "temperature": 0}
+    ids = [5 + i % 50 for i in range(num)]
+    [done] = llm.generate([ids], params, return_logprob=True, logprob_start_len=0)
+    info = done["meta_info"]
+    assert (len(info["input_token_logprobs"]), info["completion_tokens"]) == (num, max_new_tokens)
+    assert f"has {num + 1} tokens" in refusal(lambda: llm.generate([*ids, 5], params))
+
+
+@pytest.mark.parametrize("num", [511, 512])
+def test_a_text_that_is_embedded_may_fill_the_context(llm: LLM, num: int) -> None:
+    ids = [5 + i % 50 for i in range(num)]
+    assert len(llm.embed([ids])) == 1
+    assert "must have at most 512: this" in refusal(lambda: llm.embed([[5] * 513]))
 
 
 @pytest.mark.parametrize(("prompt", "message"), [

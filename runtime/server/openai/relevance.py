@@ -109,7 +109,7 @@ async def _by_classes(service: Service, asked: Asked, pairs: list[Pair]) -> Judg
             ids = (await service.client.tokenize(pair.query, pair=pair.document)).ids
         except ClientError as error:
             raise error.at(place) from None
-        check_context(place, len(unpack_ids(ids)), limits)
+        check_context(place, len(unpack_ids(ids)), limits, new=0)
         return prompt_to_classify(asked.rid, place, labels, ids=ids)
 
     done = await _run(service, pairs, joined)
@@ -182,7 +182,7 @@ async def _by_form(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
             ids = unpack_ids((await service.client.tokenize(text, add_special_tokens=False)).ids)
         except ClientError as error:
             raise error.at(pair.document_at) from None
-        check_context(pair.document_at, len(before) + len(ids) + len(after), limits)
+        check_context(pair.document_at, len(before) + len(ids) + len(after), limits, new=1)
         return Prompt(asked.rid, spec, place=pair.document_at, ids=pack_ids([*before, *ids, *after]))
 
     return await _answers(await _run(service, pairs, filled))

@@ -89,15 +89,15 @@ def test_prompts_that_ask_the_same_have_one_spec(more: dict[str, Any], specs: in
 def test_a_prompt_is_measured_before_its_ids_are_looked_at() -> None:
     error = refused_body(input_ids=[1] * 100 + [-1])
     assert (error.place, error.code) == ("input_ids", "context_length_exceeded")
-    assert error.fact.startswith("has 101 tokens, must have at most 99: this model's maximum context length is 100")
+    assert error.fact.startswith("has 101 tokens, must have at most 99, or 100 if nothing is generated: this model's")
 
 
 def test_every_prompt_of_a_batch_is_measured_before_any_is_looked_at() -> None:
-    assert refused_body(input_ids=[[-1], [1] * 100]).place == "input_ids[1]"
+    assert refused_body(input_ids=[[-1], [1] * 101]).place == "input_ids[1]"
 
 
 def test_embeddings_are_measured_before_they_are_looked_at() -> None:
-    error = refused_body(input_embeds=[[1]] + [[0.5, 0.5]] * 99)
+    error = refused_body(input_embeds=[[1]] + [[0.5, 0.5]] * 100)
     assert (error.place, error.code) == ("input_embeds", "context_length_exceeded")
 
 

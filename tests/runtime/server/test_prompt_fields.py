@@ -24,7 +24,7 @@ CONTEXT = LIMITS.context_length
     (COMPLETIONS, {"truncate_prompt_tokens": -1}, Truncation(CONTEXT - 16)),
     (COMPLETIONS, {"truncate_prompt_tokens": -1, "max_tokens": 100}, Truncation(CONTEXT - 100)),
     (CHAT, {"truncate_prompt_tokens": -1}, Truncation(CONTEXT - 1)),
-    (CHAT, {"truncate_prompt_tokens": -1, "max_tokens": 0}, Truncation(CONTEXT - 1)),
+    (CHAT, {"truncate_prompt_tokens": -1, "max_tokens": 0}, Truncation(CONTEXT)),
     (COMPLETIONS, {"truncation_side": "right"}, None),
     (CHAT, {"truncate_prompt_tokens": None}, None),
 ])  # fmt: skip

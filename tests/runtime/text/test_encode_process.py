@@ -89,6 +89,20 @@ def test_rejection_names_place_value_and_range(encoder: Encoder, request_: Gener
     assert said in rejected.error.fact
 
 
+def test_a_prompt_may_fill_the_context_where_nothing_is_generated(encoder: Encoder) -> None:
+    def asked(num: int, max_new_tokens: int) -> Admit | Rejected:
+        request = by_ids(*[5] * num)
+        params = replace(request.spec.params, max_new_tokens=max_new_tokens)
+        return encoder.admit(replace(request, spec=replace(request.spec, params=params)))
+
+    assert isinstance(asked(CONTEXT, 0), Admit) and isinstance(asked(CONTEXT - 1, 1), Admit)
+    for num, max_new_tokens, most in ((CONTEXT + 1, 0, CONTEXT), (CONTEXT, 1, CONTEXT - 1)):
+        rejected = asked(num, max_new_tokens)
+        assert isinstance(rejected, Rejected)
+        assert f"must have at most {most}: this model's maximum context" in rejected.error.fact
+        assert ("one of them new" in rejected.error.fact) == (max_new_tokens > 0)
+
+
 @pytest.mark.parametrize(("cut", "first", "number"), [
     (Truncation(4), CONTEXT + 9 - 4, 4), (Truncation(4, from_start=True), 0, 4), (Truncation(31), CONTEXT + 9 - 31, 31),
     (Truncation(500), None, 0),
