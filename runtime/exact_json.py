@@ -4,8 +4,9 @@ Decides what represents a number: an int of any size, a float if it is exactly t
 """
 
 import json
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ T = TypeVar("T")
 MAX_EXPONENT = 9999  # bound for a Decimal: an int of it, or its text without an exponent, takes that many bytes
 SURE = 15  # a float keeps all digits of a number that has at most so many
 DIGITS = 17  # and of none that needs more
+MOST_NORMAL = 300  # characters of a number without exponent, of which a float keeps SURE digits however small it is
 MARK = f"NUMBER_{os.urandom(8).hex()}"  # stands for a number in a text; no client can guess it
 BETWEEN = f"BETWEEN_{os.urandom(8).hex()}"  # stands between two values; nor this
 # digits and points become 0, E becomes e, signs are removed: this shows which numbers are long or have a large exponent
@@ -28,35 +30,41 @@ SHORTEST = len(_EXPONENT)  # bytes of a number that may be rounded
 
 
 def _number(text: str) -> float | Decimal:
-    """Of a number without an exponent at most one Decimal is made, and of most that a float keeps none: a body may have
-    many thousands. Only a Decimal tells whether a float keeps one that is written with another exponent.
+    """A body may have many thousands of numbers: at most one Decimal is made of one that has no exponent, and of most
+    that a float keeps none. Only a Decimal tells whether a float keeps one that is written with another exponent.
     """
-    size, has_exponent = len(text), "e" in text or "E" in text
-    if size > DIGITS and not has_exponent and len(text.strip("-0.")) > DIGITS + 1:  # and perhaps the point
-        return _bounded(text, Decimal(text))
+    has_exponent = "e" in text or "E" in text
+    digits = text.lower().partition("e")[0] if has_exponent else text
+    size = len(digits.strip("-0."))  # of the digits, and perhaps the point
+    if size > DIGITS + 1:
+        return _decimal(text)
     try:
         value: float = orjson.loads(text)  # float() and repr() take ten times as long for 17 digits
     except orjson.JSONDecodeError:  # it is beyond a float's range
-        return _bounded(text, Decimal(text))
-    if size <= SURE and not has_exponent:
+        return _decimal(text)
+    if not has_exponent and size <= SURE and len(text) <= MOST_NORMAL:
         return value
     written = orjson.dumps(value).decode()
     if written == text:
         return value
     if not has_exponent and "e" not in written:
-        return value if written.rstrip("0") == text.rstrip("0") else _bounded(text, Decimal(text))
-    exact = Decimal(text)
-    return value if exact == Decimal(written) else _bounded(text, exact)
+        return value if written.rstrip("0") == text.rstrip("0") else _decimal(text)
+    exact = _decimal(text)
+    return value if exact == Decimal(written) else exact
 
 
-def _bounded(text: str, exact: Decimal) -> float | Decimal:
-    """The number that no float keeps, unless its exponent is too far below zero."""
-    exponent = exact.adjusted()
-    if -MAX_EXPONENT <= exponent <= MAX_EXPONENT:
-        return exact
-    if exponent > 0:
-        raise ValueError(f"{text} is beyond 1e{MAX_EXPONENT}")
-    return float(text)
+def _decimal(text: str) -> float | Decimal:
+    """The number exactly, unless its exponent is too far below zero."""
+    try:
+        exact = Decimal(text)
+        if -MAX_EXPONENT <= exact.adjusted() <= MAX_EXPONENT:
+            return exact
+    except ArithmeticError:  # the exponent is out of a Decimal's range
+        pass
+    nearest = float(text)
+    if math.isinf(nearest):
+        raise ValueError(f"{text:.60} is beyond 1e{MAX_EXPONENT}")
+    return nearest
 
 
 def decoder_of(type_: type[T]) -> Callable[[bytes | str], T]:
@@ -69,10 +77,7 @@ def decoder_of(type_: type[T]) -> Callable[[bytes | str], T]:
         given = data.encode() if isinstance(data, str) else bytes(data)
         if not may_round(given):
             return plain(given)
-        try:
-            return decode(given)
-        except ArithmeticError as error:  # the exponent is out of a Decimal's range
-            raise ValueError(f"a number is too large: {error}") from None
+        return decode(given)
 
     return exact
 
@@ -91,14 +96,37 @@ def read(value: Any) -> Any:
     return loads(bytes(value)) if isinstance(value, msgspec.Raw) else value
 
 
+def read_members(value: Any) -> Any:
+    """An object with all of its members read; any other value as it is."""
+    if not isinstance(value, dict) or msgspec.Raw not in map(type, value.values()):
+        return value
+    return {name: read(each) for name, each in value.items()}
+
+
 def dumps(value: Any, **options: Any) -> str:
     """Works like json.dumps. Raises TypeError for a value that JSON cannot hold, and ValueError."""
-    found: list[Decimal] = []
+    return _dumps(value, options, None)
 
-    def marked(number: Any) -> str:
-        if not isinstance(number, Decimal):
-            raise TypeError(f"Object of type {type(number).__name__} is not JSON serializable")
-        found.append(number)
+
+def compact(value: Any) -> str:
+    """What `dumps` writes without blanks, but floats of unread JSON may be spelt in another way: 1e-5 for 1e-05."""
+    options = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    return _dumps(value, options, lambda unread: encode(read(unread)).decode())
+
+
+def _dumps(value: Any, options: Mapping[str, Any], write_unread: Callable[[msgspec.Raw], str] | None) -> str:
+    """`write_unread`: returns compact JSON. json.dumps takes six times as long where there are many Decimals."""
+    found: list[Decimal | str] = []
+
+    def marked(part: Any) -> Any:
+        if isinstance(part, Decimal):
+            found.append(part)
+        elif not isinstance(part, msgspec.Raw):
+            raise TypeError(f"Object of type {type(part).__name__} is not JSON serializable")
+        elif write_unread is None:
+            return read(part)
+        else:
+            found.append(write_unread(part))
         return MARK
 
     text = json.dumps(value, default=marked, **options)

@@ -14,6 +14,7 @@ CONTROL = "plain text"
 NUM_TOOLS = 1000  # of a chat whose tool_choice names one of them again and again
 NUM_CHOICES = 4000
 LEAST = 1 << 16  # bytes that any shape has room in
+LONG = "1.00000000000000000000000000000001"  # a body of 1 MiB may have as many
 CONSTRAINT = 200_000  # bytes of each of several schemas, below the 256 KiB that one may have
 
 
@@ -172,6 +173,14 @@ SHAPES: dict[str, Callable[[int], Body]] = {
     ).encode()),
     "long numbers of a template": partial(
         repeated, "/v1/chat/completions", _USER + '"chat_template_kwargs": {"k": [', "1.00000000000000001", "]}}",
+    ),
+    "long numbers of a call": partial(
+        repeated, "/v1/chat/completions", '{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", '
+        '"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"k": [', LONG,
+        ']}}}]}, {"role": "tool", "tool_call_id": "c", "content": "y"}]}',
+    ),
+    "long numbers of schemas": lambda size: _constrained(
+        size, lambda each: f'{{"enum":[{",".join([LONG] * (each // (len(LONG) + 1)))}]}}'
     ),
     "NUL in a schema": partial(
         TO_GENERATE, _ASKED + '"sampling_params": {"json_schema": {"enum": ["', "\\u0000", '"]}}}', between="",

@@ -64,9 +64,8 @@ def of_tag(place: str, tag: str | dict[str, Any]) -> Constraint:
     """A structural tag: xgrammar's format, or the older one with `structures` and `triggers`."""
     text, value = _read_json(place, tag)
     if not isinstance(value, dict) or not ("format" in value or value.keys() >= {"structures", "triggers"}):
-        raise ClientError(
-            place, f"is {shown(tag)}, must be a JSON object with `format`, or `structures` and `triggers`"
-        )
+        fact = "must be a JSON object with `format`, or `structures` and `triggers`"
+        raise ClientError(place, f"is {shown(exact_json.read_members(tag))}, {fact}")
     return Constraint(ConstraintKind.STRUCTURAL_TAG, text, place)
 
 
@@ -113,7 +112,7 @@ def _read_json(place: str, given: Any) -> tuple[str, Any]:
 def _written(place: str, value: Any) -> str:
     """Of a value of a body, or of a program, which may hold what is no JSON."""
     try:
-        return exact_json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return exact_json.compact(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise ClientError(place, f"is {shown(value)}, which cannot be written as JSON: {error}") from None
 

@@ -1,7 +1,8 @@
 """Fields of a body whose numbers keep their digits, because their JSON is meant for a template or a grammar.
 
 The fast parser turns an integer beyond 64 bits into a float. If a body may have such numbers, these fields are parsed
-again. Each of their numbers takes up to 0.8 us then, so their count has a bound of its own.
+again, or stay JSON where nobody needs to look into them (unread_json.py). Each number that is read takes up to 0.8 us,
+so their count has a bound of its own.
 """
 
 from collections.abc import Iterator
@@ -9,15 +10,31 @@ from typing import Any
 
 import msgspec
 
-from ramet.runtime.exact_json import loads, may_round
+from ramet.runtime.exact_json import may_round
 from ramet.runtime.intake.body_items import check_numbers
+from ramet.runtime.intake.unread_json import ITEMS, Path, with_unread
 
 KWARGS = "chat_template_kwargs"
-FIELDS = frozenset({
-    "messages", "tools", "input", "documents", KWARGS,
-    "response_format", "json_schema", "structural_tag", "guided_json", "structured_outputs", "text", "output_format",
-    "output_config",
-})  # fmt: skip
+# whose numbers keep their digits -> where in them JSON of any kind stands
+FIELDS: dict[str, tuple[Path, ...]] = {
+    "messages": (
+        (ITEMS, "tool_calls", ITEMS, "function", "arguments"),
+        (ITEMS, "function_call", "arguments"),
+        (ITEMS, "content", ITEMS, "input"),
+    ),
+    "tools": ((ITEMS, "function", "parameters"), (ITEMS, "input_schema"), (ITEMS, "parameters")),
+    "input": (),
+    "documents": ((ITEMS,),),
+    KWARGS: ((),),
+    "response_format": (("json_schema", "schema"), ("schema",)),
+    "json_schema": ((),),
+    "structural_tag": ((),),
+    "guided_json": ((),),
+    "structured_outputs": (("json",), ("structural_tag",)),
+    "text": (("format", "schema"),),
+    "output_format": (("schema",),),
+    "output_config": (("format", "schema"),),
+}
 NESTED = "sampling_params"  # an object, or a list of objects, that may contain such fields
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -31,7 +48,7 @@ def with_exact_numbers(value: dict[str, Any], data: bytes | bytearray, most: int
 
     `most`: how many numbers the fields may have that are parsed again. Raises ClientError.
     """
-    if (NESTED in value or not FIELDS.isdisjoint(value)) and may_round(data):
+    if (NESTED in value or not FIELDS.keys().isdisjoint(value)) and may_round(data):
         members = _members(data)
         fields = list(_rounded(value, members))
         match value.get(NESTED):
@@ -47,24 +64,14 @@ def with_exact_numbers(value: dict[str, Any], data: bytes | bytearray, most: int
 
 def _rounded(value: dict[str, Any], members: Members) -> Iterator[Field]:
     """Those of an object's fields that may have lost digits, given its members."""
-    for name in FIELDS & value.keys():
+    for name in FIELDS.keys() & value.keys():
         if may_round(data := bytes(members[name])):
             yield value, name, data
 
 
 def _restore(fields: list[Field], most: int) -> None:
     """WRITES their objects. Raises ClientError."""
-    read = [field for field in fields if not _stays_json(field)]
-    check_numbers([(name, data) for _, name, data in read], most)
+    counted = [(name, data) for value, name, data in fields if not (name == KWARGS and isinstance(value[name], dict))]
+    check_numbers(counted, most)
     for value, name, data in fields:
-        value[name] = _unread(data) if _stays_json((value, name, data)) else loads(data)
-
-
-def _stays_json(field: Field) -> bool:
-    value, name, _ = field
-    return name == KWARGS and isinstance(value[name], dict)
-
-
-def _unread(raw: bytes) -> dict[str, Any]:
-    """Lists and objects for the chat template stay JSON: only the template looks into them."""
-    return {name: each if memoryview(each)[0] in b"[{" else loads(each) for name, each in _members(raw).items()}
+        value[name] = with_unread(value[name], data, FIELDS[name])

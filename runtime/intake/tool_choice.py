@@ -139,7 +139,7 @@ def _offer(tool: dict[str, Any], calls: Calls) -> Offer:
         return Offer(name, {"type": "object"})
     if schema is None:
         return Offer(name, {"type": "object", "properties": {}, "additionalProperties": False})
-    kind = schema.get("type", "object")
+    kind = exact_json.read(schema.get("type", "object"))
     if kind != "object" and not (isinstance(kind, list) and "object" in kind):
         raise ClientError("tools", f"has {quoted(name)}, whose arguments are of type {shown(kind)}, must be an object")
     return Offer(name, {**schema, "type": "object"})

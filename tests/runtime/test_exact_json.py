@@ -91,3 +91,14 @@ def test_long_numbers_are_found_wherever_a_text_is_cut(number: str, monkeypatch:
     for before in range(80):
         assert exact_json.may_round(b'["%b", %b, 1, 2]' % (b"a" * before, number.encode()))
         assert not exact_json.may_round(b'["%b", 123456789012345, 1e99, 2]' % (b"a" * before))
+
+
+@pytest.mark.parametrize("number", ["1e-99999999999999999999", "0e99999999999999999999", "0E10005", "1.5e-99999"])
+def test_a_number_that_no_decimal_can_hold_is_read_if_a_float_can(number: str) -> None:
+    assert loads(number) == loads(f"[{number}]")[0] == 0.0
+
+
+def test_a_number_that_neither_can_hold_is_refused() -> None:
+    for number in ("1e10000", "-1e99999999999999999999"):
+        with pytest.raises(ValueError, match="is beyond 1e9999"):
+            loads(number)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from ramet.runtime.exact_json import read_members
 from ramet.runtime.intake.parsers.structure import exactly
 from ramet.runtime.intake.parsers.tools import Offer, Unwritable
 
@@ -52,7 +53,7 @@ def patterns_of(offers: list[Offer]) -> list[str]:
 
 class _Writer:
     def __init__(self, offer: Offer) -> None:
-        self._root, self._name = offer.schema, offer.name
+        self._root, self._name = read_members(offer.schema), offer.name
         self._inside: list[str] = []  # the references that are being followed
         self._written = 0
 

@@ -60,7 +60,7 @@ class Offer(NamedTuple):
     """A tool that may be called."""
 
     name: str
-    schema: dict[str, Any]  # of its arguments, which are an object
+    schema: dict[str, Any]  # of its arguments, which are an object; some of its members may be JSON (unread_json.py)
 
 
 class Unwritable(Exception):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from msgspec import Struct, to_builtins
+from msgspec import Raw, Struct, to_builtins
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import ToolName
@@ -78,7 +78,7 @@ def functions_of(tools: ResponseTools | None) -> list[Offered]:
 def as_replied(tools: ResponseTools | None) -> list[dict[str, Any]]:
     """The tools as a reply lists them, without those that were removed."""
     given: list[dict[str, Any]] = [
-        to_builtins(tool, builtin_types=(Decimal,)) for tool in tools or () if tool is not None
+        to_builtins(tool, builtin_types=(Decimal, Raw)) for tool in tools or () if tool is not None
     ]
     for tool in given:
         if tool["type"] == GROUP:

@@ -12,10 +12,10 @@ from ramet.ipc.messages import Chat
 from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import chat as chat_module
+from ramet.runtime.intake.constraints import of_schema
 from ramet.runtime.intake.exact_fields import with_exact_numbers
 from ramet.runtime.intake.limits import OPENED_SHARE
 from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.encode_process import _chat
 from ramet.runtime.text.template_files import TemplateSources
 from tests.fakes.bodies import parsed
 from tests.fakes.effort import num_calls
@@ -67,32 +67,51 @@ def test_a_number_is_read_by_few_calls(one: str) -> None:
     assert num_calls(lambda: exact_json.loads(text)) < 12 * NUM
 
 
+def written(body: bytes) -> bytes:
+    """The chat of a body as the server sends it to the process that renders it."""
+    fields = parsed(body)
+    kwargs = {"documents": fields.get("documents"), **fields.get("chat_template_kwargs", {})}
+    return chat_module._as_json(msgspec.structs.asdict(Chat(fields["messages"], fields.get("tools"), kwargs)))
+
+
 @pytest.mark.parametrize("one", LONG)
 def test_variables_of_a_template_are_not_read_before_it_is_rendered(one: str) -> None:
     body = chat(f'"chat_template_kwargs":{{"x":{numbers(one)},"y":{{"z":{numbers(one)}}},"w":{one}}}')
-    made: list[Any] = []
-
-    def forward() -> None:
-        fields = parsed(body)
-        asked = Chat(fields["messages"], None, fields["chat_template_kwargs"])
-        made.append(_chat(chat_module._as_json(msgspec.structs.asdict(asked))))
-
-    assert num_calls(forward) < NUM / 4
-    shown = Chats(TemplateSources(default="[{{ x | tojson }},{{ y.z | tojson }},{{ w }}]")).render(made[0])
-    read = json.loads(shown, parse_float=Decimal)
+    assert num_calls(lambda: written(body)) < NUM / 4
+    template = "[{{ x | tojson }},{{ y.z | tojson }},{{ w }}]"
+    read = json.loads(Chats(TemplateSources(template)).render_json(written(body)), parse_float=Decimal)
     assert read == [[Decimal(one)] * NUM, [Decimal(one)] * NUM, Decimal(one)]
 
 
-@pytest.mark.parametrize("tail", ['"tools":[{"a":%s}]', '"documents":[{"a":%s}]'])
+CALL = '{"id":"c","type":"function","function":{"name":"f","arguments":{"a":%s}}}'
+
+
+@pytest.mark.parametrize("body", [
+    '{"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f","parameters":{"enum":%s}}}]}',
+    '{"messages":[{"role":"user","content":"x"}],"documents":[{"a":%s}]}',
+    f'{{"messages":[{{"role":"assistant","tool_calls":[{CALL}]}},{{"role":"tool","content":"y"}}]}}',
+], ids=["tools", "documents", "arguments"])  # fmt: skip
+def test_json_of_any_kind_is_not_read_before_a_template_is_rendered(body: str) -> None:
+    data = (body % numbers(LONG[0])).encode()
+    assert num_calls(lambda: written(data)) < NUM / 4
+    template = TemplateSources("{{ messages | tojson }}{{ tools | tojson }}{{ documents | tojson }}")
+    assert Chats(template).render_json(written(data)).count(LONG[0]) == NUM
+
+
+def test_a_schema_is_read_once_and_written_once() -> None:
+    body = f'{{"sampling_params":{{"json_schema":{{"enum":{numbers(LONG[0])}}}}}}}'.encode()
+
+    def text() -> str:
+        return of_schema("json_schema", parsed(body)["sampling_params"]["json_schema"]).text
+
+    assert num_calls(text) < 6 * NUM
+    assert text() == f'{{"enum":{numbers(LONG[0])}}}'
+
+
+@pytest.mark.parametrize("tail", ['"tools":[{"a":%s}]', '"documents":%s'])
 def test_long_numbers_of_other_fields_are_read_once_and_written_once(tail: str) -> None:
     body = chat(tail % numbers(LONG[0]))
-
-    def forward() -> None:
-        fields = parsed(body)
-        asked = Chat(fields["messages"], fields.get("tools"), {"documents": fields.get("documents")})
-        assert _chat(chat_module._as_json(msgspec.structs.asdict(asked))).messages
-
-    assert num_calls(forward) < 14 * NUM
+    assert num_calls(lambda: written(body)) < 14 * NUM
 
 
 def test_an_object_inside_objects_is_not_read_for_each_level() -> None:
@@ -107,7 +126,8 @@ def test_an_object_inside_objects_is_not_read_for_each_level() -> None:
 def test_long_numbers_of_nested_parameters_are_exact() -> None:
     body = f'{{"sampling_params":[{{"json_schema":{{"const":{LONG[0]}}}}},null,{{"guided_json":{LONG[1]}}}]}}'.encode()
     found = with_exact_numbers(orjson.loads(body), body, NUM * 100)["sampling_params"]
-    assert found == [{"json_schema": {"const": Decimal(LONG[0])}}, None, {"guided_json": Decimal(LONG[1])}]
+    assert exact_json.read(found[0]["json_schema"]["const"]) == Decimal(LONG[0])
+    assert found[1:] == [None, {"guided_json": Decimal(LONG[1])}]
 
 
 @pytest.mark.parametrize("one", ["1.5", "1e5", "-7", LONG[0], FLOATS[1]])

@@ -4,6 +4,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +106,11 @@ def test_required_properties_are_not_searched_for_each_property() -> None:
     Compared.num = 0
     patterns_of([Offer("f", {**schema, "required": [Compared(name) for name in names]})])
     assert Compared.num <= 4 * len(names)
+
+
+def test_members_of_a_schema_that_stayed_json_are_read() -> None:
+    properties = msgspec.Raw(b'{"a":{"const":12345678901234567890}}')
+    assert pattern_of(Offer("f", {"properties": properties, "required": ["a"]})) == "a=12345678901234567890"
 
 
 def test_a_long_chain_of_references_is_refused_in_words() -> None:

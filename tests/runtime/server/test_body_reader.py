@@ -5,12 +5,15 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from ramet.ipc.params import SamplingParams
+from ramet.runtime import exact_json
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.errors import RametError, ServerError
@@ -36,6 +39,9 @@ SERVED = Served(NAMES, SamplingParams(), LIMITS, Style("hermes", "qwen3", True, 
 USER = {"role": "user", "content": "Hello, 😀"}
 BOTH = {"messages": [USER], "continue_final_message": True, "add_generation_prompt": True}  # refused, once named
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": 10**30}}}
+LONG = {"a": [Decimal("1.00000000000000001")], "b": 10**30, "c": 1.5}  # the first two members stay JSON
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": LONG}}
+CALLS = [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
 CHAT, MESSAGES, COUNT = (partial(each, SERVED) for each in (chat._read, messages._read, messages._read_count))
 RESPONSES, TOKENIZE = partial(responses._read, SERVED, True), partial(models._read, SERVED)
 BODIES = [
@@ -53,6 +59,12 @@ BODIES = [
     (RESPONSES, {"input": [USER, {"type": "reasoning", "summary": []}], "tools": [], "store": False}),
     (RESPONSES, {"input": [{"type": "computer_call"}]}),
     (TOKENIZE, {"prompt": ["a", "b"], "model": "served"}),
+    (generate._read, {"text": "a", "sampling_params": {"json_schema": LONG}}),
+    (CHAT, {"messages": CALLS, "documents": [LONG], "chat_template_kwargs": LONG}),
+    (CHAT, {"messages": [USER], "tools": [{"type": "function", "function": {"name": "f", "parameters": LONG}}]}),
+    (CHAT, {"messages": [USER], "response_format": {"type": "json_schema", "json_schema": {"schema": LONG}}}),
+    (MESSAGES, {"messages": [USER], "max_tokens": 3, "tools": [{"name": "f", "input_schema": LONG}]}),
+    (RESPONSES, {"input": "x", "tools": [{"type": "function", "name": "f", "parameters": LONG}]}),
 ]
 
 
@@ -83,19 +95,22 @@ def counted(body: bytes) -> ItemCount:
 
 
 def outcome(read: Callable[[], Any]) -> str:
-    """All that is read, without ids that are made anew and addresses, or the error in all its words."""
+    """All that is read, without the digits of ids and addresses that are made anew, or the error in all its words.
+
+    What stays JSON has no digits in a repr, only in JSON.
+    """
     try:
         found = read()
     except RametError as error:
         found = type(error), vars(error)
     else:
         found = *found[:2], found[2] and vars(found[2])
-    return re.sub("[0-9a-f]{32}| at 0x[0-9a-f]+", "", repr(found))
+    return re.sub("[0-9a-f]{32}| at 0x[0-9a-f]+", "", repr(found) + msgspec.json.encode(found, enc_hook=repr).decode())
 
 
 @pytest.mark.parametrize(("how", "body"), BODIES)
 def test_what_the_process_reads_is_what_this_one_reads(reader: BodyReader, how: Any, body: dict[str, Any]) -> None:
-    data = json.dumps(body).encode()
+    data = exact_json.dumps(body).encode()
     there = partial(exchange._read, how, RequestId("of-the-header"))
     here = partial(exchange._read, how, RequestId("of-the-header"))
     assert outcome(lambda: read(reader, there, data)) == outcome(lambda: made_of(here, data, counted(data)))
