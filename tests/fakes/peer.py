@@ -48,6 +48,9 @@ class Peer:
         body = await self.reader.readexactly(int(headers["content-length"]))
         return int(head[0].split()[1]), headers, json.loads(body)
 
+    def stop_sending(self) -> None:
+        self._writer.write_eof()
+
     def close(self) -> None:
         self._writer.close()
 

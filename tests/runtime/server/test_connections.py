@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -178,6 +179,20 @@ def test_a_stream_that_nobody_reads_ends_and_its_sequence_is_aborted(path: str, 
             (abort,) = await server.engine.saw(Abort)
             assert abort.uids == [1]
             assert server.client.num_streams == 0
+
+    on_clock(check, auto=False)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stop", [Peer.stop_sending, Peer.close])
+def test_a_client_that_stops_sending_is_one_that_has_gone(stop: Callable[[Peer], None], stream: bool) -> None:
+    async def check(server: Served) -> None:
+        peer = await Peer.of(server, post("/generate", {"text": "a", "stream": stream}))
+        await server.engine.saw(Generate)
+        stop(peer)
+        (abort,) = await server.engine.saw(Abort)
+        assert abort.uids == [1]
+        assert await peer.end() == b""
 
     on_clock(check, auto=False)
 
