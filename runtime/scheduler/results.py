@@ -438,7 +438,8 @@ class Results:
         if running.request.base is not None:
             self._add_parts(running.request)
         if running.request.constrained is None:
-            self._patterns.begin(running)
+            if running.request.params.stop_regex:
+                self._patterns.begin(running)
             return True
         finish = self._timed(running, self.constrained.begin)
         if finish is not None:
@@ -529,7 +530,8 @@ class Results:
             self.constrained.send_unsent(request)
             request.constrained.leave()
         self._stopping.forget(request.uid)
-        self._patterns.forget(request.uid)
+        if request.params.stop_regex:
+            self._patterns.forget(request.uid)
         self.slow.forget(request.uid)
         if request.is_apart or self.unsound.apart:
             self.unsound.forget(request)
