@@ -23,8 +23,12 @@ TO_THE_GROUP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
 
 def write_frame(stream: BinaryIO, data: bytes) -> None:
-    stream.write(LENGTH.pack(len(data)) + data)
-    stream.flush()
+    """Ends this process if nobody reads the stream any more: its parent has closed it."""
+    try:
+        stream.write(LENGTH.pack(len(data)) + data)
+        stream.flush()
+    except BrokenPipeError:
+        os._exit(0)  # an exit through the interpreter would flush the stream once more
 
 
 def read_frame(stream: BinaryIO) -> bytes | None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -64,8 +65,9 @@ class Live:
         """Every child process by role."""
         roles: dict[str, psutil.Process] = {}
         for child in psutil.Process(self.process.pid).children(recursive=True):  # parents before their children
-            if "ramet.runtime.child" in (command := child.cmdline()):
-                roles.setdefault(command[-1], child)  # one of its own is called so, too, until it runs a program
+            with suppress(psutil.NoSuchProcess):  # a worker of its own has ended
+                if "ramet.runtime.child" in (command := child.cmdline()):
+                    roles.setdefault(command[-1], child)  # one of its own is called so, too, until it runs a program
         return roles
 
     def generate(self, **body: Any) -> requests.Response:
