@@ -7,8 +7,8 @@ and what it makes of the body.
 
 import logging
 import pickle
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ramet.runtime.errors import RametError, ServerError
@@ -30,7 +30,9 @@ class BodyReader:
 
     def __init__(self) -> None:
         self._process: WorkerProcess[bytes] = WorkerProcess(MODULE, [str(WAITED_FOR)], bytes)
-        self._starting: threading.Thread | None = None
+        # the kernel ends the process with the thread that started it, so that thread stays
+        self._starter = ThreadPoolExecutor(1, "body-reader")
+        self._starting: Future[None] | None = None
         self._closed = False
 
     def read(self, make: Callable[[dict[str, Any]], T], body: Bytes, count: ItemCount) -> T:
@@ -50,17 +52,15 @@ class BodyReader:
     def close(self) -> None:
         self._closed = True
         self._process.close()
+        self._starter.shutdown()
 
     def _is_ready(self) -> bool:
-        """Whether it runs; if not, it is started beside this thread."""
-        if self._process.pid is not None and self._starting is None:
+        """Whether it has started; if not, it does so beside this thread."""
+        if self._starting is not None and not self._starting.done():
+            return False
+        if self._process.pid is not None:
             return True
-        if self._starting is None:
-            self._starting = threading.Thread(target=self._start, name="body-reader", daemon=True)
-            self._starting.start()
-        elif not self._starting.is_alive():
-            self._starting = None
-            return self._process.pid is not None
+        self._starting = self._starter.submit(self._start)
         return False
 
     def _start(self) -> None:

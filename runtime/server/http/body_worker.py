@@ -6,6 +6,7 @@ server, and below decoding in priority. body_reader.py is the parent's side.
 
 import gc
 import pickle
+import select
 import sys
 from importlib import import_module
 
@@ -17,7 +18,7 @@ from ramet.runtime.machine import trim_heap
 from ramet.runtime.subordinate import be_subordinate, private_stdout, read_frame, write_frame
 
 HANDLERS = "ramet.runtime.server.routes"  # imports every handler, so that no body waits for an import
-LARGE = 1 << 20  # bytes of a body after which freed memory goes back to the system
+TRIM_AFTER_S = 1.0  # without a body, after which freed memory goes back to the system
 UNREAD = b""  # an answer: the parent has to read the body itself
 
 
@@ -37,10 +38,9 @@ def main(argv: list[str]) -> None:
     write_frame(stdout, msgspec.msgpack.encode(UNREAD))
     while (job := read_frame(stdin)) is not None and (body := read_frame(stdin)) is not None:
         write_frame(stdout, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(job, type=BodyJob).how, body)))
-        size = len(body)
         del job, body
         gc.collect()
-        if size > LARGE:
+        if not select.select([stdin], [], [], TRIM_AFTER_S)[0]:
             trim_heap()
 
 

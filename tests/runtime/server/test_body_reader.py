@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from ramet.ipc.params import SamplingParams
@@ -138,6 +139,18 @@ def test_this_process_reads_until_the_other_one_has_started() -> None:
     starting = BodyReader()
     try:
         assert read(starting, PROCESS) == os.getpid()
+    finally:
+        starting.close()
+
+
+def test_the_process_that_was_started_is_the_one_that_reads() -> None:
+    starting, before = BodyReader(), {child.pid for child in psutil.Process().children()}
+    try:
+        read(starting, PROCESS)
+        while not (started := {child.pid for child in psutil.Process().children()} - before):
+            pass
+        await_process(starting)
+        assert {read(starting, PROCESS)} == started
     finally:
         starting.close()
 
