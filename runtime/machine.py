@@ -117,12 +117,9 @@ def collect_rarely() -> None:
 
 
 def collect_all() -> None:
-    """Collect garbage, also of what was frozen: it takes long."""
-    was_frozen = gc.get_freeze_count()
+    """Collect garbage, also of what was frozen: it takes long. Nothing is frozen afterwards."""
     gc.unfreeze()
     gc.collect()
-    if was_frozen:
-        gc.freeze()
 
 
 def _free_on_machine(root: Path) -> int:

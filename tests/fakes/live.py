@@ -25,6 +25,18 @@ HEARING = (sys.executable, "-c", _HEAR)  # before a server that ignores no signa
 SERVER_PYTHON = os.environ.get("RAMET_PYTHON", sys.executable)  # another venv's: `make test-clients`
 
 
+def running(module: str, parent: psutil.Process, *, recursive: bool = True) -> list[psutil.Process]:
+    """Children of a process that run a module, without those that have just ended."""
+
+    def runs(child: psutil.Process) -> bool:
+        try:
+            return module in child.cmdline()
+        except psutil.NoSuchProcess:
+            return False
+
+    return [child for child in parent.children(recursive) if runs(child)]
+
+
 class Live:
     """`ramet serve` with options as keyword arguments: Live(page_size=16). `before`: words before its command."""
 
@@ -64,10 +76,10 @@ class Live:
     def children(self) -> dict[str, psutil.Process]:
         """Every child process by role."""
         roles: dict[str, psutil.Process] = {}
-        for child in psutil.Process(self.process.pid).children(recursive=True):  # parents before their children
-            with suppress(psutil.NoSuchProcess):  # a worker of its own has ended
-                if "ramet.runtime.child" in (command := child.cmdline()):
-                    roles.setdefault(command[-1], child)  # one of its own is called so, too, until it runs a program
+        for child in running("ramet.runtime.child", psutil.Process(self.process.pid)):  # parents before their children
+            with suppress(psutil.NoSuchProcess):
+                # one of its own is called so, too, until it runs a program
+                roles.setdefault(child.cmdline()[-1], child)
         return roles
 
     def generate(self, **body: Any) -> requests.Response:

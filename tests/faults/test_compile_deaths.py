@@ -5,15 +5,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import psutil
 import pytest
 import requests
-from live import Live
+from live import Live, running
 
 SCRIPTED = {"runner": "scripted", "context_length": 10_000, "max_total_tokens": 40_000}
 RID = "waits"
 
 
 def workers_of(server: Live) -> list[psutil.Process]:
-    children = psutil.Process(server.process.pid).children(recursive=True)
-    return [child for child in children if "ramet.runtime.grammar.worker" in child.cmdline()]
+    return running("ramet.runtime.grammar.worker", psutil.Process(server.process.pid))
 
 
 def compile_for_ever(server: Live, pool: ThreadPoolExecutor) -> tuple[list[psutil.Process], Future[requests.Response]]:

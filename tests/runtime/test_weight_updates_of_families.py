@@ -16,6 +16,7 @@ from tiny_model import make_tiny
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
+from ramet.runtime.machine import collect_all
 from ramet.runtime.models.decoder import Decoder
 
 PROMPTS = [[5, 9, 200, 31, 7], list(range(20, 60)), [100] * 9]
@@ -88,6 +89,7 @@ def test_the_old_model_is_gone(tmp_path: Path) -> None:
         return sum(isinstance(each, Decoder) for each in gc.get_objects())
 
     a, b = (make_tiny(tmp_path / name, seed=seed) for seed, name in enumerate("ab"))
+    collect_all()  # models of tests before this one
     before = models()
     with LLM(a, **OPTIONS) as llm:
         outputs_of(llm)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import requests
 from fuzzed_media import TEXT, Case, Web, case, film_case, make_files, many_frames, uri
-from live import Live
+from live import Live, running
 from tiny_media import make_llava, make_qwen2_vl
 from tls_files import Files
 
@@ -89,8 +89,7 @@ def metric(live: Live, name: str) -> float:
 
 
 def workers(live: Live) -> list[psutil.Process]:
-    children = psutil.Process(live.process.pid).children(recursive=True)
-    return [each for each in children if "ramet.runtime.media.worker" in each.cmdline()]
+    return running("ramet.runtime.media.worker", psutil.Process(live.process.pid))
 
 
 def peak_mb(process: psutil.Process) -> float:

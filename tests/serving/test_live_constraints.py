@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import requests
-from live import Live
+from live import Live, running
 
 from ramet.kernels.cpu.measured import Measured
 from ramet.runtime.engine import backends
@@ -30,13 +30,7 @@ SMALL = {"max_total_tokens": 20000, "context_length": 512, "check_invariants": T
 
 
 def workers_of(process: psutil.Process, *, recursive: bool = True) -> list[psutil.Process]:
-    def is_worker(child: psutil.Process) -> bool:
-        try:
-            return WORKER in child.cmdline()
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            return False
-
-    return [child for child in process.children(recursive) if is_worker(child)]
+    return running(WORKER, process, recursive=recursive)
 
 
 @pytest.fixture(scope="module")
