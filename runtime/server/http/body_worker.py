@@ -5,10 +5,12 @@ server, and below decoding in priority. body_reader.py is the parent's side.
 """
 
 import gc
+import io
 import pickle
 import select
 import sys
 from importlib import import_module
+from typing import Any
 
 import msgspec
 
@@ -49,11 +51,20 @@ def answer(how: bytes, body: bytes) -> bytes:
     try:
         make, count = pickle.loads(how)
         try:
-            return pickle.dumps((made_of(make, body, count), None), pickle.HIGHEST_PROTOCOL)
+            return _pickled((made_of(make, body, count), None))
         except RametError as error:
-            return pickle.dumps((None, error), pickle.HIGHEST_PROTOCOL)
+            return _pickled((None, error))
     except Exception:  # noqa: BLE001  where the parent meets it as well, it says so
         return UNREAD
+
+
+def _pickled(value: Any) -> bytes:
+    """What is read is a tree: to look for parts that stand in it twice would take nearly all of the time."""
+    stream = io.BytesIO()
+    pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True
+    pickler.dump(value)
+    return stream.getvalue()
 
 
 if __name__ == "__main__":
