@@ -170,7 +170,7 @@ def fuzz(server: Live, bodies: int) -> Counter[int]:
 
 
 def test_bodies_of_every_kind_harm_nobody(server: Live):
-    statuses = fuzz(server, 150)
+    statuses = fuzz(server, 300)
     assert statuses[200] > 15 and statuses[400] > 15, statuses
 
 
