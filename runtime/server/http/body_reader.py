@@ -71,12 +71,10 @@ class BodyReader:
                 log.warning("the process that reads large bodies cannot be started (%s): the server reads them", error)
 
     def _answered(self, job: BodyJob, body: Bytes) -> bytes:
-        why: Exception = ServerError("unreachable")
         for _ in range(TRIES):
             try:
                 self._process.start()
                 return self._process.run(job, READ_WITHIN_S, STRETCH * READ_WITHIN_S, attached=body)
             except (WorkerEnded, TimedOut) as error:
-                why = error
-        log.error("the process that reads large bodies ended %d times over one of %d bytes: %s", TRIES, len(body), why)
+                log.warning("the process that reads large bodies ended over one of %d bytes: %s", len(body), error)
         raise ServerError("The process that reads large bodies ended. Send the request again, or in parts.", 503)
