@@ -12,9 +12,9 @@ and are the work of many requests (heavy.py), small requests that are much work 
 - *flood* (some shapes): the memory of server and tokenizer after each of three floods of 64 large bodies.
 
 cost.py, beside.py and flood.py say how each is measured. At the end stands a table of the criteria (judged.py), each
-with its worst shape. If a bound is missed, it is printed and the exit code is 1. A ratio holds unless its whole
-interval lies above the bound; after one round that is not known. `controls` are the machine's noise: the 99th
-percentile beside one control over that beside the previous one.
+with its worst shape. If a bound is missed, it is printed and the exit code is 1, unless the figure is within 10 % of
+its limit. A ratio holds unless its whole interval lies above the bound; after one round that is not known. `controls`
+are the machine's noise: the 99th percentile beside one control over that beside the previous one.
 
 On two quiet cores, all shapes in both sizes take about 12 minutes in cost, 6 in flood, and 20 for each round of beside
 (12 more with --limit). For a first look: --part beside --size small --rounds 1. Then, for the shapes that are near a
@@ -30,7 +30,7 @@ from typing import Any
 from ramet.bench import report, stamp
 from ramet.bench.abuse import beside, cost, flood
 from ramet.bench.abuse.heavy import HEAVY
-from ramet.bench.abuse.judged import as_record, misses, not_known, table, verdicts
+from ramet.bench.abuse.judged import as_record, at_limit, misses, not_known, table, verdicts
 from ramet.bench.abuse.load import MIB, Load
 from ramet.bench.abuse.shapes import CONTROL, SHAPES
 from ramet.bench.abuse.work import WORK
@@ -55,11 +55,12 @@ def main(argv: Sequence[str]) -> int:
     except BadOption as error:
         print(f"ramet bench abuse: {error}", file=sys.stderr)
         return 1
-    missed, unknown, found = misses(record), not_known(record), verdicts(record)
-    print("\n".join([*missed, *unknown, table(found), *([] if missed or unknown else ["every bound holds"])]))
+    missed, limited, unknown, found = misses(record), at_limit(record), not_known(record), verdicts(record)
+    beyond = [*missed, *limited, *unknown]
+    print("\n".join([*beyond, table(found), *([] if beyond else ["every bound holds"])]))
     made = stamp.stamp(stamp.command_line("abuse", argv))
     load = {name: getattr(options, name) for name in ("streams", "rounds", "window_s", "rate_mib_s", "limit")}
-    judged = {"criteria": as_record(found), "missed": missed, "not_known": unknown}
+    judged = {"criteria": as_record(found), "missed": missed, "at_limit": limited, "not_known": unknown}
     report.append_line(options.output_file, {"bench": "abuse", **made, **load, **record, **judged})
     return 1 if missed else 0
 

@@ -9,7 +9,9 @@ each route is one of the shapes, so that a shape is compared with it too.
 
 *The limit* (--limit): after the window of a shape comes one in which other processes burn as much CPU time instead
 (windows.py). The ratio of this window is what the machine makes of so much work where nothing but its cores is shared.
-Not in it: the work of the scheduler, the detokenizer and compile processes for the bodies.
+Not in it: the work of the scheduler, the detokenizer and compile processes for the bodies. Bodies that are accepted
+draw tokens beside the streams, whatever their size: in the limit's window as many requests of the same shape are sent
+with bodies of SLIGHT bytes, and what is burnt is what the large ones use beyond these.
 """
 
 import statistics
@@ -17,6 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ramet.bench.abuse import ratios
 from ramet.bench.abuse.bodies import BOMB
@@ -27,7 +31,7 @@ from ramet.bench.abuse.judged import MAX_GAP, MAX_HEALTH
 from ramet.bench.abuse.load import MIB, Load, answered
 from ramet.bench.abuse.ratios import compared
 from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, route_control, with_route_controls
-from ramet.bench.abuse.windows import CLIENT, Beside, beside, burns_of
+from ramet.bench.abuse.windows import CLIENT, SLIGHT_CLIENT, Beside, beside, burns_of
 from ramet.bench.abuse.work import WORK
 from ramet.bench.connections import Streams, streaming
 from ramet.bench.metrics import percentile
@@ -37,6 +41,7 @@ HEALTH_FLOOR_S = 0.1  # a faster answer beside a control counts as this: differe
 PACKED_PER_S = 64.0
 WORK_PER_S = 2.0
 HEAVY_PER_S = 0.5
+SLIGHT = 512  # bytes of a body that asks for as many tokens as a large one of its shape
 OVERRUN_S = 8.0  # a client whose replies are late continues for so long after the window
 
 
@@ -52,7 +57,7 @@ class Limit(NamedTuple):
     """What was seen beside a burner. CPU seconds a second are by the process that they stand for."""
 
     seen: Seen
-    used_per_s: dict[str, float]  # for the shape's bodies
+    used_per_s: dict[str, float]  # for the shape's bodies, or beyond slight ones
     burnt_per_s: dict[str, float]  # instead, which is less where a core is full
 
 
@@ -117,8 +122,7 @@ async def _round(load: Load, size: int, blocks: list[list[str]]) -> dict[str, Ro
             for shape in block:
                 found[shape] = await beside(load, streams, attack_of(load, shape, size))
                 if alone is not None:
-                    burns = burns_of(found[shape], alone)
-                    limits[shape] = burns, await beside(load, streams, burns)
+                    limits[shape] = await _limited(load, streams, shape, size, found[shape], alone)
             after = await beside(load, streams, attack_of(load, control, size, control=True))
             windows |= {shape: (before, one, after) for shape, one in found.items()}
             last = after if control == CONTROL else None
@@ -127,6 +131,27 @@ async def _round(load: Load, size: int, blocks: list[list[str]]) -> dict[str, Ro
     limit = {shape: Limit(see(one), *per_second(one, burns)) for shape, (burns, one) in limits.items()}
     return {shape: Round(see(before), see(one), see(after), limit.get(shape))
             for shape, (before, one, after) in windows.items()}  # fmt: skip
+
+
+async def _limited(
+    load: Load, streams: Streams, shape: str, size: int, found: Beside, alone: Beside
+) -> tuple[dict[str, Burn], Beside]:
+    """A window beside burners in place of the client of `found`, and what they had to burn."""
+    slight = slight_attack(load, shape, size, found)
+    if slight:
+        alone = await beside(load, streams, slight)
+    burns = burns_of(found, alone)
+    return burns, await beside(load, streams, {**slight, **burns})
+
+
+def slight_attack(load: Load, shape: str, size: int, found: Beside) -> dict[str, Attack]:
+    """As many bodies of SLIGHT bytes, if those of the shape were accepted; else none."""
+    assert found.attacked is not None, "no client attacked, so nothing was accepted"
+    accepted = found.attacked.statuses.get("200", 0)
+    if shape not in SHAPES or shape in PACKED or 2 * accepted <= found.attacked.num_sent:
+        return {}
+    (large,) = attack_of(load, shape, size).values()
+    return {SLIGHT_CLIENT: replace(large, size=SLIGHT)}
 
 
 def per_second(one: Beside, burns: Mapping[str, Burn]) -> tuple[dict[str, float], dict[str, float]]:
@@ -179,11 +204,16 @@ def summed(rounds: Sequence[Round]) -> dict[str, Any]:
 
 
 def _limit(limits: Sequence[tuple[Round, Limit]]) -> dict[str, Any]:
-    """The ratio beside a burner in place of the client, and what was burnt."""
+    """The ratio beside a burner in place of the client, that of the client to the burner, and what was burnt."""
     ratio, interval = compared([each._replace(beside=limit.seen).of(_gap) for each, limit in limits], MAX_GAP)
+    pairs = [each._replace(before=limit.seen, after=limit.seen).of(_gap) for each, limit in limits]
+    over, over_interval = compared(pairs, MAX_GAP)
     found = [limit for _, limit in limits]
     used, burnt = _median(limit.used_per_s for limit in found), _median(limit.burnt_per_s for limit in found)
-    return {"ratio": ratio, "interval": interval, "used_per_s": used, "burnt_per_s": burnt}
+    return {
+        "ratio": ratio, "interval": interval, "over": over, "over_interval": over_interval, "used_per_s": used,
+        "burnt_per_s": burnt,
+    }  # fmt: skip
 
 
 def _median(found: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -198,7 +228,8 @@ def _print(line: dict[str, Any]) -> None:
     if "limit" in line:
         found = line["limit"]
         burnt = sum(found["burnt_per_s"].values())
-        limit = f", its limit {ratios.words(found['ratio'], found['interval'])} ({burnt:.2f} CPU seconds a second)"
+        over = ratios.words(found["over"], found["over_interval"])
+        limit = f", {over} of its limit {found['ratio']:g} ({burnt:.2f} CPU seconds a second)"
     print("{shape:<34}{size:>9}  p99 {gap_ms} ms, {0} of the control's{1}{2}; /health {health_s} s, control "
           "{control_health_s} s; controls {noise}; {3}".format(
               gap, route, limit, answered(line["statuses"], line["said"]), **line), flush=True)  # fmt: skip

@@ -5,6 +5,9 @@ whatever route it is tokenised. Rows without a bound are for comparison.
 
 A ratio that was measured in several rounds has an interval (ratios.py) and holds unless the whole of it lies above the
 bound. After one round there is no interval: whether a ratio beyond the bound holds is not known then.
+
+A time between tokens beyond its bound is *at its limit* if it is at most MAX_OVER_LIMIT times that of the limit, which
+--limit measures: the machine has not enough cores for the streams and as much work, whoever does it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +15,7 @@ from typing import Any, NamedTuple
 
 MIB = 1 << 20
 MAX_GAP = 1.3  # the 99th percentile of the time between tokens, over the control's
+MAX_OVER_LIMIT = 1.1  # the same, over that of the limit of the same run
 MAX_HEALTH_S = 1.0  # /health beside bodies of up to a MiB
 MAX_HEALTH = 3.0  # /health beside larger bodies, over the control's
 MAX_COST = 4.0  # CPU time per MiB, over that of plain text
@@ -31,6 +35,7 @@ class Criterion(NamedTuple):
     most: float | None  # None: for comparison
     unit: str = "x"
     interval: str = ""  # the line's key for it; empty: of a figure that is no ratio of rounds
+    has_limit: bool = False  # whether the line's limit is one of this figure
 
 
 class Verdict(NamedTuple):
@@ -44,6 +49,7 @@ class Verdict(NamedTuple):
     value: float
     has_rounds: bool = False
     interval: Sequence[float] | None = None
+    over_limit: tuple[float, Sequence[float] | None] | None = None  # and its interval; None: no limit was measured
 
     @property
     def held(self) -> bool | None:
@@ -60,15 +66,33 @@ class Verdict(NamedTuple):
         return self.held is None and self.most is not None
 
     @property
+    def is_at_limit(self) -> bool:
+        """A ratio beyond its bound that is not far above what the machine allows."""
+        if self.held is not False or self.over_limit is None:
+            return False
+        over, interval = self.over_limit
+        return (interval[0] if interval else over) <= MAX_OVER_LIMIT
+
+    @property
+    def is_missed(self) -> bool:
+        return self.held is False and not self.is_at_limit
+
+    @property
     def in_words(self) -> str:
         if self.is_open:
             return "one round"
+        if self.is_at_limit:
+            return "at limit"
         return {None: "no bound", True: "held", False: "NOT HELD"}[self.held]
 
     @property
     def sentence(self) -> str:
         measured = f"{self.value} {self.unit}{_brackets(self.interval)}"
-        return f"{self.name}: {self.shape}, {self.size} bytes: {measured}, at most {self.most}"
+        limit = ""
+        if self.over_limit is not None:
+            over, interval = self.over_limit
+            limit = f"; {over} times its limit{_brackets(interval)}"
+        return f"{self.name}: {self.shape}, {self.size} bytes: {measured}, at most {self.most}{limit}"
 
 
 def _brackets(interval: Sequence[float] | None) -> str:
@@ -76,7 +100,7 @@ def _brackets(interval: Sequence[float] | None) -> str:
 
 
 def _over_limit(line: Line) -> float | None:
-    return line["gap_ratio"] / line["limit"]["ratio"] if "limit" in line else None
+    return line["limit"]["over"] if "limit" in line else None
 
 
 def _unanswered(line: Line) -> float | None:
@@ -89,7 +113,7 @@ def _unanswered(line: Line) -> float | None:
 
 CRITERIA = (
     Criterion("beside", "p99 between tokens, over the control's", lambda line: line["gap_ratio"], MAX_GAP,
-              interval="gap_interval"),
+              interval="gap_interval", has_limit=True),
     Criterion("beside", "p99 between tokens, over the limit of the same run", _over_limit, None),
     Criterion(
         "beside", "p99 between tokens, over that of plain text on its route", lambda x: x.get("route_gap_ratio"), None
@@ -127,7 +151,7 @@ def verdicts(record: Mapping[str, Any]) -> list[Verdict]:
 
 
 def _badness(one: Verdict) -> tuple[bool, bool, float]:
-    return one.held is False, one.is_open, one.value
+    return one.is_missed, one.is_open, one.value
 
 
 def _of(criterion: Criterion, record: Mapping[str, Any]) -> Iterable[Verdict]:
@@ -135,15 +159,20 @@ def _of(criterion: Criterion, record: Mapping[str, Any]) -> Iterable[Verdict]:
         value = criterion.value(line)
         if value is not None:
             name, most, unit, key = criterion.name, criterion.most, criterion.unit, criterion.interval
-            figure = round(value, 3)
-            yield Verdict(
-                name, most, unit, line["shape"], line.get("size", 0), figure, bool(key), line.get(key) if key else None
-            )
+            figure, interval = round(value, 3), line.get(key) if key else None
+            limit = line.get("limit") if criterion.has_limit else None
+            over = (limit["over"], limit["over_interval"]) if limit else None
+            yield Verdict(name, most, unit, line["shape"], line.get("size", 0), figure, bool(key), interval, over)
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
-    """One sentence for each figure beyond its bound."""
-    return [one.sentence for each in CRITERIA for one in _of(each, record) if one.held is False]
+    """One sentence for each figure beyond its bound and its limit."""
+    return [one.sentence for each in CRITERIA for one in _of(each, record) if one.is_missed]
+
+
+def at_limit(record: Mapping[str, Any]) -> list[str]:
+    """One sentence for each figure beyond its bound that is at its limit."""
+    return [f"{one.sentence}: at its limit" for each in CRITERIA for one in _of(each, record) if one.is_at_limit]
 
 
 def not_known(record: Mapping[str, Any]) -> list[str]:
@@ -165,4 +194,4 @@ def _row(each: Verdict) -> str:
 
 
 def as_record(found: Sequence[Verdict]) -> list[dict[str, Any]]:
-    return [{**each._asdict(), "held": each.held} for each in found]
+    return [{**each._asdict(), "held": each.held, "at_limit": each.is_at_limit} for each in found]

@@ -20,6 +20,7 @@ from ramet.bench.abuse.ready import Ready
 from ramet.bench.connections import Streams, Window, settled, window
 
 CLIENT = "client"
+SLIGHT_CLIENT = "client of slight bodies"  # beside burners (beside.py)
 CALM_WITHIN_S = 30.0  # the server must have ended what a client left
 CALM_S = 0.25  # of an answer of /health
 
@@ -83,7 +84,7 @@ async def calm(load: Load) -> None:
 
 
 def burns_of(one: Beside, alone: Beside) -> dict[str, Burn]:
-    """What burners have to do in the place of the client of this window. `alone`: a window without one."""
+    """What burners have to do in the place of the client of this window. `alone`: a window with nothing of its work."""
     assert one.attacked is not None, "no client attacked, so there is nothing to burn"
     tokens = one.num_tokens / max(1, alone.num_tokens)
     used = {role: max(0.0, one.cpu_s[role] - alone.cpu_s[role] * tokens) for role in READERS}

@@ -9,13 +9,15 @@ import pytest
 
 from ramet.bench import connections
 from ramet.bench.abuse import bench, cost, flood, library
+from ramet.bench.abuse.beside import SLIGHT, attack_of, slight_attack
 from ramet.bench.abuse.bodies import BOMB, PLAIN, plain, required
 from ramet.bench.abuse.burner import Burn, burn
-from ramet.bench.abuse.client import Attacked
+from ramet.bench.abuse.client import Attack, Attacked, requests_of
 from ramet.bench.abuse.cost import LEAST_CPU_S, without_idle
 from ramet.bench.abuse.heavy import HEAVY
-from ramet.bench.abuse.judged import as_record, misses, not_known, table, verdicts
+from ramet.bench.abuse.judged import as_record, at_limit, misses, not_known, table, verdicts
 from ramet.bench.abuse.library import seconds_per_body, texts_of, was_tokenised
+from ramet.bench.abuse.load import Load
 from ramet.bench.abuse.ratios import Round, compared
 from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, body_of, route_control, with_route_controls
 from ramet.bench.abuse.windows import CLIENT, Beside, burns_of
@@ -235,6 +237,35 @@ def test_a_ratio_that_is_surely_beyond_its_bound_is_worse_than_a_larger_one_that
     sure, unsure = {"gap_ratio": 1.5, "gap_interval": [1.4, 1.6]}, {"gap_ratio": 2.0, "gap_interval": [1.2, 4.0]}
     lines = [{**BESIDE, **unsure, "shape": "unsure"}, {**BESIDE, **sure, "shape": "sure"}]
     assert verdicts({"beside": lines})[0].shape == "sure"
+
+
+@pytest.mark.parametrize(("over", "interval", "missed"), [(1.4, [1.05, 1.6], False), (1.2, [1.11, 1.3], True)])
+def test_a_time_between_tokens_that_the_machine_imposes_is_at_its_limit(
+    over: float, interval: list[float], missed: bool
+) -> None:
+    line = {**BESIDE, "gap_ratio": 2.5, "gap_interval": [2.0, 3.0]}
+    assert misses({"beside": [line]}) and not at_limit({"beside": [line]})
+    limited = {"beside": [{**line, "limit": {"over": over, "over_interval": interval}}]}
+    assert (bool(misses(limited)), bool(at_limit(limited))) == (missed, not missed)
+    (worst, *_) = verdicts(limited)
+    assert (worst.held, worst.in_words) == (False, "NOT HELD" if missed else "at limit")
+
+
+def test_bodies_that_are_accepted_have_a_limit_with_as_many_slight_ones() -> None:
+    load = Load("", 1, SIZE, 2 * SIZE, 16, 3, 3.0, 0.8, 32.0, 0, (SIZE,), True)
+    window = Beside(Window(0.0, 3.0, 0.0, 0.0), [], {}, 0, {})
+
+    def slight(shape: str, statuses: dict[str, int]) -> Attack | None:
+        found = window._replace(answers={CLIENT: Attacked(sum(statuses.values()), 1.0, 1.0, 0.0, 0.0, statuses)})
+        return next(iter(slight_attack(load, shape, SIZE, found).values()), None)
+
+    attack = slight("numbers", {"200": 50, "late": 46})
+    assert attack is not None and not attack.control
+    assert attack.num == attack_of(load, "numbers", SIZE)[CLIENT].num
+    (small,) = requests_of(attack)
+    assert SLIGHT / 2 < len(small) < 2 * SLIGHT
+    assert slight("numbers", {"400": 96}) is None
+    assert slight("many prompts", {"200": 2}) is None  # its control is the same work already
 
 
 def test_a_burner_burns_what_it_is_asked_for_and_ends_in_time() -> None:
