@@ -51,7 +51,7 @@ def answer(how: bytes, body: bytes) -> bytes:
     try:
         make, count = pickle.loads(how)
         try:
-            return _pickled((made_of(make, body, count), None))
+            return _pickled((made_of(make, body, count, in_pieces=False), None))  # no other thread waits for the lock
         except RametError as error:
             return _pickled((None, error))
     except Exception:  # noqa: BLE001  where the parent meets it as well, it says so

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -18,11 +19,12 @@ from ramet.runtime import exact_json
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.errors import RametError, ServerError
+from ramet.runtime.intake import json_pieces
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import ItemCount
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.server.anthropic import messages
-from ramet.runtime.server.http import exchange
+from ramet.runtime.server.http import body_worker, exchange
 from ramet.runtime.server.http.body_reader import BodyReader
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import ModelNames, Served
@@ -136,6 +138,14 @@ def test_what_is_read_may_nest_and_repeat(reader: BodyReader) -> None:
         nested = [nested, {"a": nested}] if level < 6 else [nested]
     value = {"nested": nested, "many": ["x"] * 100_000}
     assert read(reader, dict, json.dumps(value).encode()) == made_of(dict, json.dumps(value).encode(), counted(b""))
+
+
+def test_no_body_is_cut_into_pieces_where_no_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces take twice as long, and are merged again."""
+    body = json.dumps({"text": ["a"] * 100_000}).encode()
+    how = pickle.dumps((len, counted(body)))
+    monkeypatch.setattr(json_pieces, "_Pieces", None)
+    assert pickle.loads(body_worker.answer(how, body)) == (1, None)
 
 
 def test_a_body_has_any_size(reader: BodyReader) -> None:
