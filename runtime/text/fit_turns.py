@@ -8,7 +8,8 @@ changed. Otherwise:
     two user turns, or two of the assistant               one
     a user turn right after results of calls              a part of the last result
     two calls in one turn                                 a turn for each call, with its result behind it
-    a text beside a call                                  a turn of its own before the call's, if that is shown
+    a text beside a call, or in the turn before           a turn of its own before the call's, if that is shown,
+                                                          with an empty user turn between them if it must be so
     calls and results                                     texts of the assistant and of the user
 
 Knows messages after chat_messages.py, and no template.
@@ -26,6 +27,7 @@ BETWEEN = "\n\n"  # stands between the texts of two turns that become one
 Kind = tuple[str, bool]  # a turn's role, and whether it has calls
 CHAT = ("user", "assistant", "user")
 CALLED = ("user", "call", "tool", "assistant", "user")
+EMPTY: Message = {"role": "user", "content": ""}
 
 
 def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
@@ -46,8 +48,9 @@ def fitted(turns: list[Message], rules: TemplateRules) -> list[Message]:
 def _led(lead: list[Message], rest: list[Message], rules: TemplateRules) -> tuple[list[Message], list[Message]]:
     """The first turns of system or developer, and the remaining turns."""
     roles = [turn["role"] for turn in lead]
-    then = _end_of(rest)
-    if not rules.loses(roles[0], *sorted(set(roles[1:])), *then, instead=then or ("user",)):
+    then, later = _end_of(rest), sorted(set(roles[1:]))
+    asked = roles[0], *later, *(later if len(roles) > 2 else ())  # two may be shown, and three not
+    if not rules.loses(*asked, *then, instead=then or ("user",)):
         return lead, rest
     for role in dict.fromkeys(roles):
         if rules.shows(role, *then):
@@ -157,8 +160,8 @@ def _with_calls(turns: list[Message], rules: TemplateRules) -> list[Message]:
     turns = form.written(turns)
     if _has_several_calls(turns) and rules.loses("user", "calls", "tool", *CALLED[2:], instead=CALLED, form=form):
         turns = list(_one_by_one(turns))
-    if _has_text_beside_calls(turns) and _loses_text(form, rules):
-        turns = [part for turn in turns for part in _text_and_calls(turn)]
+    if _has_text_before_calls(turns) and (between := _between_text_and_calls(form, rules)) is not None:
+        turns = list(_texts_apart(turns, between))
     return turns
 
 
@@ -166,13 +169,27 @@ def _has_several_calls(turns: list[Message]) -> bool:
     return any(len(turn.get("tool_calls", ())) > 1 for turn in turns)
 
 
-def _has_text_beside_calls(turns: list[Message]) -> bool:
-    return any("tool_calls" in turn and turn["content"] for turn in turns)
+def _has_text_before_calls(turns: list[Message]) -> bool:
+    return any(
+        "tool_calls" in turn and (turn["content"] or _is_said(before)) for before, turn in pairwise([{}, *turns])
+    )
 
 
-def _loses_text(form: CallForm, rules: TemplateRules) -> bool:
-    """Whether a text beside a call is dropped but would be shown as a turn of its own."""
-    return rules.loses("user", "said call", *CALLED[2:], instead=("user", "assistant", *CALLED[1:]), form=form)
+def _is_said(turn: Message) -> bool:
+    """Whether it is a text of the assistant without calls."""
+    return turn.get("role") == "assistant" and "tool_calls" not in turn and bool(turn["content"])
+
+
+def _between_text_and_calls(form: CallForm, rules: TemplateRules) -> list[Message] | None:
+    """The turns between a text and the calls that follow it.
+
+    None: one turn has both, because the template shows its text, or shows it in no other way either.
+    """
+    if rules.shows("user", "said call", *CALLED[2:], form=form):
+        return None
+    if rules.shows("user", "assistant", *CALLED[1:], form=form):
+        return []
+    return [EMPTY] if rules.shows("user", "assistant", "empty user", *CALLED[1:], form=form) else None
 
 
 def _one_by_one(turns: list[Message]) -> Iterator[Message]:
@@ -203,6 +220,16 @@ def _text_and_calls(turn: Message) -> list[Message]:
         return [turn]
     calls = {"role": "assistant", "content": "", "tool_calls": turn["tool_calls"]}
     return [_without_calls(turn), calls]
+
+
+def _texts_apart(turns: list[Message], between: list[Message]) -> Iterator[Message]:
+    before: Message = {}
+    for turn in turns:
+        for part in _text_and_calls(turn):
+            if "tool_calls" in part and _is_said(before):
+                yield from between
+            yield part
+            before = part
 
 
 def _as_text(turn: Message) -> Message:

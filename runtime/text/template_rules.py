@@ -72,7 +72,8 @@ class TemplateRules:
     def shows(self, *kinds: str, form: CallForm = PLAIN) -> bool:
         """Whether turns of these kinds in this order are rendered with all of their texts.
 
-        A kind is a role, or "call", "calls" (two) and "said call" for an assistant's turn with calls.
+        A kind is a role, or "call", "calls" (two) and "said call" for an assistant's turn with calls, or "empty user"
+        for a user turn without text.
         """
         key = form, kinds
         if key not in self._shown:
@@ -123,6 +124,8 @@ class _Maker:
             case "tool":
                 called = {"tool_call_id": self._open.pop(0), "name": "a"} if self._open else {}
                 return {"role": "tool", **called, "content": self._mark()}
+            case "empty user":
+                return {"role": "user", "content": ""}
         return {"role": kind, "content": self._mark()}
 
     def _mark(self) -> str:

@@ -70,6 +70,17 @@ TEMPLATES = {
         "{% if m.role == 'system' %}{{ raise_exception('system must be first') }}{% endif %}[{{ m.role }}]"
         "{{ messages[0].content + '\n\n' if lead and loop.last and m.role == 'user' }}{{ m.content }}" + CALLS + END
     ),
+    "texts beside calls dropped": (
+        f"{LEAD}{{% set messages = messages[1:] if lead else messages %}}{ALTERNATE}{{% for m in messages %}}"
+        "{% if m.role == 'system' %}{{ raise_exception('system must be first') }}{% endif %}"
+        f"{{% if m.tool_calls %}}[call]{CALLS}{{% else %}}[{{{{ m.role }}}}]{{{{ m.content }}}}{{% endif %}}{END}"
+    ),
+    "system merged with whatever is second": (
+        "{% if messages[0].role == 'system' %}[user]{{ messages[0].content + ' ' + messages[1].content }}"
+        "{% set messages = messages[2:] %}{% endif %}{% for m in messages %}"
+        "{% if m.role not in ['user', 'assistant'] %}{{ raise_exception('only user and assistant') }}{% endif %}"
+        "[{{ m.role }}]{{ m.content }}" + END
+    ),
     "system refused": (
         "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + TURN + END
     ),
@@ -158,6 +169,13 @@ def test_what_a_template_shows_stays_as_it_is() -> None:
      "[tool](text 5)[assistant](text 6)[user](text 7)"),
     ("one call a turn", "uCrr",
      '[user](text 0)[call]<f {"a": "(text 1)"}>[tool](text 4)[call]<f {"a": "(text 2)"}>[tool](text 3)'),
+    ("texts beside calls dropped", "uxtau",
+     '[user](text 0)[assistant](text 1)[user][call]<f {"a": "(text 2)"}>[tool](text 3)'
+     "[assistant](text 4)[user](text 5)"),
+    ("texts beside calls dropped", "uact",
+     '[user](text 0)[assistant](text 1)[user][call]<f {"a": "(text 2)"}>[tool](text 3)'),
+    ("system merged with whatever is second", "ssdsu",
+     "[user](text 0)\n\n(text 1)\n\n(text 2)\n\n(text 3) (text 4)"),
     ("trimmed", "sdu", "[system]\n\n(text 0)[system]\n\n(text 1)[user]\n\n(text 2)"),
     ("date and tools in the system turn", "sdu", "[system]Today is Monday. (text 0)\n\n(text 1)[user](text 2)"),
     ("arguments are appended to a text", "uct", '[user](text 0)[assistant]<f {"a": "(text 1)"}>[tool](text 2)'),
