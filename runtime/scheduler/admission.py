@@ -4,6 +4,7 @@
 first), fcfs (arrival), lof (longest output first), random. Ties go by arrival. A higher priority goes before any
 policy, and now and then the oldest request before both. The policy chooses among the WINDOW highest
 priorities and earliest arrivals, so that a long queue does not cost a look-up in the tree for everybody at every step.
+Of one client's request with many prompts the first ones of its turn come among them (by_turns.py).
 
 `Admission` decides how much memory running requests are promised (reservation by ratio) and which request waits for a
 prefix that is being computed: each is Admitted to run, or Refused with the reason. Section 5.2 and Algorithm 1 of the
@@ -24,6 +25,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Namespace, Node
+from ramet.runtime.scheduler.by_turns import ByTurns
 from ramet.runtime.scheduler.contexts import FirstGroup, memory_of_parts
 from ramet.runtime.scheduler.follow_ups import FollowUps, kind_of
 from ramet.runtime.scheduler.request import Request, RunningRequest
@@ -47,7 +49,7 @@ class WaitingQueue:
         self._weights = 0  # the number of those that will compute what waits
         self.num_tokens = 0  # of all of them
         self._by_arrival: list[tuple[float, Uid]] = []  # (arrival_s, uid), sorted
-        self._by_rank: list[tuple[int, float, Uid]] = []  # ranks, sorted
+        self._by_turns = ByTurns()
 
     def __len__(self) -> int:
         return len(self._requests) + len(self._held)
@@ -69,15 +71,15 @@ class WaitingQueue:
         return [self._requests[uid] for _, uid in self._by_arrival[:num]]
 
     def highest(self, num: int) -> list[Request]:
-        """The `num` highest priorities, highest first, and among equals the earliest arrival first."""
-        return [self._requests[uid] for _, _, uid in self._by_rank[:num]]
+        """The `num` highest priorities, highest first, and among equals the earliest arrival first, or turn."""
+        return [self._requests[uid] for uid in self._by_turns.first(num)]
 
     def add(self, request: Request) -> None:
         if not self._take_in(request):
             return
         self._requests[request.uid] = request
         insort(self._by_arrival, (request.arrival_s, request.uid))
-        insort(self._by_rank, request.rank)
+        self._by_turns.add(request.rank)
 
     def _take_in(self, request: Request) -> bool:
         """False: it is held."""
@@ -98,8 +100,13 @@ class WaitingQueue:
         if request is not None:
             self._taken_out(request)
             del self._by_arrival[bisect_left(self._by_arrival, (request.arrival_s, uid))]
-            del self._by_rank[bisect_left(self._by_rank, request.rank)]
+            self._by_turns.remove(request.rank)
         return request
+
+    def begin(self, request: Request, now_s: float) -> None:
+        """It runs, and waits no longer."""
+        self._by_turns.begun(request.rank, now_s)
+        self.remove(request.uid)
 
     def _taken_out(self, request: Request) -> None:
         self.num_tokens -= len(request.tokens)
@@ -117,7 +124,7 @@ class WaitingQueue:
             self._held.pop(uid, None)
             self._taken_out(request)
         self._by_arrival = [entry for entry in self._by_arrival if entry[-1] not in found]
-        self._by_rank = [entry for entry in self._by_rank if entry[-1] not in found]
+        self._by_turns.remove_all(found)
         return found
 
     def get(self, uid: Uid) -> Request | None:
@@ -160,7 +167,7 @@ class WaitingQueue:
                 ready.append(request)
         self._requests.update({request.uid: request for request in ready})
         self._by_arrival = sorted([*self._by_arrival, *((each.arrival_s, each.uid) for each in ready)])
-        self._by_rank = sorted([*self._by_rank, *(each.rank for each in ready)])
+        self._by_turns.add_all(each.rank for each in ready)
 
 
 WINDOW = 512  # requests

@@ -447,7 +447,7 @@ class Scheduler:
                 continue
             match self._admission.try_add(request):
                 case Admitted(running):
-                    self.waiting.remove(request.uid)
+                    self.waiting.begin(request, now_s)
                     taken: list[Prefill] = []
                     if not request.groups and self._results.open(running) and running.uid not in self.running.held:
                         taken = list(budget.take(running))
