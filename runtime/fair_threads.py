@@ -1,11 +1,13 @@
-"""A few threads that serve the keys of clients in turn: calls of one key do not keep those of another waiting."""
+"""A few threads that serve the keys of clients in turn: calls of one key do not keep those of another waiting,
+nor large calls small ones.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from ramet.runtime.fair_queue import FairQueue
+from ramet.runtime.fair_queue import LEAST, FairQueue
 from ramet.runtime.shares import part
 
 
@@ -16,9 +18,9 @@ class FairThreads:
         self._serve, self._pool = serve, ThreadPoolExecutor(num, name)
         self._queue = FairQueue[Any](part(num, share))
 
-    def put(self, owner: str, item: Any) -> int:
-        """`owner`: as of FairQueue. Returns its place."""
-        place = self._queue.put(owner, item)
+    def put(self, owner: str, item: Any, size: int = LEAST) -> int:
+        """`owner` and `size`: as of FairQueue. Returns its place."""
+        place = self._queue.put(owner, item, size)
         with suppress(RuntimeError):  # the pool is closed: nobody waits for an answer
             self._pool.submit(self._serve_waiting)
         return place

@@ -1,8 +1,9 @@
 """Work on a large request body happens on threads, so that the event loop serves others meanwhile.
 
-Decides which bodies are large, and in which order they are worked on: keys have turns, and of the two threads one takes
-the bodies above LARGE, so that these do not keep smaller ones waiting. While a thread works, Python passes its lock on
-every SWITCH_S, but not within one call of a library: long JSON is parsed in pieces (intake/json_pieces.py).
+Decides which bodies are large, and in which order they are worked on: keys have turns, a key's bodies of different size
+have equal shares (fair_queue.py), and of the two threads one takes those above LARGE. So a small body does not wait for
+all larger ones that came before it, nor a large one for all smaller ones. While a thread works, Python passes its lock
+on every SWITCH_S, but not within one call of a library: long JSON is parsed in pieces (intake/json_pieces.py).
 """
 
 import asyncio
@@ -22,13 +23,14 @@ SMALL = 1 << 16  # bytes of a body up to which all work happens on the event loo
 LARGE = 1 << 20
 SWITCH_S = 0.001
 FEW_ITEMS = 256  # read in up to 5 ms
+ITEM_BYTES = SMALL // FEW_ITEMS  # of a body that takes as long as an item
 
 
 class _Body(NamedTuple):
     """The body of the request that is served."""
 
-    is_small: bool
-    run: Callable[[Callable[[], Any]], Awaitable[Any]]  # on a thread
+    num_bytes: int
+    run: Callable[[Callable[[], Any], int], Awaitable[Any]]  # on a thread; the second argument is the size of the work
 
 
 _BODY: ContextVar[_Body | None] = ContextVar("body", default=None)  # None: there is no server
@@ -41,9 +43,9 @@ async def offloaded(act: Callable[[], T], num_items: int = 0) -> T:
     the context variables of its caller, but what it sets in them is lost.
     """
     found = _BODY.get()
-    if found is None or (found.is_small and num_items <= FEW_ITEMS):
+    if found is None or (found.num_bytes <= SMALL and num_items <= FEW_ITEMS):
         return act()
-    made: T = await found.run(act)
+    made: T = await found.run(act, max(found.num_bytes, num_items * ITEM_BYTES))
     return made
 
 
@@ -57,14 +59,15 @@ class Offload:
 
     def take(self, owner: str, num_bytes: int) -> None:
         """From now on `offloaded` is about a body of so many bytes. `owner`: the name of a key that is bounded."""
-        _BODY.set(_Body(num_bytes <= SMALL, lambda act: self._run(owner, act, num_bytes > LARGE)))
+        thread = self._threads[num_bytes > LARGE]
+        _BODY.set(_Body(num_bytes, lambda act, size: self._run(thread, owner, act, size)))
 
     def close(self) -> None:
         """Drop what waits, and wait for what runs."""
         for each in self._threads:
             each.close()
 
-    async def _run(self, owner: str, act: Callable[[], T], is_long: bool) -> T:
+    async def _run(self, thread: FairThreads, owner: str, act: Callable[[], T], size: int) -> T:
         loop, context = asyncio.get_running_loop(), copy_context()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -76,8 +79,7 @@ class Offload:
                     forget_frames(error)  # what is in them is freed here
                 call_soon(loop, _fail, done, error)
 
-        thread = self._threads[is_long]
-        place = thread.put(owner, work)
+        place = thread.put(owner, work, size)
         try:
             return await done
         finally:

@@ -32,7 +32,7 @@ from ramet.runtime.subordinate import NICENESS
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded
 
 WORKERS = 2  # of a backend
-SHORT = 1 << 12  # characters of a constraint that every worker takes
+SHORT = 1 << 12  # characters of a constraint that every worker takes, a power of two
 UNBOUNDED: Final = 1 << 62  # bytes
 REFUSAL_BYTES = 1 << 12  # what a remembered refusal counts
 
@@ -151,7 +151,7 @@ class CompilePool:
                 self._start(key)
             compiling.num_requests += 1
             if not compiling.begun and owner not in compiling.places:  # whoever has room first has it compiled
-                compiling.places[owner] = self._jobs[key.backend].put(owner, key, is_long=not is_short(key))
+                compiling.places[owner] = self._jobs[key.backend].put(owner, key, len(key.text))
             return compiling
 
     def take_compiled(self) -> list[Compiling]:
@@ -201,18 +201,18 @@ class CompilePool:
         most = min(WORKERS, self._num_open[constraint.backend])
         if self._closed or len(workers) >= most or (workers and not is_short(constraint)):
             return
-        only_short = bool(workers)
+        most_size = SHORT if workers else None
         workers.append(worker := CompileWorker(self._vocabulary, self._memory_mb, self._niceness))
         name = f"grammar-{constraint.backend}-{len(workers)}"
-        thread = threading.Thread(target=self._serve, args=(jobs, worker, only_short), name=name, daemon=True)
+        thread = threading.Thread(target=self._serve, args=(jobs, worker, most_size), name=name, daemon=True)
         self._threads.append(thread)
         before = threading.stack_size(4 * STACK_BYTES)  # what a worker's stack was enough for is loaded on this one
         thread.start()
         threading.stack_size(before)
 
-    def _serve(self, jobs: FairQueue[Constraint], worker: CompileWorker, only_short: bool) -> None:
+    def _serve(self, jobs: FairQueue[Constraint], worker: CompileWorker, most_size: int | None) -> None:
         self._begin()
-        while (found := jobs.take(only_short=only_short)) is not None:
+        while (found := jobs.take(most_size)) is not None:
             owner, constraint = found
             try:
                 self._run(worker, constraint, owner)

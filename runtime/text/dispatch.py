@@ -1,7 +1,8 @@
 """Which thread of a tokenizer serves a message.
 
 Decides: chats are rendered on two threads, long texts are tokenised on one, and keys of clients take turns on both.
-So neither a slow template nor a long text keeps other messages waiting, which are served at once, in order. A small
+So neither a slow template nor a long text keeps other messages waiting, which are served at once, in order. Of one
+key's chats those of different size have equal shares of the threads, so that small ones overtake large ones. A small
 chat whose template is known to take little is one of these. The text that a chat becomes is a long text like any other.
 What a thread has to send to the scheduler goes through prompt_order.py.
 """
@@ -106,7 +107,7 @@ class Dispatch:
     def _render(self, call: Render) -> None:
         written = self._desk.write_here(call)
         if written is None:
-            self._chats.put(call.owner, call)
+            self._chats.put(call.owner, call, len(call.chat))
         elif isinstance(written, CallFailed):
             self._server.send(written)
         elif is_long_text(written.text):

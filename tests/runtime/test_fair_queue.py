@@ -1,9 +1,10 @@
-"""Turns of keys in a queue that several threads take from."""
+"""Turns of keys, and of items of different size, in a queue that several threads take from."""
 
 import queue
 import threading
+from itertools import pairwise
 
-from ramet.runtime.fair_queue import FairQueue
+from ramet.runtime.fair_queue import LEAST, FairQueue
 
 WAIT_S = 60.0
 
@@ -34,14 +35,68 @@ def test_a_key_that_was_served_comes_behind_the_others() -> None:
     assert served == ["a1", "b1", "a2", "b2", "a3"]
 
 
-def test_long_items_are_left_to_some_threads_and_stay_in_order_for_these() -> None:
+def test_large_items_are_left_to_some_threads() -> None:
     keys = FairQueue[str](most_of_one=9)
-    keys.put("a", "long 1", is_long=True)
-    keys.put("a", "short 2")
-    keys.put("a", "long 3", is_long=True)
-    keys.put("a", "short 4")
-    assert keys.pop(only_short=True) == ("a", "short 2")
-    assert [keys.pop() for _ in range(3)] == [("a", "long 1"), ("a", "long 3"), ("a", "short 4")]
+    for item, size in [("large 1", 2 * LEAST), ("small 2", LEAST), ("large 3", LEAST + 1), ("small 4", 1)]:
+        keys.put("a", item, size)
+    assert [keys.pop(LEAST) for _ in range(3)] == [("a", "small 2"), ("a", "small 4"), None]
+    assert [keys.pop() for _ in range(3)] == [("a", "large 1"), ("a", "large 3"), None]
+
+
+def served(sizes: FairQueue[int], num: int) -> list[int]:
+    found = [sizes.pop() for _ in range(num)]
+    return [item for _, item in filter(None, found)]
+
+
+def test_items_of_like_size_stay_in_order() -> None:
+    sizes = FairQueue[int](most_of_one=99)
+    for size in (70_000, 100_000, 66_000):
+        sizes.put("a", size, size)
+    assert served(sizes, 3) == [70_000, 100_000, 66_000]
+
+
+def test_a_small_item_does_not_wait_for_large_ones_that_came_before_it() -> None:
+    sizes = FairQueue[int](most_of_one=99)
+    for _ in range(64):
+        sizes.put("", 1 << 20, 1 << 20)
+    assert served(sizes, 3) == [1 << 20] * 3
+    for num in range(1, 20):
+        sizes.put("", 100_000, 100_000)
+        assert 100_000 in served(sizes, 2), f"one large item at most comes before the small one, here number {num}"
+
+
+def test_a_large_item_waits_for_as_many_bytes_of_small_ones_as_the_one_before_it_has() -> None:
+    sizes = FairQueue[int](most_of_one=99)
+    small, large = 100_000, 1 << 20
+    for _ in range(4):
+        sizes.put("", large, large)
+    for _ in range(1000):
+        sizes.put("", small, small)
+    order = served(sizes, 100)
+    places = [i for i, size in enumerate(order) if size == large]
+    assert len(places) == 4
+    assert all((after - before - 2) * small <= large for before, after in pairwise(places))
+
+
+def test_a_size_that_was_absent_has_no_claim_to_what_was_served_meanwhile() -> None:
+    sizes = FairQueue[int](most_of_one=99)
+    small, large = 1 << 17, 1 << 20
+    for _ in range(64):
+        sizes.put("", large, large)
+    assert served(sizes, 32) == [large] * 32
+    for _ in range(64):
+        sizes.put("", small, small)
+    assert served(sizes, 36).count(large) >= 3, "eight small ones have the bytes of a large one"
+
+
+def test_items_that_need_not_be_served_are_forgotten_with_their_size() -> None:
+    sizes = FairQueue[int](most_of_one=99)
+    sizes.put("", 1, 1)
+    places = [sizes.put("", size, size) for size in (1 << 17, 1 << 20)]
+    for place in places:
+        sizes.remove("", place)
+    sizes.remove("", places[0])
+    assert served(sizes, 2) == [1]
 
 
 def test_a_thread_waits_for_an_item_that_it_may_have_and_for_the_end() -> None:

@@ -98,6 +98,45 @@ def test_keys_have_turns() -> None:
     run(check)
 
 
+@pytest.mark.parametrize(("small", "large"), [(SMALL + 1, LARGE), (LARGE + 1, 32 * LARGE)])
+def test_a_small_body_overtakes_large_ones_of_its_key(small: int, large: int) -> None:
+    async def check(offload: Offload) -> None:
+        goes_on, order = threading.Event(), list[str]()
+        first = started(offload, large, lambda: goes_on.wait(20))
+        others = [started(offload, large, lambda: order.append("large")) for _ in range(64)]
+        await asyncio.sleep(0)
+        one = started(offload, small, lambda: order.append("small"))
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(first, one, *others)
+        assert "small" in order[:2]
+
+    run(check)
+
+
+def test_many_items_count_as_the_bytes_that_take_as_long() -> None:
+    """A small body with thousands of prompts is more work than a larger text."""
+
+    async def check(offload: Offload) -> None:
+        goes_on, order = threading.Event(), list[str]()
+
+        async def prompts() -> None:
+            offload.take("", SMALL)
+            await offloaded(lambda: order.append("prompts"), 8 * FEW_ITEMS)
+
+        first = started(offload, LARGE, lambda: goes_on.wait(20))
+        await asyncio.sleep(0)
+        many = [asyncio.ensure_future(prompts()) for _ in range(3)]
+        await asyncio.sleep(0)
+        text = started(offload, 2 * SMALL, lambda: order.append("text"))
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(first, text, *many)
+        assert "text" in order[:2]
+
+    run(check)
+
+
 def test_what_nobody_waits_for_any_more_is_not_done() -> None:
     async def check(offload: Offload) -> None:
         goes_on, done = threading.Event(), list[str]()

@@ -37,6 +37,7 @@ from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.dispatch import Dispatch
 from ramet.runtime.text.encode_process import Encoder, dispatch_to
 from ramet.runtime.text.long_calls import LONG_CHARS
+from ramet.runtime.text.rendering import WORKERS
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -224,3 +225,36 @@ def test_a_failure_of_ours_in_a_long_text_ends_that_message_alone(desk: Desk, mo
     desk.go_on()
     kinds = [type(desk.sent.next()) for _ in range(3)]
     assert set(kinds) == {CallFailed, Rejected, Abort} and kinds.index(Rejected) < kinds.index(Abort)
+
+
+class Renderer:
+    """Renders every chat on a thread; the first ones wait for `goes_on`."""
+
+    def __init__(self, num_waiting: int) -> None:
+        self.goes_on, self.num_waiting = threading.Event(), num_waiting
+        self.begun, self.rendered = queue.Queue[int](), queue.Queue[int]()
+
+    def write_here(self, call: Render) -> None:
+        return None
+
+    def serve(self, message: Any, *_: Any) -> None:
+        self.begun.put(message.call)
+        if message.call < self.num_waiting:
+            assert self.goes_on.wait(WAIT_S)
+        else:
+            self.rendered.put(message.call)
+
+
+def test_a_small_chat_overtakes_large_ones_of_its_key() -> None:
+    renderer, sent = Renderer(WORKERS), Sent()
+    dispatch = Dispatch(renderer, sent, sent, lambda: sent)
+    large = "a" * (1 << 20)
+    for call in range(WORKERS + 20):
+        dispatch.handle(chat(call, large, owner=""))
+    for _ in range(WORKERS):
+        assert renderer.begun.get(timeout=WAIT_S) < WORKERS
+    dispatch.handle(chat(99, "a" * 100_000, owner=""))
+    renderer.goes_on.set()
+    order = [renderer.rendered.get(timeout=WAIT_S) for _ in range(21)]
+    dispatch.close()
+    assert order.index(99) <= WORKERS
