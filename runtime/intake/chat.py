@@ -34,6 +34,7 @@ from ramet.runtime.offload import offloaded
 from ramet.runtime.text.template_files import read_templates
 
 OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)  # which say each character
+_BEGIN = b'{"messages":['  # of a chat's JSON
 SPELLED = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA)  # which allow no control token: a tag is its characters
 
 MOST_BITS = 64  # of an integer that orjson writes: a negative one has 63
@@ -162,18 +163,25 @@ class WrittenChat(NamedTuple):
     """A chat as its template gets it, in JSON, for it may have thousands of turns; and what else is needed of it."""
 
     json: bytes  # a Chat
+    entries: slice  # where its messages stand in `json`, without the brackets of their list
     sources: tuple[MediaSource, ...]  # of its media, in order
     tools: list[Any]
     thinks: bool
     continued: str | None  # the text that an output goes on from
 
 
-def write_chat(chat: Chat, taken: MediaTokens, place: str = "messages") -> WrittenChat:
-    """`taken`: the kinds of media that the model takes. `place`: the field that holds the chat. Raises ClientError."""
+def write_chat(chat: Chat, taken: MediaTokens, place: str = "messages", before: int = 0) -> WrittenChat:
+    """`taken`: the kinds of media that the model takes. `place`: the field that holds the chat.
+
+    `before`: how many messages stand before those that are its `entries`. Raises ClientError.
+    """
     messages, sources = taken_out(chat.messages, taken)
-    json = encode_chat(replace(chat, messages=messages) if sources else chat, place)
+    written = replace(chat, messages=messages) if sources else chat
+    json, end = _encoded(written, place)
+    start = len(_BEGIN) + (len(_as_json(messages[:before])) - 1 if before else 0)
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
-    return WrittenChat(json, sources, chat.tools or [], chat.kwargs.get("enable_thinking") is not False, continued)
+    thinks = chat.kwargs.get("enable_thinking") is not False
+    return WrittenChat(json, slice(start, end), sources, chat.tools or [], thinks, continued)
 
 
 async def prepare(
@@ -267,12 +275,19 @@ async def rendered_by(
 
 def encode_chat(chat: Chat, place: str = "messages") -> bytes:
     """The chat as JSON. Raises ClientError."""
+    return _encoded(chat, place)[0]
+
+
+def _encoded(chat: Chat, place: str) -> tuple[bytes, int]:
+    """The chat as JSON, and where in it the list of its messages ends. Raises ClientError."""
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
     _check_arguments(chat.messages, place)
     try:
-        return _as_json(asdict(chat))
+        messages = _as_json(chat.messages)
+        json = _as_json({**asdict(chat), "messages": orjson.Fragment(messages)})
     except (ValueError, TypeError, RecursionError):
         raise _no_json(chat, place) from None
+    return json, len(_BEGIN) + len(messages) - len("[]")
 
 
 def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:

@@ -21,7 +21,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.misspelt import ALIKE, UNREAD, meant
 from ramet.runtime.log import LOGGER
 from ramet.runtime.long_list import LongList
-from ramet.runtime.server.http.receiving import received
+from ramet.runtime.server.http.receiving import ReceivedBody, received, received_with_body
 from ramet.runtime.server.http.request_id import RequestId, id_headers, id_of, made_id, set_request_id, shown_id
 
 R = TypeVar("R")
@@ -41,11 +41,20 @@ async def read_object(request: web.Request, read: Callable[[RequestId, dict[str,
     A large body takes long: other requests are served meanwhile, and `read` is called in another process. Raises what
     `read` raises, and ClientError: 413 if the body is too large, 408 if it takes too long, else 400.
     """
+    made, _ = await read_object_with_body(request, read)
+    return made
+
+
+async def read_object_with_body(
+    request: web.Request, read: Callable[[RequestId, dict[str, Any]], R]
+) -> tuple[R, ReceivedBody]:
+    """As `read_object`, and the body, of which more may be made later."""
     request_id = id_of(request)
-    request_id.shown, made, refused = await received(request, partial(_read, read, request_id))
+    (shown, made, refused), body = await received_with_body(request, partial(_read, read, request_id))
+    request_id.shown = shown
     if refused is not None:
         raise refused
-    return cast(R, made)
+    return cast(R, made), body
 
 
 def _read(

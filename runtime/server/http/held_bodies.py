@@ -8,6 +8,8 @@
     a body below MIN_BYTES_PER_S         is ended with status 408, the oldest too, if another waits for memory that it
                                          holds: it might stall for minutes
 
+A body that is kept beyond that, until its request is accepted, takes less than what it would become.
+
 Sees neither bytes nor connections: a waiting body is not read, so its connection stops by itself.
 """
 

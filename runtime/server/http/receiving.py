@@ -53,12 +53,43 @@ def transfer_time(timeout_s: float, num_bytes: int) -> float:
     return timeout_s + num_bytes / MIN_BYTES_PER_S
 
 
+class ReceivedBody:
+    """A body that has arrived, for as long as more may be made of it: a small one as its object, a large one as bytes.
+
+    Bytes take less memory than whatever is made of them, and each reading is done in the process that reads bodies.
+    """
+
+    def __init__(self, bodies: Bodies, body: Bytes, count: ItemCount) -> None:
+        self._bodies, self._body, self._count = bodies, body, count
+        self._written: dict[str, Any] | None = None  # of a small one, once it was read
+
+    async def read(self, make: Callable[[dict[str, Any]], T]) -> T:
+        """What `make`, which leaves the object as it is, makes of the body as a JSON object.
+
+        Raises what `make` raises, and ClientError.
+        """
+        size = len(self._body)
+        if size > SMALL:
+            return await offloaded(partial(self._bodies.readers[size > LARGE].read, make, self._body, self._count))
+        if self._written is None:
+            self._written = made_of(dict, self._body, self._count)
+        return make(self._written)
+
+
 async def received(request: web.Request, make: Callable[[dict[str, Any]], T], empty: bytes = b"") -> T:
     """What `make` makes of the body as a JSON object, on a thread if it is large: see ramet/runtime/offload.py.
 
     `empty` stands for a body without any byte. Raises what `make` raises, and ClientError: 413 if the body is too
     large, 415 for a coding that is not taken, 408 if it takes too long, else 400.
     """
+    made, _ = await received_with_body(request, make, empty)
+    return made
+
+
+async def received_with_body(
+    request: web.Request, make: Callable[[dict[str, Any]], T], empty: bytes = b""
+) -> tuple[T, ReceivedBody]:
+    """As `received`, and the body, of which more may be made later. Its memory counts only for the first reading."""
     bodies, coding = request.app[BODIES], coding_of(request)
     if (size := request.content_length or 0) > bodies.max_bytes:
         raise _too_large(bodies, f"has {size} bytes")
@@ -109,11 +140,12 @@ async def _read(
     return body
 
 
-async def _made(bodies: Bodies, body: Bytes, count: ItemCount, make: Callable[[dict[str, Any]], T]) -> T:
+async def _made(
+    bodies: Bodies, body: Bytes, count: ItemCount, make: Callable[[dict[str, Any]], T]
+) -> tuple[T, ReceivedBody]:
     bodies.offload.take(OWNER.get().bounded, len(body))
-    if len(body) <= SMALL:
-        return made_of(make, body, count)
-    return await offloaded(partial(bodies.readers[len(body) > LARGE].read, make, body, count))
+    whole = ReceivedBody(bodies, body, count)
+    return await whole.read(make), whole
 
 
 def _too_large(bodies: Bodies, fact: str) -> ClientError:

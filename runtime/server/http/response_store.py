@@ -43,10 +43,11 @@ class Stored(NamedTuple):
     response: bytes  # JSON object, as it was sent
     items: StoredItems
     messages: bytes  # JSON list: the chat up to the response's end, without instructions
+    media: bytes = b""  # JSON list of what stands in the places of its media, in order; empty: it has none
 
     @property
     def size(self) -> int:
-        return len(self.response) + self.items.size + len(self.messages)
+        return len(self.response) + self.items.size + len(self.messages) + len(self.media)
 
 
 class ResponseStore:

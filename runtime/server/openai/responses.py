@@ -25,18 +25,18 @@ from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
-from ramet.runtime.server.http.exchange import encode, read_object, respond, written
+from ramet.runtime.server.http.exchange import encode, read_object_with_body, respond, written
 from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.query_numbers import whole_number
+from ramet.runtime.server.http.receiving import ReceivedBody
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.response_store import Stored, StoredItems
 from ramet.runtime.server.http.service import Served, Service
 from ramet.runtime.server.openai import responses_replies as replies
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob, token_logprobs
 from ramet.runtime.server.openai.responses_chat import (
-    KeptInput,
     ResponsesBody,
-    joined,
+    items_to_store,
     listed,
     messages_in,
     place_of,
@@ -45,6 +45,7 @@ from ramet.runtime.server.openai.responses_chat import (
     with_items,
     with_output,
 )
+from ramet.runtime.server.openai.responses_items import Message
 from ramet.runtime.server.openai.responses_replies import ResponseReply
 from ramet.runtime.server.openai.responses_tools import as_replied, groups_in, with_functions
 
@@ -54,31 +55,42 @@ Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is r
 
 
 class ReadInput(NamedTuple):
-    """The input of a response."""
+    """The input of a response, after that of the response that it follows."""
 
     chat: WrittenChat
     calls: Calls
-    kept: KeptInput
-    messages: bytes  # those that its items are, as JSON; empty where nothing is stored
+
+
+class KeptInput(NamedTuple):
+    """What of an input is stored: its items, and the chat that it ends."""
+
+    items: StoredItems
+    entries: bytes  # JSON of the chat's messages
+    media: bytes
+
+
+NOTHING = KeptInput(StoredItems(()), b"", b"")
 
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
     served, stores = service.served, service.responses.most_bytes > 0
-    sent, body, params, asked, read = await read_object(request, partial(_read, served, stores))
-    stored, before = stores and body.store is not False, b""
+    (sent, body, params, asked, read), received = await read_object_with_body(request, partial(_read, served))
     if read is None:
-        before = _stored(service, body.previous_response_id or "", "previous_response_id").messages
-        read = await offloaded(partial(_read_chat, served, sent, body, before, stored))
-    chat, calls, kept, messages = read
+        before = _stored(service, body.previous_response_id or "", "previous_response_id")
+        read = await received.read(partial(_read_following, served, before.messages, before.media))
+    stored, kept = stores and body.store is not False, NOTHING
+    to_store = received if stored else None
+    del received
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
-        (reader,) = await send_chat(service, submission, asked, chat, calls, place="input")
+        (reader,) = await send_chat(service, submission, asked, read.chat, read.calls, place="input")
         (sequence,) = submission.sequences
-        # only now: a chat that is refused is not written for the store
-        items = await offloaded(kept.stored) if stored else StoredItems(())
+        if to_store is not None:  # only now: most of the long chats are refused
+            kept = await _kept(to_store, read.chat)
+        del to_store, read
 
         def keep(response: ResponseReply) -> bool:
-            made = Stored(encode(response), items, with_output(joined(before, messages), response.output))
+            made = Stored(encode(response), kept.items, with_output(kept.entries, response.output), kept.media)
             return service.responses.put(submission.owner, response.id, made)
 
         output = Output(sequence, reader, _begun(body, sent, asked, params, stored), keep)
@@ -90,28 +102,42 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
 
 def _read(
-    served: Served, stores: bool, request_id: RequestId, written: dict[str, Any]
+    served: Served, request_id: RequestId, written: dict[str, Any]
 ) -> tuple[dict[str, Any], ResponsesBody, SamplingParams, Asked, ReadInput | None]:
-    """The body with typed items and functions alone, what it asks for, and its input, which both are then without.
+    """The body with functions alone, and what it asks for, both without its input, and the input.
 
     None: it follows a stored response, without which its input cannot be read. Raises ClientError.
     """
-    sent = with_functions(with_items(written))
-    body = convert(sent, ResponsesBody)
+    sent, body = _typed(written)
     params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
     asked = read_asked(served, request_id, body, "resp_", params, logprobs=_logprobs(body))
-    if body.previous_response_id:
-        return sent, body, params, asked, None
-    read = _read_chat(served, sent, body, b"", stores and body.store is not False)
+    read = None if body.previous_response_id else _read_chat(served, body, messages_in(body.input))
     return {**sent, "input": ""}, replace(body, input=""), params, asked, read
 
 
-def _read_chat(served: Served, sent: dict[str, Any], body: ResponsesBody, before: bytes, stored: bool) -> ReadInput:
-    """`before`: the messages of the response that this one follows, as JSON; empty: it follows none."""
-    own = messages_in(body.input)
-    chat, calls = read_chat(body, [*read_stored(before or b"[]"), *own], served.style)
-    written = write_chat(chat, served.limits.media, "input")
-    return ReadInput(written, calls, KeptInput(sent["input"] if stored else []), encode(own) if stored else b"")
+def _read_following(served: Served, messages: bytes, media: bytes, written: dict[str, Any]) -> ReadInput:
+    """`messages`, `media`: of the stored response that this one follows. Raises ClientError."""
+    _, body = _typed(written)
+    return _read_chat(served, body, [*read_stored(messages, media), *messages_in(body.input)])
+
+
+def _typed(written: dict[str, Any]) -> tuple[dict[str, Any], ResponsesBody]:
+    """The body with typed items and functions alone. Raises ClientError."""
+    sent = with_functions(with_items(written))
+    return sent, convert(sent, ResponsesBody)
+
+
+def _read_chat(served: Served, body: ResponsesBody, messages: list[Message]) -> ReadInput:
+    """`messages`: of the chat without the body's instructions. Raises ClientError."""
+    chat, calls = read_chat(body, messages, served.style)
+    before = len(chat.messages) - len(messages)
+    return ReadInput(write_chat(chat, served.limits.media, "input", before), calls)
+
+
+async def _kept(received: ReceivedBody, chat: WrittenChat) -> KeptInput:
+    items = await received.read(items_to_store)
+    media = await offloaded(partial(encode, chat.sources)) if chat.sources else b""
+    return KeptInput(items, chat.json[chat.entries], media)
 
 
 async def stored(service: Service, request: web.Request, name: str) -> web.Response:

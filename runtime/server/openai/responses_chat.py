@@ -5,6 +5,7 @@ store.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -110,24 +111,14 @@ def with_items(written: dict[str, Any]) -> dict[str, Any]:
     return {**written, "input": typed}
 
 
+def items_to_store(written: dict[str, Any]) -> StoredItems:
+    """The items of a body that was accepted."""
+    return kept_items(with_items(written)["input"])
+
+
 def kept_items(items: list[dict[str, Any]]) -> StoredItems:
     """The items of `with_items` as they are listed later: messages have parts."""
     return StoredItems((_own(item, "id"), exact_json.encode(_with_parts(item))) for item in items)
-
-
-class KeptInput:
-    """The items of an input, which are stored once its chat is accepted. They go to another process as JSON."""
-
-    def __init__(self, items: list[dict[str, Any]] | bytes) -> None:
-        self._items = items
-
-    def __reduce__(self) -> Any:
-        items = self._items
-        return KeptInput, (items if isinstance(items, bytes) else exact_json.encode(items),)
-
-    def stored(self) -> StoredItems:
-        items = self._items
-        return kept_items(exact_json.loads(items) if isinstance(items, bytes) else items)
 
 
 def _with_parts(item: dict[str, Any]) -> dict[str, Any]:
@@ -171,18 +162,14 @@ def _own(item: dict[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def with_output(messages: bytes, output: list[OutputItem]) -> bytes:
-    """The messages up to a response's end as JSON, as the next one reads them: without log-probabilities.
+def with_output(entries: bytes, output: list[OutputItem]) -> bytes:
+    """The messages up to a response's end as a JSON list, as the next one reads them: without log-probabilities.
 
-    `messages`: those up to its beginning, as JSON. There may be none, for some items become no message.
+    `entries`: the JSON of those up to its beginning. There may be none, for some items become no message.
     """
     items = convert(to_builtins(output, enc_hook=lambda _: []), list[InputItem])
-    return joined(messages, exact_json.encode(messages_of(items, "output")))
-
-
-def joined(*lists: bytes) -> bytes:
-    """One JSON list of the entries of some, each of which is a list, or nothing."""
-    return b"[%b]" % b",".join(filter(None, (each[1:-1] for each in lists)))
+    said = exact_json.encode(messages_of(items, "output"))[1:-1]
+    return b"[%b]" % b",".join(filter(None, (entries, said)))
 
 
 def messages_in(items: str | list[InputItem]) -> list[Message]:
@@ -191,16 +178,16 @@ def messages_in(items: str | list[InputItem]) -> list[Message]:
     return messages_of(items, "input")
 
 
-def read_stored(messages: bytes) -> list[Message]:
-    """What `with_output` made, from JSON: media are objects there, and the place of one was in a request before."""
+def read_stored(messages: bytes, media: bytes) -> list[Message]:
+    """Stored messages, from JSON, with media in their places. The place of one was in a request before."""
     stored: list[Message] = exact_json.loads(messages)
-    return [{**each, "content": _restored(each["content"])} for each in stored]
+    if not media:
+        return stored
+    found = (replace(convert(each, MediaSource), place="previous_response_id") for each in exact_json.loads(media))
+    return [{**each, "content": _restored(each["content"], found)} for each in stored]
 
 
-def _restored(content: Any) -> Any:
+def _restored(content: Any, media: Iterator[MediaSource]) -> Any:
     if not isinstance(content, list):
         return content
-    return [
-        replace(convert(part, MediaSource), place="previous_response_id") if "kind" in part else part
-        for part in content
-    ]
+    return [part if part["type"] == "text" else next(media) for part in content]

@@ -30,6 +30,7 @@ from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import ModelNames, Served
 from ramet.runtime.server.native import generate
 from ramet.runtime.server.openai import chat, models, responses
+from ramet.runtime.server.openai.responses_chat import items_to_store
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served as Server
 from tests.fakes.server import served
@@ -46,7 +47,7 @@ LONG = {"a": [Decimal("1.00000000000000001")], "b": 10**30, "c": 1.5}  # the fir
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": LONG}}
 CALLS = [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
 CHAT, MESSAGES, COUNT = (partial(each, SERVED) for each in (chat._read, messages._read, messages._read_count))
-RESPONSES, TOKENIZE = partial(responses._read, SERVED, True), partial(models._read, SERVED)
+RESPONSES, TOKENIZE = partial(responses._read, SERVED), partial(models._read, SERVED)
 BODIES = [
     (generate._read, {"text": ["a"] * 500, "rid": "mine"}),
     (generate._read, {"text": ["a"] * 20_000}),
@@ -121,10 +122,9 @@ def test_what_the_process_reads_is_what_this_one_reads(reader: BodyReader, how: 
 
 def test_the_items_of_an_input_are_stored_alike_by_either_process(reader: BodyReader) -> None:
     parts = {"role": "user", "content": [{"type": "input_text", "text": "1"}], "n": 10**30}
-    data, reads = json.dumps({"input": [USER, parts]}).encode(), partial(RESPONSES, RequestId(""))
-    here, there = made_of(reads, data, counted(data))[-1], read(reader, reads, data)[-1]
-    assert here.messages == there.messages
-    assert [*here.kept.stored()] == [*there.kept.stored()] != []
+    data = json.dumps({"input": [USER, {**parts, "id": "own"}, {"type": "reasoning", "summary": []}]}).encode()
+    here, there = made_of(items_to_store, data, counted(data)), read(reader, items_to_store, data)
+    assert [*here] == [*there] != [] and here.own_ids == there.own_ids == {"own": (1, 1)} and here.size == there.size
 
 
 @pytest.mark.parametrize("data", [b"[1]", b'{"text": NaN}', b'{"text"', b'{"a":' + b"[" * 2000, b"\xff", b""])
