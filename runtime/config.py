@@ -458,9 +458,10 @@ class ServeArgs(Struct, frozen=True, kw_only=True):
     max_bodies_mb: Annotated[
         Annotated[float, Meta(gt=0, le=1 << 20)] | None,
         about(
-            "memory for all bodies that are being received and are not parsed yet, beyond the first 64 KiB of each; "
-            "what exceeds it is read when another body has been parsed, and a body that arrives at less than 1 MiB/s "
-            "while another waits gets a 408; unset: 256, or --max-body-mb if that is more"
+            "memory for all bodies that are being received and are not parsed yet, beyond the first 64 KiB of each, "
+            "and an eighth more for those of at most 1 MiB; what exceeds it is read when another body has been "
+            "parsed, and a body that arrives at less than 1 MiB/s while another waits gets a 408; unset: 256, or "
+            "--max-body-mb if that is more"
         ),
     ] = None
     stored_responses_mb: Annotated[

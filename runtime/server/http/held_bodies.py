@@ -3,6 +3,8 @@
     a body's first FREE_BYTES            always have room, so no large body keeps a small one waiting
     more bytes                           wait, unread, while all bodies together hold --max-bodies-mb
     more bytes of one key                wait, unread, while that key's bodies hold its share of these
+    a body that says that it is small    may hold memory beyond that, an eighth more in all: a chat of 100 kB would wait
+                                         for seconds while large bodies come and are parsed
     the oldest body                      never waits, so one body can always be completed; a key's oldest never waits
                                          for its share
     a body below MIN_BYTES_PER_S         is ended with status 408, the oldest too, if another waits for memory that it
@@ -23,6 +25,8 @@ from ramet.runtime.server.http.freed_memory import FreedMemory
 from ramet.runtime.shares import part
 
 FREE_BYTES = 1 << 16
+SMALL = 1 << 20  # bytes of a body up to which it may use the memory for small ones
+OF_SMALL = 8  # one part in so many is what small bodies may hold beyond the memory for all
 MIN_BYTES_PER_S = 1 << 20  # minimum speed of a body that others wait for
 MIN_AGE_S = 5.0  # age of a body from which on its speed counts
 LOOK_EVERY_S = 1.0  # time between two searches for slow bodies
@@ -30,8 +34,8 @@ LARGE = 1 << 20  # bytes of bodies, one or many, beyond which freed memory goes 
 
 
 class HeldBody:
-    def __init__(self, all_: "HeldBodies", name: str) -> None:
-        self._all, self.name = all_, name
+    def __init__(self, all_: "HeldBodies", name: str, is_small: bool) -> None:
+        self._all, self.name, self.is_small = all_, name, is_small
         self.began_s = asyncio.get_running_loop().time()  # moved forward by the time that it has waited for others
         self.num_bytes = 0
         self.deadline: asyncio.Timeout | None = None  # the timeout of its transfer
@@ -88,9 +92,11 @@ class HeldBodies:
         return self.held_by.total()
 
     @contextmanager
-    def opened(self, name: str = "") -> Iterator[HeldBody]:
-        """A body within the block, which lasts until it is parsed. `name`: of its key, empty if that has no bound."""
-        body = HeldBody(self, name)
+    def opened(self, name: str = "", most_bytes: int | None = None) -> Iterator[HeldBody]:
+        """A body within the block, which lasts until it is parsed. `name`: of its key, empty if that has no bound.
+        `most_bytes`: it has no more, as its header says; None: that is not known.
+        """
+        body = HeldBody(self, name, most_bytes is not None and most_bytes <= SMALL)
         self._open[body] = None
         try:
             yield body
@@ -103,11 +109,11 @@ class HeldBodies:
             self._return_memory(body.num_bytes)
 
     def has_room(self, body: HeldBody, more: int) -> bool:
-        in_all = self.total + more <= self.most or body is next(iter(self._open))
+        in_all = self.total + more <= _most_for(body, self.most) or body is next(iter(self._open))
         return in_all and self._is_in_share(body, more)
 
     def _is_in_share(self, body: HeldBody, more: int) -> bool:
-        if not body.name or self.held_by[body.name] + more <= self.most_of_key:
+        if not body.name or self.held_by[body.name] + more <= _most_for(body, self.most_of_key):
             return True
         return body is next(each for each in self._open if each.name == body.name)
 
@@ -144,3 +150,7 @@ class HeldBodies:
         if self._num_freed > LARGE:
             self._num_freed = 0
             self._freed.note()
+
+
+def _most_for(body: HeldBody, most: int) -> int:
+    return most + most // OF_SMALL if body.is_small else most

@@ -98,7 +98,7 @@ async def received_with_body(
         data = content.read_nowait() or empty  # it has arrived already, as most bodies have
         count.add(data)
         return await _made(bodies, data, count, make)
-    with bodies.held.opened(OWNER.get().bounded) as held:
+    with bodies.held.opened(OWNER.get().bounded, request.content_length if coding is None else None) as held:
         with _errors_of(request, held):
             body = await _read(request, bodies, coding, held, count)
         held.deadline = None

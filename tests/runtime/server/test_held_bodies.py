@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
 
 import pytest
@@ -14,6 +14,8 @@ from ramet.runtime.server.http.held_bodies import (
     FREE_BYTES,
     MIN_AGE_S,
     MIN_BYTES_PER_S,
+    OF_SMALL,
+    SMALL,
     HeldBodies,
     HeldBody,
 )
@@ -115,6 +117,51 @@ def test_a_small_body_never_waits() -> None:
         growing.cancel()
 
     on_clock(check)
+
+
+@pytest.mark.parametrize(("large_of", "small_of"), [("", ""), ("a", "a")])
+def test_small_bodies_do_not_wait_for_the_memory_of_large_ones(large_of: str, small_of: str) -> None:
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        most = bodies.most_of_key if large_of else MOST
+        stack.enter_context(bodies.opened(large_of))  # the oldest would not wait
+        await stack.enter_context(bodies.opened(large_of, SMALL + 1)).grow(most + FREE_BYTES)
+        large = grow(stack.enter_context(bodies.opened(large_of, SMALL + 1)), FREE_BYTES + 1)
+        unknown = grow(stack.enter_context(bodies.opened(large_of)), FREE_BYTES + 1)
+        sizes = most // OF_SMALL // 2, most // OF_SMALL // 2, 1
+        small = [grow(stack.enter_context(bodies.opened(small_of, SMALL)), FREE_BYTES + size) for size in sizes]
+        await turn()
+        assert [each.done() for each in (large, unknown, *small)] == [False, False, True, True, False]
+        for each in (large, unknown, *small):
+            each.cancel()
+
+    on_clock(check)
+
+
+@pytest.mark.parametrize("length_known", [True, False])
+def test_only_a_body_whose_length_is_known_is_small(length_known: bool) -> None:
+    async def main() -> None:
+        held, seen, app = HeldBodies(4 << 20), list[bool](), web.Application()
+
+        def make(_: object) -> None:
+            seen.extend(each.is_small for each in held._open)
+
+        async def handler(request: web.Request) -> web.Response:
+            await received(request, make)
+            return web.Response()
+
+        app[BODIES] = Bodies(4 << 20, held, 1 << 20, 60.0)
+        app.router.add_post("/", handler)
+        data = b'{"text": "' + b"x" * (2 * FREE_BYTES) + b'"}'
+
+        async def in_chunks() -> AsyncIterator[bytes]:
+            yield data
+
+        async with TestClient(TestServer(app)) as client:
+            reply = await client.post("/", data=data if length_known else in_chunks())
+            assert reply.status == 200
+        assert seen == [length_known]
+
+    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 def test_a_body_that_stands_still_makes_room_for_one_that_waits() -> None:
