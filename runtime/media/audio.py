@@ -1,8 +1,9 @@
 """The bytes of a recording to samples of one channel: in a worker process alone.
 
 Channels are averaged, and the mean is resampled by soxr in its quality HQ, as librosa loads a file. WAV and Ogg are
-read by libsndfile, other files by FFmpeg. A header's length is an estimate in some files and a placeholder in others,
-so the samples are counted as they are decoded. Where a header does know the length, a file that has less is refused.
+read by libsndfile, other files and MP3 within WAV by FFmpeg. A header's length is an estimate in some files and a
+placeholder in others, so the samples are counted as they are decoded. Where a header does know the length, a file that
+has less is refused. Bytes of an MP3 that are no frame are passed over, as players do: lyrics and zeros follow many.
 """
 
 import io
@@ -16,7 +17,7 @@ import soxr
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, stream_of
 from ramet.runtime.media.formats.base import Sound
-from ramet.runtime.media.mpeg_audio import is_mp3, num_frames
+from ramet.runtime.media.mpeg_audio import after_tags, is_mp3, length_of
 from ramet.runtime.media_options import MediaArgs
 
 BLOCK = 1 << 16  # samples of each channel that are decoded at once
@@ -29,9 +30,7 @@ UNKNOWN_FRAMES = 1 << 60  # libsndfile has this number or more for a length that
 def decode_sound(data: bytes | memoryview, rate: int, limits: MediaArgs) -> Sound:
     """Raises ClientError without a place."""
     try:
-        if _is_unfinished_wav(data):
-            own, blocks = _of_container(data, "wav", limits)
-        elif _is_sndfile(data):
+        if _is_sndfile(data):
             own, blocks = _of_sndfile(data, limits)
         else:
             name = _container_of(data)
@@ -58,23 +57,45 @@ def _is_sndfile(data: bytes | memoryview) -> bool:
     return head[:4] == b"OggS" or (head[:4] == b"RIFF" and head[8:12] == b"WAVE")
 
 
-def _is_unfinished_wav(data: bytes | memoryview) -> bool:
-    """Whether a WAV has no size, as one from a pipe may: libsndfile then reads nothing of it."""
-    return bytes(data[:4]) == b"RIFF" and bytes(data[4:12]) == bytes(4) + b"WAVE"
-
-
 def _container_of(data: bytes | memoryview) -> str | None:
     """FFmpeg's name of the format. None: it is not one that is read."""
-    if bytes(data[:4]) == b"fLaC":
+    behind = data[after_tags(data) :]
+    if bytes(behind[:4]) == b"fLaC":
         return "flac"
-    return "mp3" if is_mp3(data) else container_of(data)
+    name = container_of(behind)
+    return name if name == "aac" else "mp3" if is_mp3(data) else container_of(data)
+
+
+def _file_of(data: bytes | memoryview) -> io.BytesIO:
+    """The file, with the largest size for the samples of a WAV in the place of none: libsndfile reads none of them."""
+    file = io.BytesIO(data)
+    at = _part_of_wav(data, b"data")
+    if at is None or any(data[at + 4 : at + 8]) or _part_of_wav(data, None) == len(data):
+        return file  # in the last case there are no samples, but further parts
+    file.seek(at + 4)
+    file.write(b"\xff" * 4)
+    file.seek(0)
+    return file
+
+
+def _part_of_wav(data: bytes | memoryview, name: bytes | None) -> int | None:
+    """Where the part of a WAV begins that has this name; None instead of a name: where its last part ends."""
+    at = 12 if bytes(data[:4]) == b"RIFF" else len(data)
+    while at + 8 <= len(data):
+        if bytes(data[at : at + 4]) == name:
+            return at
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        at += 8 + size + size % 2
+    return at if name is None else None
 
 
 def _of_sndfile(data: bytes | memoryview, limits: MediaArgs) -> tuple[int, list[Any]]:
     """(rate, means of the channels)."""
     if bytes(data[:4]) == b"RIFF":
         check_whole(data, "wav")
-    with soundfile.SoundFile(io.BytesIO(data)) as file:
+    with soundfile.SoundFile(_file_of(data)) as file:
+        if file.subtype == "MPEG_LAYER_III":
+            return _of_container(data, "wav", limits)
         _check_form(file.samplerate, file.channels)
 
         def blocks() -> Iterator[Any]:
@@ -97,22 +118,35 @@ def _of_container(data: bytes | memoryview, name: str, limits: MediaArgs) -> tup
         _check_form(rate, stream.codec_context.channels)
         to_float = av.AudioResampler(format="fltp", rate=rate)
 
-        packets = 0
+        is_lenient = stream.codec_context.name.startswith("mp3")
+        packets, failed = 0, None
 
-        def blocks() -> Iterator[Any]:
-            nonlocal packets
+        def frames() -> Iterator[Any]:
+            nonlocal packets, failed
             for packet in container.demux(stream):
                 packets += packet.size > 0  # the last one is empty: it takes out what the decoder still has
-                for frame in packet.decode():
-                    _check_form(frame.sample_rate, frame.layout.nb_channels)
-                    for each in to_float.resample(frame):
-                        yield each.to_ndarray().mean(axis=0)
+                try:
+                    yield from packet.decode()
+                except av.error.InvalidDataError as error:
+                    if not is_lenient:
+                        raise
+                    failed = error
+
+        def blocks() -> Iterator[Any]:
+            for frame in frames():
+                _check_form(frame.sample_rate, frame.layout.nb_channels)
+                for each in to_float.resample(frame):
+                    yield each.to_ndarray().mean(axis=0)
 
         read = _bounded(blocks(), rate, limits)
+        if failed and not read:
+            raise failed
         if name == "flac" and stream.duration and (num := sum(map(len, read))) < stream.duration:
             raise ClientError("", f"is cut off: it has {num} of {stream.duration} samples")
-        if name == "mp3" and packets + 1 < (expected := num_frames(data) or 0):  # some count the tag's own frame
-            raise ClientError("", f"is cut off: it has {packets} of {expected} frames")
+        if name == "mp3" and (length := length_of(data)) is not None:
+            is_short = packets + 1 < length.num_frames  # some count the tag's own frame
+            if is_short and (length.end is None or length.end > len(data)):  # otherwise it is damaged within
+                raise ClientError("", f"is cut off: it has {packets} of {length.num_frames} frames")
     return rate, read
 
 

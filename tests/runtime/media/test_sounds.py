@@ -138,18 +138,72 @@ def test_so_is_that_of_an_mp3_of_variable_rate_without_a_tag(loud_first: bool):
     assert_counted(variable_mp3(LONG_S, loud_first))
 
 
-@pytest.mark.parametrize("size", [0, 0x7FFFF000, 0xFFFFFFFF])
-def test_a_wav_whose_sizes_are_placeholders_is_heard_whole(size: int):
-    """0 and the largest numbers are what programs write before they know."""
-    data = bytearray(media_files.sound(media_files.tone(1.0), subtype="PCM_16"))
-    at = data.index(b"data") + 4
-    data[4:8] = data[at : at + 4] = size.to_bytes(4, "little")
-    assert len(decoded(bytes(data))) == RATE
+@pytest.mark.parametrize("subtype", ["PCM_16", "DOUBLE", "ULAW", "IMA_ADPCM", "MS_ADPCM"])
+@pytest.mark.parametrize("size", [0, 0x7FFFF000, 0xFFFFFFFF, None])
+@pytest.mark.parametrize("size_of_data", [0, 0xFFFFFFFF, None])
+def test_a_wav_whose_sizes_are_placeholders_is_heard_whole(subtype: str, size: int | None, size_of_data: int | None):
+    """0 and the largest numbers are what programs write before they know. None: the true size."""
+    data = bytearray(media_files.sound(media_files.tone(1.0), subtype=subtype))
+    num, at = len(decoded(bytes(data))), data.index(b"data") + 4
+    assert num - RATE in range(2048)  # in whole blocks
+    for where, each in ((4, size), (at, size_of_data)):
+        if each is not None:
+            data[where : where + 4] = each.to_bytes(4, "little")
+    assert len(decoded(bytes(data))) == num
+
+
+def test_a_wav_without_samples_has_none():
+    """The part behind the empty one is no sound."""
+    data = media_files.sound(media_files.tone(0.0))
+    for more in (b"", b"LIST\x04\x00\x00\x00INFO"):
+        with pytest.raises(ClientError, match="has no sample"):
+            decoded(data + more)
 
 
 def test_two_mp3s_in_one_file_are_heard_both():
     """The tag of the first one counts its own frames."""
     assert_counted(2 * media_files.sound(media_files.tone(LONG_S / 2), form="MP3"))
+
+
+ID3 = b"ID3\x04\x00\x00\x00\x00\x07\x76" + bytes(1014)
+NOISE = np.random.default_rng(0).bytes(4000)
+
+
+@pytest.mark.parametrize("more", [{}, UNTAGGED], ids=["with a tag", "without a tag"])
+@pytest.mark.parametrize("behind", [bytes(5000), b"LYRICSBEGIN" + b"x" * 3000 + b"LYRICS200", NOISE], ids=len)
+def test_what_is_no_frame_of_an_mp3_is_passed_over(more: dict[str, Any], behind: bytes):
+    """Programs write lyrics, covers and zeros behind the sound."""
+    data = media_files.sound_in_container(media_files.tone(LONG_S), RATE, "mp3", "libmp3lame", **more)
+    assert_counted(data + behind)
+    half = len(data) // 2
+    assert_counted(data[:half] + behind + data[half:])
+
+
+def test_an_mp3_that_is_damaged_within_is_not_cut_off():
+    """Its tag counts the frames that are lost, but the file is as long as it says."""
+    data = bytearray(media_files.sound_in_container(media_files.tone(LONG_S), RATE, "mp3", "libmp3lame"))
+    data[len(data) // 2 : len(data) // 2 + 300] = NOISE[:300]
+    assert_counted(bytes(data))
+    with pytest.raises(ClientError, match="is cut off"):
+        decoded(bytes(data[:-1000]))
+
+
+def test_an_mp3_without_a_frame_is_refused():
+    data = media_files.sound(media_files.tone(2.0), form="MP3")
+    with pytest.raises(ClientError, match="is broken sound"):
+        decoded(data[:4] + NOISE)
+
+
+@pytest.mark.parametrize(("form", "codec"), [("flac", "flac"), ("mp3", "libmp3lame"), ("adts", "aac")])
+def test_a_tag_in_front_says_nothing_of_the_form(form: str, codec: str):
+    data = media_files.sound_in_container(media_files.tone(LONG_S), RATE, form, codec)
+    assert_counted(ID3 + data)
+    assert_counted(ID3 + ID3 + data)
+
+
+@pytest.mark.parametrize("piped", [False, True])
+def test_the_length_of_an_mp3_in_a_wav_is_an_estimate(piped: bool):
+    assert_counted(media_files.sound_in_container(media_files.tone(LONG_S), RATE, "wav", "libmp3lame", piped=piped))
 
 
 def test_an_mp3_whose_tag_counts_frames_that_are_not_there_is_cut_off():
