@@ -384,11 +384,14 @@ class ConstrainedRows:
             constrained.output.drop(jump.num_dropped)
             del constrained.unsent[-jump.num_dropped :]
             self._rewound(running)
-        for token in tokens:
+        for num, token in enumerate(tokens, 1):
             self._running.append(running, token)
             self.forced_tokens += 1
             finish, _ = self._take(running, constrained, token, _certain(running, token))
             if finish is not None:
+                break
+            if constrained.output.pending:  # this token was too much: the others are drawn when it is parsed aside
+                constrained.output.expect(tokens[num:])
                 break
         self._running.extend(running)
         return True, finish

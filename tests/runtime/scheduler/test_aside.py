@@ -184,6 +184,28 @@ def test_what_is_parsed_aside_may_follow_a_thought(early: Grammars, overlap: str
     assert dict(one.tokens) == dict(other.tokens)
 
 
+FORCED = '{"type": "array", "minItems": 500, "maxItems": 500, "items": {"const": "abcabcabc"}}'
+
+
+@pytest.mark.parametrize("jump_forward", ["ff", "retokenize"])
+@overlaps
+def test_an_output_that_moves_aside_within_a_jump_is_the_same_output(
+    early: Grammars, overlap: str, jump_forward: str
+) -> None:
+    """It moves after some of the tokens that follow without a choice: the others of them are drawn."""
+    assert early.parsers is not None
+    before, tops = early.parsers.num_opened, []
+    for grammars in (PLAIN, early):
+        top = bench(grammars, overlap=overlap, jump_forward=jump_forward, context=1400)
+        top.add(1, PROMPT, 1300, constraint=Constraint(ConstraintKind.JSON_SCHEMA, FORCED))
+        top.add(9, [*PROMPT, 4], 30)
+        top.run()
+        tops.append(top)
+        assert what_is_left(top) == {}
+    assert early.parsers.num_opened > before
+    assert tops[0].finish[1] == tops[1].finish[1] and dict(tops[0].tokens) == dict(tops[1].tokens)
+
+
 @overlaps
 def test_an_abort_ends_what_is_parsed_aside(aside: Grammars, overlap: str) -> None:
     top = bench(aside, overlap=overlap)
