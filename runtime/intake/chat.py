@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from decimal import Decimal
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,7 +29,6 @@ from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.tool_choice import Calls, Keeping, held_to, read_choice
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.offload import offloaded
 from ramet.runtime.text.template_files import read_templates
 
 OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)  # which say each character
@@ -165,7 +163,7 @@ class WrittenChat(NamedTuple):
     json: bytes  # a Chat
     entries: slice  # where its messages stand in `json`, without the brackets of their list
     sources: tuple[MediaSource, ...]  # of its media, in order
-    tools: list[Any]
+    names: frozenset[str]  # of its tools
     thinks: bool
     continued: str | None  # the text that an output goes on from
 
@@ -181,7 +179,26 @@ def write_chat(chat: Chat, taken: MediaTokens, place: str = "messages", before: 
     start = len(_BEGIN) + (len(_as_json(messages[:before])) - 1 if before else 0)
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
     thinks = chat.kwargs.get("enable_thinking") is not False
-    return WrittenChat(json, slice(start, end), sources, chat.tools or [], thinks, continued)
+    names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
+    return WrittenChat(json, slice(start, end), sources, names, thinks, continued)
+
+
+class HeldCalls(NamedTuple):
+    """How a constraint of a request holds the calls of its outputs."""
+
+    parts: Mapping[str, str] = {}  # as Prompt's
+    leading: bool = False  # an output is calls from its beginning, or none of it is
+
+
+def hold_calls(
+    spec: RequestSpec, chat: Chat, calls: Calls, style: Style, keeping: Keeping = Keeping()
+) -> tuple[RequestSpec, HeldCalls]:
+    """With the constraint of the chat's calls, if they need one. Raises ClientError. `keeping`: of that constraint."""
+    if not chat.tools or style.tools is None:
+        return spec, HeldCalls()
+    leading = calls.forced or spec.constraint is not None or (bool(calls.strict) and style.tools == GPT_OSS)
+    spec, parts = held_to(spec, calls, chat.tools, style.tools, keeping)
+    return spec, HeldCalls(parts, leading)
 
 
 async def prepare(
@@ -195,38 +212,32 @@ async def prepare(
     rid: str = "",
     place: str = "messages",
     thoughts: Thoughts = Thoughts.STREAMED,
-    keeping: Keeping = Keeping(),
+    held: HeldCalls = HeldCalls(),
 ) -> tuple[Prompt, Reading]:
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
-    `place`: the field that holds the chat. `media`: what becomes of those in its messages.
-    `keeping`: of a constraint on calls.
+    `spec`, `held`: as of `hold_calls`. `place`: the field that holds the chat. `media`: what becomes of those in its
+    messages.
     """
-    parts: dict[str, str] = {}
-    leading = False  # an output is calls from its beginning, or none of it is
-    if chat.tools and style.tools is not None:
-        leading = calls.forced or spec.constraint is not None or (bool(calls.strict) and style.tools == GPT_OSS)
-        spec, parts = await offloaded(partial(held_to, spec, calls, chat.tools, style.tools, keeping))
     cuts, has_media = spec.truncate is not None, bool(chat.sources)
     if has_media and cuts:
         raise ClientError("truncate_prompt_tokens", "is set, but the chat has media, of which no token is left out")
     rendered = await rendered_by(render, chat.json, place, may_exceed=cuts, has_media=has_media)
-    names = frozenset(tool["function"]["name"] for tool in chat.tools)
     reading = Reading(
         style.tools,
-        style.reasoning if names or thoughts is not Thoughts.IN_TEXT or style.has_channels else None,
+        style.reasoning if chat.names or thoughts is not Thoughts.IN_TEXT or style.has_channels else None,
         rendered.tail,
         chat.continued,
-        names,
+        chat.names,
         not calls.single,
         thoughts,
         frozenset(spec.params.stop_token_ids),
-        leading=leading,
+        leading=held.leading,
     )
-    if not (leading and style.tools == GPT_OSS):  # in GPT-OSS' form, the constraint contains the thought
+    if not (held.leading and style.tools == GPT_OSS):  # in GPT-OSS' form, the constraint contains the thought
         spec, reading = _beginning_after(spec, reading, style.reasoning, chat.thinks)
     spec = replace(spec, params=_showing(spec.params, reading))
-    prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=parts)
+    prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=held.parts)
     if has_media:
         found = await media.of_prompt(chat.sources)
         prompt = prompt._replace(text=rendered.text, ids=None, media=found, is_rendered=True)

@@ -14,13 +14,14 @@ from msgspec import Struct
 
 from ramet.ipc.messages import Chat, Limits
 from ramet.ipc.params import shown
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.media import Preparing
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, make_prompts, names_in, specs_of, with_sources_of
-from ramet.runtime.intake.chat import Render, Style, chosen_chat, prepare, write_chat
+from ramet.runtime.intake.chat import Render, Style, chosen_chat, hold_calls, prepare, write_chat
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
 from ramet.runtime.intake.messages import ChatFields
@@ -230,11 +231,23 @@ def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool
 
 
 async def _prepare(
-    render: Render, media: Preparing, *, chat: Chat, which: str, names: dict[str, Any], **asked: Any
+    render: Render,
+    media: Preparing,
+    *,
+    style: Style,
+    chat: Chat,
+    spec: RequestSpec,
+    calls: Calls,
+    thoughts: Thoughts,
+    keeping: Keeping,
+    which: str,
+    names: dict[str, Any],
 ) -> tuple[Prompt, Reading]:
     """As chat.prepare. `names`: fields of Prompt that say how the program wrote what it asks."""
     try:
-        prompt, reading = await prepare(render, media=media, chat=write_chat(chat, media.tokens), **asked)
+        written = write_chat(chat, media.tokens)
+        spec, held = hold_calls(spec, chat, calls, style, keeping)
+        prompt, reading = await prepare(render, style, written, spec, calls, media=media, thoughts=thoughts, held=held)
     except ClientError as error:
         raise error.at(which + error.place) from None
     return prompt._replace(place=which + prompt.place, **names), reading

@@ -109,17 +109,22 @@ def held_to(
         raise ClientError("tools", fact, f"calls are those of --tool-call-parser {parser}") from None
     held = of_tag("tools", {"type": "structural_tag", "format": form})
     fields = {id(offer.schema): calls.schemas[offer.name] for offer in offers if offer.name in calls.schemas}
-    found = [(keys, part) for keys, part in _inside(form, ("#", "format")) if id(part) in fields]
-    parts = {"/".join(map(str, keys)): fields[id(part)] for keys, part in found}
+    parts = {"/".join(map(str, keys)): field for keys, field in _places(form, ("#", "format"), fields)}
     return replace(spec, constraint=replace(held, backend=keeping.backend, whitespace=keeping.whitespace)), parts
 
 
-def _inside(part: Any, keys: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """All values in it, each with the keys on the way to it."""
-    yield keys, part
+def _places(
+    part: Any, keys: tuple[str | int, ...], fields: Mapping[int, str]
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The field of each schema in it, with the keys on the way to it. `fields`: by the schema's id, which has no other
+    inside: a schema may have thousands of values.
+    """
+    if (field := fields.get(id(part))) is not None:
+        yield keys, field
+        return
     entries = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for key, value in entries:
-        yield from _inside(value, (*keys, key))
+        yield from _places(value, (*keys, key), fields)
 
 
 def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: Constraint | None) -> Part:

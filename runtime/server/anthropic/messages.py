@@ -24,7 +24,7 @@ from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, functions_alone, read_chat
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.asked import Asked, chat_ids, read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.asked import Asked, chat_ids, read_asked, read_sampling, send_chat, with_chat
 from ramet.runtime.server.http.exchange import read_object, respond, written
 from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.request_id import RequestId
@@ -62,7 +62,8 @@ def _read(
         raise ClientError("max_tokens", f"is {shown(body.max_tokens)}, must be an integer >= 1")
     silent = said.thinking is not None and said.thinking.display == "omitted"
     chat, calls = read_chat(said, served.style)
-    return bool(body.stream), silent, asked, (write_chat(chat, served.limits.media), calls)
+    as_written = write_chat(chat, served.limits.media)
+    return bool(body.stream), silent, with_chat(asked, chat, calls, served.style), (as_written, calls)
 
 
 def _read_count(served: Served, _: RequestId, written: dict[str, Any]) -> WrittenChat:

@@ -4,12 +4,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import asdict, replace
 
+from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Submission, num_sequences
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.chat import WrittenChat, prepare, rendered_by
+from ramet.runtime.intake.chat import HeldCalls, Style, WrittenChat, hold_calls, prepare, rendered_by
 from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
@@ -28,6 +29,7 @@ class Asked(NamedTuple):
     rid: str
     spec: RequestSpec
     keeping: Keeping  # of a constraint
+    held: HeldCalls = HeldCalls()
 
 
 def read_sampling(served: Served, body: SamplingFields, **defaults: Any) -> SamplingParams:
@@ -60,6 +62,12 @@ def read_asked(
     return Asked(chosen.answered, new_id, rid, spec, Keeping(backend or "", whitespace or ""))
 
 
+def with_chat(asked: Asked, chat: Chat, calls: Calls, style: Style) -> Asked:
+    """What is asked for with the constraint of the chat's calls, if they need one. Raises ClientError."""
+    spec, held = hold_calls(asked.spec, chat, calls, style, asked.keeping)
+    return asked._replace(spec=spec, held=held)
+
+
 async def chat_ids(service: Service, chat: WrittenChat) -> bytes:
     """Those of its prompt, packed. Raises ClientError."""
     client = service.client
@@ -82,7 +90,9 @@ async def send_chat(
     place: str = "messages",
     thoughts: Thoughts = Thoughts.STREAMED,
 ) -> list[Reader]:
-    """Renders and sends it. Returns a reader for each of its sequences. `place` and `thoughts` as `prepare`'s."""
+    """Renders and sends it. Returns a reader for each of its sequences. `asked`: as of `with_chat`. `place` and
+    `thoughts` as `prepare`'s.
+    """
     num = num_sequences([Prompt(asked.rid, asked.spec)])
     service.client.check_count(place, num, submission)  # rendering takes longer
     made = prepare(
@@ -95,7 +105,7 @@ async def send_chat(
         rid=asked.rid,
         place=place,
         thoughts=thoughts,
-        keeping=asked.keeping,
+        held=asked.held,
     )
     prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)

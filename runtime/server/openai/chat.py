@@ -22,7 +22,7 @@ from ramet.runtime.intake.reading import Reader, Thoughts, merged
 from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.reply import chat_message, prompt_ids_of
 from ramet.runtime.server.http import sse
-from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat, with_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond_in_turn
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import Served, Service
@@ -70,7 +70,8 @@ def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple
         parallel=body.parallel_tool_calls is not False,
     )
     left = replace(body, messages=[], tools=None, tool_choice=None, chat_template_kwargs=None)
-    return left, asked, write_chat(chat, served.limits.media), calls
+    as_written = write_chat(chat, served.limits.media)
+    return left, with_chat(asked, chat, calls, served.style), as_written, calls
 
 
 def _top(body: ChatBody) -> int | None:

@@ -24,7 +24,7 @@ from ramet.runtime.offload import offloaded
 from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.http import problems, sse
-from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat
+from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat, with_chat
 from ramet.runtime.server.http.exchange import encode, read_object_with_body, respond, written
 from ramet.runtime.server.http.items import Items
 from ramet.runtime.server.http.query_numbers import whole_number
@@ -57,6 +57,7 @@ Keep = Callable[[ResponseReply], bool]  # stores a whole response, if there is r
 class ReadInput(NamedTuple):
     """The input of a response, after that of the response that it follows."""
 
+    asked: Asked
     chat: WrittenChat
     calls: Calls
 
@@ -78,12 +79,12 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
     (sent, body, params, asked, read), received = await read_object_with_body(request, partial(_read, served))
     if read is None:
         before = _stored(service, body.previous_response_id or "", "previous_response_id")
-        read = await received.read(partial(_read_following, served, before.messages, before.media))
+        read = await received.read(partial(_read_following, served, asked, before.messages, before.media))
     stored, kept = stores and body.store is not False, NOTHING
     to_store = received if stored else None
     del received
     with service.client.open(streaming=bool(body.stream), rid=asked.rid) as submission:
-        (reader,) = await send_chat(service, submission, asked, read.chat, read.calls, place="input")
+        (reader,) = await send_chat(service, submission, read.asked, read.chat, read.calls, place="input")
         (sequence,) = submission.sequences
         if to_store is not None:  # only now: most of the long chats are refused
             kept = await _kept(to_store, read.chat)
@@ -111,14 +112,14 @@ def _read(
     sent, body = _typed(written)
     params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
     asked = read_asked(served, request_id, body, "resp_", params, logprobs=_logprobs(body))
-    read = None if body.previous_response_id else _read_chat(served, body, messages_in(body.input))
+    read = None if body.previous_response_id else _read_chat(served, asked, body, messages_in(body.input))
     return {**sent, "input": ""}, replace(body, input=""), params, asked, read
 
 
-def _read_following(served: Served, messages: bytes, media: bytes, written: dict[str, Any]) -> ReadInput:
+def _read_following(served: Served, asked: Asked, messages: bytes, media: bytes, written: dict[str, Any]) -> ReadInput:
     """`messages`, `media`: of the stored response that this one follows. Raises ClientError."""
     _, body = _typed(written)
-    return _read_chat(served, body, [*read_stored(messages, media), *messages_in(body.input)])
+    return _read_chat(served, asked, body, [*read_stored(messages, media), *messages_in(body.input)])
 
 
 def _typed(written: dict[str, Any]) -> tuple[dict[str, Any], ResponsesBody]:
@@ -127,11 +128,12 @@ def _typed(written: dict[str, Any]) -> tuple[dict[str, Any], ResponsesBody]:
     return sent, convert(sent, ResponsesBody)
 
 
-def _read_chat(served: Served, body: ResponsesBody, messages: list[Message]) -> ReadInput:
+def _read_chat(served: Served, asked: Asked, body: ResponsesBody, messages: list[Message]) -> ReadInput:
     """`messages`: of the chat without the body's instructions. Raises ClientError."""
     chat, calls = read_chat(body, messages, served.style)
     before = len(chat.messages) - len(messages)
-    return ReadInput(write_chat(chat, served.limits.media, "input", before), calls)
+    as_written = write_chat(chat, served.limits.media, "input", before)
+    return ReadInput(with_chat(asked, chat, calls, served.style), as_written, calls)
 
 
 async def _kept(received: ReceivedBody, chat: WrittenChat) -> KeptInput:

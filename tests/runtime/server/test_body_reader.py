@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import pickletools
 import re
 import signal
 from collections.abc import Callable, Iterator
@@ -43,6 +44,9 @@ SERVED = Served(NAMES, SamplingParams(), LIMITS, Style("hermes", "qwen3", True, 
 USER = {"role": "user", "content": "Hello, 😀"}
 BOTH = {"messages": [USER], "continue_final_message": True, "add_generation_prompt": True}  # refused, once named
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "x": 10**30}}}
+PROPERTIES = {f"k{i}": {"type": "string"} for i in range(2000)}
+FORCED = {"tool_choice": "required"}
+LARGE = {"type": "object", "properties": PROPERTIES}
 LONG = {"a": [Decimal("1.00000000000000001")], "b": 10**30, "c": 1.5}  # the first two members stay JSON
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": LONG}}
 CALLS = [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
@@ -125,6 +129,18 @@ def test_the_items_of_an_input_are_stored_alike_by_either_process(reader: BodyRe
     data = json.dumps({"input": [USER, {**parts, "id": "own"}, {"type": "reasoning", "summary": []}]}).encode()
     here, there = made_of(items_to_store, data, counted(data)), read(reader, items_to_store, data)
     assert [*here] == [*there] != [] and here.own_ids == there.own_ids == {"own": (1, 1)} and here.size == there.size
+
+
+@pytest.mark.parametrize(("how", "body"), [
+    (CHAT, {"tools": [{"type": "function", "function": {"name": "f", "parameters": LARGE}}], **FORCED}),
+    (MESSAGES, {"tools": [{"name": "f", "input_schema": LARGE}], "tool_choice": {"type": "any"}, "max_tokens": 3}),
+])  # fmt: skip
+def test_tools_come_back_as_texts_alone(how: Any, body: dict[str, Any]) -> None:
+    """One is the chat's, one the constraint's: a server with streams has no time to build thousands of objects."""
+    data = json.dumps({**body, "messages": [USER]}).encode()
+    answer = body_worker.answer(pickle.dumps((partial(how, RequestId("")), counted(data))), data)
+    assert pickle.loads(answer)[1] is None
+    assert sum(1 for _ in pickletools.genops(answer)) < 1000
 
 
 @pytest.mark.parametrize("data", [b"[1]", b'{"text": NaN}', b'{"text"', b'{"a":' + b"[" * 2000, b"\xff", b""])
