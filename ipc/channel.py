@@ -35,7 +35,7 @@ class Codec(Generic[M]):
     def __init__(self, union: Any) -> None:
         self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(union)
 
-    def decode(self, data: bytes) -> M:
+    def decode(self, data: bytes | memoryview) -> M:
         return self._decoder.decode(data)
 
 
@@ -73,8 +73,10 @@ class Sender:
 class Receiver(Generic[M]):
     """Binds one inbox and reads it without ever spinning."""
 
-    def __init__(self, address: str, union: Any) -> None:
+    def __init__(self, address: str, union: Any, large: bool = False) -> None:
+        """`large`: messages may be as large as bodies, so they are not copied. That takes 0.4 us more for each."""
         self._codec: Codec[M] = Codec(union)
+        self._large = large
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         self._socket.set_hwm(MAX_QUEUED)
         self._socket.bind(address)
@@ -83,7 +85,12 @@ class Receiver(Generic[M]):
         """The next message; None when `timeout_s` passed first. Without a timeout it waits for ever."""
         if timeout_s is not None and not self._socket.poll(max(0, ceil(timeout_s * 1000))):
             return None
-        return self._codec.decode(self._socket.recv())
+        return self._received()
+
+    def _received(self, flags: int = 0) -> M:
+        if self._large:
+            return self._codec.decode(self._socket.recv(flags, copy=False).buffer)
+        return self._codec.decode(self._socket.recv(flags))
 
     def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[M]:
         """Everything that has arrived; if `block`, at least one message, or none when `timeout_s` passed first.
@@ -94,7 +101,7 @@ class Receiver(Generic[M]):
         messages = [first] if first is not None else []
         while most is None or len(messages) < most:
             try:
-                messages.append(self._codec.decode(self._socket.recv(zmq.NOBLOCK)))
+                messages.append(self._received(zmq.NOBLOCK))
             except zmq.Again:
                 break
         return messages

@@ -117,7 +117,7 @@ class Render(Message, frozen=True):
     """A chat to text to ids."""
 
     call: int
-    chat: bytes  # a Chat as JSON, whose integers have no bounds
+    chat: memoryview  # a Chat as JSON, whose integers have no bounds; of the message, not copied out of it
     may_exceed: bool = False  # it may be longer than the context: the request that it is for cuts it
     has_media: bool = False  # its placeholders are no prompt yet: the text comes back, too
     owner: str = ""

@@ -427,7 +427,7 @@ class EngineClient:
 
     async def render(self, chat: bytes, may_exceed: bool = False, has_media: bool = False) -> RenderReply:
         """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt. The options are those of Render."""
-        asked = partial(Render, chat=chat, may_exceed=may_exceed, has_media=has_media)
+        asked = partial(Render, chat=memoryview(chat), may_exceed=may_exceed, has_media=has_media)
         return await self._ask_tokenizer(RenderReply, asked)
 
     async def render_prompt(self, segments: list[Segment], media: tuple[Prepared, ...] = ()) -> PromptReply:

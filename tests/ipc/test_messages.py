@@ -5,6 +5,7 @@ from typing import get_args
 
 import msgspec
 import pytest
+import zmq
 
 from ramet.ipc import control, messages
 from ramet.ipc.channel import Codec, MemoryChannel, Receiver, Sender, encode
@@ -15,6 +16,7 @@ from ramet.ipc.messages import (
     Finish,
     FinishKind,
     Opened,
+    Render,
     TextStep,
     TokenStep,
     pack_ids,
@@ -129,3 +131,15 @@ def test_a_wait_for_a_message_ends_without_one_when_its_time_is_over(folder: Soc
     assert receiver.drain(block=True, timeout_s=60) == [Abort([1])]
     sender.close()
     receiver.close()
+
+
+def test_a_chat_is_not_copied_out_of_a_message_nor_a_large_message_out_of_its_inbox(folder: SocketFolder):
+    inbox: Receiver[Render] = Receiver(folder.address("x"), Render, large=True)
+    sender = Sender(folder.address("x"))
+    sender.send(sent := Render(1, memoryview(b"a" * (1 << 20))))
+    arrived = inbox.recv()
+    assert arrived == sent and isinstance(arrived.chat.obj, zmq.Frame)
+    data = encode(sent)
+    assert Codec[Render](Render).decode(data).chat.obj is data
+    sender.close()
+    inbox.close()

@@ -122,7 +122,7 @@ def test_a_file_that_is_no_ring_is_refused(tmp_path: Path):
 def test_messages_are_events_with_their_size(tmp_path: Path):
     ring = MessageRing(tmp_path / "a.ring", Tokenize | Render | Detokenize, {Detokenize: "ids"})
     handled = list[object]()
-    for message in (Render(7, b""), Detokenize(9, b"abcd")):
+    for message in (Render(7, memoryview(b"")), Detokenize(9, b"abcd")):
         ring.handle(handled.append, message)
     events = RingView(tmp_path / "a.ring").events()
     assert [(event.kind, event.numbers) for event in events] == [("Render", {}), ("Detokenize", {"ids": 4.0})]
