@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 T = TypeVar("T")
+Bytes = bytes | bytearray | memoryview
 MAX_EXPONENT = 9999  # bound for a Decimal: an int of it, or its text without an exponent, takes that many bytes
 SURE = 15  # a float keeps all digits of a number that has at most so many
 DIGITS = 17  # and of none that needs more
@@ -67,11 +68,11 @@ def _decimal(text: str) -> float | Decimal:
     return nearest
 
 
-def decoder_of(type_: type[T]) -> Callable[[bytes | str], T]:
+def decoder_of(type_: type[T]) -> Callable[[Bytes | str], T]:
     """Raises ValueError, and RecursionError for what nests too deep."""
     plain, decode = msgspec.json.Decoder(type_).decode, msgspec.json.Decoder(type_, float_hook=_number).decode
 
-    def exact(data: bytes | str) -> T:
+    def exact(data: Bytes | str) -> T:
         if len(data) < SHORTEST:
             return plain(data)
         given = data.encode() if isinstance(data, str) else bytes(data)

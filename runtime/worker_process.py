@@ -20,6 +20,7 @@ import msgspec
 from ramet.runtime.subordinate import LENGTH, ending, held_back
 
 F = TypeVar("F")
+Bytes = bytes | bytearray | memoryview
 START_TIMEOUT_S = 120.0  # until the first frame: a process loads its libraries, and perhaps a tokenizer
 EXIT_TIMEOUT_S = 5.0  # for the exit of a process whose output has ended
 PIPE_BYTES = 1 << 20  # capacity of the pipe, if the system allows it
@@ -130,11 +131,9 @@ class WorkerProcess(Generic[F]):
         """Send a job that has no answer, after `start`. Raises TimedOut."""
         process = self._process
         if process is not None:
-            self._write(process, msgspec.msgpack.encode(job), _Deadline(process, timeout_s))
+            self._write(process, [msgspec.msgpack.encode(job)], _Deadline(process, timeout_s))
 
-    def run(
-        self, job: msgspec.Struct, timeout_s: float, most_s: float = 0.0, attached: bytes | bytearray | None = None
-    ) -> F:
+    def run(self, job: msgspec.Struct, timeout_s: float, most_s: float = 0.0, attached: Bytes | None = None) -> F:
         """Run a job, after `start`, and return the first frame of its answer.
 
         `attached`: sent behind it, as a frame of its own. `most_s`: how long the job may take if the machine is so busy
@@ -147,8 +146,8 @@ class WorkerProcess(Generic[F]):
             if process is None:  # it was closed
                 raise WorkerEnded(-signal.SIGKILL, started=False)
             deadline = _Deadline(process, timeout_s, most_s)
-            for data in [msgspec.msgpack.encode(job), *([] if attached is None else [attached])]:
-                self._write(process, data, deadline)
+            frames: list[Bytes] = [msgspec.msgpack.encode(job), *([] if attached is None else [attached])]
+            self._write(process, frames, deadline)
             return self._next(process, deadline)
         finally:
             self._busy = False
@@ -187,23 +186,23 @@ class WorkerProcess(Generic[F]):
                 self._process.kill()
                 self._process.wait()
 
-    def _write(self, process: subprocess.Popen[bytes], data: bytes | bytearray, deadline: _Deadline) -> None:
+    def _write(self, process: subprocess.Popen[bytes], frames: Sequence[Bytes], deadline: _Deadline) -> None:
         """Write until the deadline at most: a process that does not read is stuck."""
+        left = [memoryview(part) for data in frames for part in (LENGTH.pack(len(data)), data) if part]
         assert process.stdin is not None
         descriptor = process.stdin.fileno()
         os.set_blocking(descriptor, False)
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_WRITE)
-            for part in (memoryview(LENGTH.pack(len(data))), memoryview(data)):
-                while part:
-                    if not self._ready(selector, deadline):
-                        continue
-                    try:
-                        part = part[os.write(descriptor, part) :]
-                    except BlockingIOError:
-                        continue
-                    except BrokenPipeError:  # reading will show how the process ended
-                        return
+            while left:
+                if not self._ready(selector, deadline):
+                    continue
+                try:
+                    left = _after(os.writev(descriptor, left), left)
+                except BlockingIOError:
+                    continue
+                except BrokenPipeError:  # reading will show how the process ended
+                    return
 
     def _ready(self, selector: selectors.BaseSelector, deadline: _Deadline) -> bool:
         """Wait for a while. Raises TimedOut, after ending the process, if the time is over."""
@@ -237,3 +236,12 @@ class WorkerProcess(Generic[F]):
                     raise WorkerEnded(process.returncode, started)
                 received += read
         return data
+
+
+def _after(num_written: int, parts: list[memoryview]) -> list[memoryview]:
+    """What is left of these parts."""
+    for i, part in enumerate(parts):
+        if num_written < len(part):
+            return [part[num_written:], *parts[i + 1 :]]
+        num_written -= len(part)
+    return []

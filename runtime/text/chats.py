@@ -15,10 +15,11 @@ import msgspec
 from ramet.ipc.media import MediaKind, MediaToken, MediaTokens
 from ramet.ipc.messages import Chat
 from ramet.runtime.errors import ClientError
-from ramet.runtime.exact_json import decoder_of
+from ramet.runtime.exact_json import Bytes, decoder_of
 from ramet.runtime.text.channel_turns import with_texts_in_thoughts
 from ramet.runtime.text.chat_messages import normalise, template_part
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits
+from ramet.runtime.text.context import TooManyBytes, num_bytes
 from ramet.runtime.text.fit_turns import fitted
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.template_rules import TemplateRules
@@ -69,8 +70,11 @@ class ChatWriter(Protocol):
     def render(self, asked: Chat) -> str:
         """Raises ClientError."""
 
-    def render_json(self, chat: bytes) -> str:
-        """`render` of a chat's JSON, whose numbers keep their digits."""
+    def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
+        """`render` of a chat's JSON, whose numbers keep their digits.
+
+        Raises TooManyBytes for a text of more than `most_bytes`, which need not travel; None: there is no bound.
+        """
 
 
 class Chats:
@@ -94,9 +98,12 @@ class Chats:
         """As ChatWriter's."""
         return Chats(self._sources, self._template, media)
 
-    def render_json(self, chat: bytes) -> str:
+    def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
         """As ChatWriter's."""
-        return self.render(_read(chat))
+        text = self.render(_read(chat))
+        if most_bytes is not None and (size := num_bytes(text)) > most_bytes:
+            raise TooManyBytes(size)
+        return text
 
     def render(self, asked: Chat) -> str:
         """As ChatWriter's."""

@@ -1,6 +1,6 @@
 """How much one call may bring to the tokenizer, and how many tokens a prompt may have.
 
-A prompt that is too long is refused in the words that clients look for.
+A prompt that is too long is refused in the words that clients look for. Bytes of a text are those of UTF-8.
 """
 
 from ramet.runtime.errors import ClientError
@@ -8,6 +8,19 @@ from ramet.runtime.errors import ClientError
 CONTEXT_EXCEEDED = "context_length_exceeded"
 MAX_CALL_BYTES = 4 << 20  # text that one call tokenises: seconds of work that other requests wait for
 MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
+
+
+class TooManyBytes(Exception):
+    """A text has more bytes than it may have, so nobody needs it."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.num_bytes = num_bytes
+        super().__init__()
+
+
+def num_bytes(text: str) -> int:
+    """Half a surrogate pair, which has no bytes, counts as 3. An ASCII text is not copied."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def longer_than_context(place: str, length: str, context_length: int, new: int | None = 1) -> ClientError:

@@ -55,7 +55,7 @@ from ramet.runtime.text.checks import (
     check_routes,
     check_stop_patterns,
 )
-from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, longer_than_context
+from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, TooManyBytes, longer_than_context, num_bytes
 from ramet.runtime.text.dispatch import Dispatch, WrittenChat, uids_of
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.long_calls import is_long_text
@@ -148,14 +148,14 @@ class Encoder:
         return written if isinstance(written, CallFailed) else self.read(written)
 
     def write(self, call: Render) -> WrittenChat | CallFailed:
-        return _written(call, self._chats)
+        return self._written(call, self._chats)
 
     def write_here(self, call: Render) -> WrittenChat | CallFailed | None:
         """As Desk.write_here."""
         if self._chats_here is None or len(call.chat) > MAX_CHAT_BYTES:
             return None
         try:
-            return _written(call, self._chats_here)
+            return self._written(call, self._chats_here)
         except (NotHere, RecursionError):
             return None
         except Exception:  # noqa: BLE001 - logged, and tried again
@@ -230,12 +230,35 @@ class Encoder:
     ) -> list[int]:
         """`may_exceed`: the text may be longer than the context, because its ids will be cut."""
         require_unicode(text, place)
-        most = self._limits.context_length
         if may_exceed:
-            _check_most(place, "bytes", len(text.encode()), MAX_CALL_BYTES)
-        elif self._tokenizer.too_long(text, most):  # refused unread: tokenising megabytes takes seconds
-            raise self._longer_than_context(place, f"more than {most} tokens")
+            _check_most(place, "bytes", num_bytes(text), MAX_CALL_BYTES)
+        elif self._tokenizer.too_long(text, self._limits.context_length):  # tokenising megabytes takes seconds
+            raise self._longer_than_bytes(place)
         return self._tokenizer.encode(text, add_special_tokens)
+
+    def _written(self, call: Render, chats: ChatWriter) -> WrittenChat | CallFailed:
+        try:
+            text = chats.render_json(call.chat, self._most_bytes(call))
+        except TooManyBytes as error:
+            return CallFailed(call.call, self._unread(error.num_bytes, call.may_exceed).record)
+        except ClientError as error:
+            return CallFailed(call.call, error.record)
+        return WrittenChat(call.call, call.owner, text, call.may_exceed, call.has_media)
+
+    def _most_bytes(self, call: Render) -> int | None:
+        """A text of more bytes would be refused unread. None: there is no such bound, or the chat is short for one."""
+        if len(call.chat) <= self._limits.context_length:
+            return None
+        return MAX_CALL_BYTES if call.may_exceed else self._tokenizer.most_bytes(self._limits.context_length)
+
+    def _unread(self, size: int, may_exceed: bool) -> ClientError:
+        """What `_encode` raises for a chat of so many bytes."""
+        place = "messages"
+        return _more_than_most(place, "bytes", size, MAX_CALL_BYTES) if may_exceed else self._longer_than_bytes(place)
+
+    def _longer_than_bytes(self, place: str) -> ClientError:
+        """The refusal of a text whose tokens nobody has counted."""
+        return self._longer_than_context(place, f"more than {self._limits.context_length} tokens")
 
     def _longer_than_context(self, place: str, length: str, new: int | None = None) -> ClientError:
         return longer_than_context(place, length, self._limits.context_length, new)
@@ -260,14 +283,6 @@ class Encoder:
         return known
 
 
-def _written(call: Render, chats: ChatWriter) -> WrittenChat | CallFailed:
-    try:
-        text = chats.render_json(call.chat)
-    except ClientError as error:
-        return CallFailed(call.call, error.record)
-    return WrittenChat(call.call, call.owner, text, call.may_exceed, call.has_media)
-
-
 def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:
     """A prefix of embeddings is shared only with the very same ones."""
     return namespace if embeds is None else (*namespace, f"embeds {hashlib.sha256(embeds).hexdigest()}")
@@ -290,7 +305,11 @@ def cut_to(params: SamplingParams, room: int) -> SamplingParams:
 
 def _check_most(place: str, unit: str, number: int, most: int) -> None:
     if number > most:
-        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
+        raise _more_than_most(place, unit, number, most)
+
+
+def _more_than_most(place: str, unit: str, number: int, most: int) -> ClientError:
+    return ClientError(place, f"has {number} {unit}, must have at most {most}")
 
 
 def answer(
@@ -374,7 +393,7 @@ def run(args: Args, sockets: SocketFolder, worker: int, ready: Callable[[list[tu
     check_healing(args, tokenizer)
     workers = RenderWorkers.of(args)
     loaded = time.perf_counter()
-    inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer)
+    inbox: Receiver[ToTokenizer] = Receiver(sockets.address(paths.tokenizer(worker)), ToTokenizer, large=True)
     scheduler = Sender(sockets.address(paths.SCHEDULER))
     server = Sender(sockets.address(paths.SERVER))
     ready([("load tokenizer", loaded - started), ("open sockets", time.perf_counter() - loaded)])

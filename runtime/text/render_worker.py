@@ -7,6 +7,7 @@ ends by itself after a rendering that left much memory in use, so that the next 
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -23,6 +24,7 @@ from ramet.runtime.subordinate import (
 )
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
 from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.template_files import TemplateSources
 
 LEFT = 0.25  # the part of its memory which, if still in use after a rendering, makes the process end
@@ -35,8 +37,10 @@ class Templates(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    chat: bytes  # a Chat as JSON, whose numbers keep their digits
+    """The chat is in a frame of its own: a Chat as JSON, whose numbers keep their digits."""
+
     media: MediaTokens  # of the kinds that the model takes
+    most_bytes: int | None = None  # of a text that comes back
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -45,6 +49,12 @@ class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Rendered(msgspec.Struct, frozen=True, tag=True, array_like=True):
     text: str
+
+
+class Withheld(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A text that has more bytes than it may have."""
+
+    num_bytes: int
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -59,7 +69,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
     why: str
 
 
-Outcome = Rendered | Refused | Ended
+Outcome = Rendered | Withheld | Refused | Ended
 Frame = Ready | Outcome
 
 
@@ -79,15 +89,19 @@ def main(argv: list[str]) -> None:
             continue
         if job.media != media:
             chats, media = chats.with_media(job.media), job.media
-        write_frame(stdout, _answer(chats.render_json, job.chat, limits))
-        del data, job
+        if (chat := read_frame(stdin)) is None:
+            return
+        write_frame(stdout, _answer(partial(chats.render_json, chat, job.most_bytes), limits))
+        del data, job, chat
         if mapped_bytes() - loaded > LEFT * limits.memory_mb * (1 << 20):
             return
 
 
-def _answer(render: Callable[[bytes], str], chat: bytes, limits: RenderLimits) -> bytes:
+def _answer(render: Callable[[], str], limits: RenderLimits) -> bytes:
     try:
-        return msgspec.msgpack.encode(Rendered(render(chat)))
+        return msgspec.msgpack.encode(Rendered(render()))
+    except TooManyBytes as error:
+        return msgspec.msgpack.encode(Withheld(error.num_bytes))
     except RenderingEnded as error:
         return msgspec.msgpack.encode(Ended(error.why))
     except MemoryError:  # from the code around the rendering

@@ -1,6 +1,7 @@
 """Writes chats in worker processes, which are killed if a template takes too long: the parent's side.
 
-A chat passes through as JSON: only the worker looks into it. Decides how many workers exist and how failures are
+A chat passes through as JSON: only the worker looks into it. A text that has too many bytes for a prompt does not come
+back: only its length does. Decides how many workers exist and how failures are
 handled: a rendering whose worker was killed from outside is tried again in a new process, because another chat may have
 taken the machine's memory. A worker's process starts with its first rendering or ahead of it (`warm`). What runs in the
 process is in render_worker.py.
@@ -13,12 +14,23 @@ from ramet.ipc.media import MediaTokens
 from ramet.ipc.messages import Chat
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, describe
-from ramet.runtime.exact_json import encode
+from ramet.runtime.exact_json import Bytes, encode
 from ramet.runtime.log import LOGGER
 from ramet.runtime.subordinate import WAITED_FOR
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
 from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.render_worker import Ended, Frame, Job, Outcome, Ready, Refused, Rendered, Templates
+from ramet.runtime.text.context import TooManyBytes
+from ramet.runtime.text.render_worker import (
+    Ended,
+    Frame,
+    Job,
+    Outcome,
+    Ready,
+    Refused,
+    Rendered,
+    Templates,
+    Withheld,
+)
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
 
@@ -63,13 +75,13 @@ class RenderWorkers:
         finally:
             self._free.put(worker)
 
-    def render(self, chat: bytes, media: MediaTokens) -> str:
-        """What Chats.render_json makes of the chat. Raises ClientError."""
+    def render(self, chat: Bytes, media: MediaTokens, most_bytes: int | None = None) -> str:
+        """What Chats.render_json makes of the chat. Raises ClientError and TooManyBytes."""
         if not self.sources.by_name:  # it is refused, and no process is needed for that
             return Chats(self.sources).with_media(media).render_json(chat)
         worker = self._free.get()
         try:
-            outcome = self._tried(worker, Job(chat, media))
+            outcome = self._tried(worker, Job(media, most_bytes), chat)
         except TimedOut as error:
             self._note(self.limits.too_long)
             if error.starved:
@@ -82,6 +94,8 @@ class RenderWorkers:
         match outcome:
             case Rendered(text):
                 return text
+            case Withheld(num_bytes):
+                raise TooManyBytes(num_bytes)
             case Ended(why):
                 self._note(why)
                 raise RenderingEnded(why)
@@ -101,20 +115,20 @@ class RenderWorkers:
         for worker in self._workers:
             worker.close()
 
-    def _tried(self, worker: WorkerProcess[Frame], job: Job) -> Outcome:
+    def _tried(self, worker: WorkerProcess[Frame], job: Job, chat: Bytes) -> Outcome:
         for _ in range(TRIES - 1):
             try:
-                return self._run(worker, job)
+                return self._run(worker, job, chat)
             except WorkerEnded as error:
                 if not error.from_outside or self._closed:
                     raise
                 LOGGER.warning("a rendering worker ended with %s; its chat is tried again", error)
-        return self._run(worker, job)
+        return self._run(worker, job, chat)
 
-    def _run(self, worker: WorkerProcess[Frame], job: Job) -> Outcome:
+    def _run(self, worker: WorkerProcess[Frame], job: Job, chat: Bytes) -> Outcome:
         self._start(worker)
         timeout_s = self.limits.timeout_s + GRACE_S
-        outcome = worker.run(job, timeout_s, BUSY * timeout_s)
+        outcome = worker.run(job, timeout_s, BUSY * timeout_s, attached=chat)
         assert not isinstance(outcome, Ready)
         return outcome
 
@@ -151,5 +165,5 @@ class ChatsElsewhere:
             raise cannot_render(f"RecursionError: {describe(error)}") from None
         return self.render_json(chat)
 
-    def render_json(self, chat: bytes) -> str:
-        return self._workers.render(chat, self._media)
+    def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
+        return self._workers.render(chat, self._media, most_bytes)

@@ -17,6 +17,7 @@ import tokenizers
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.added_tokens import CONFIG, FolderTokens
+from ramet.runtime.text.context import num_bytes
 from ramet.runtime.text.files import read_json
 from ramet.runtime.text.length_bound import BYTE_OF, BYTE_TOKENS, most_bytes_per_token
 from ramet.runtime.text.source import read_source
@@ -177,9 +178,14 @@ class Tokenizer:
 
     def too_long(self, text: str, context_length: int) -> bool:
         """Certain without tokenising: `text` has more than `context_length` tokens. False when it must be tried."""
-        if len(text) * 4 <= context_length or self.bytes_per_token is None:
+        if len(text) * 4 <= context_length:  # as most do: the vocabulary need not be looked through
             return False
-        return len(text.encode()) > context_length * self.bytes_per_token
+        most = self.most_bytes(context_length)
+        return most is not None and num_bytes(text) > most
+
+    def most_bytes(self, num_tokens: int) -> int | None:
+        """A text with more bytes certainly has more tokens. None: no such bound holds."""
+        return None if self.bytes_per_token is None else num_tokens * self.bytes_per_token
 
     def least_tokens(self, num_bytes: int) -> int:
         """How many tokens texts of so many bytes certainly come to, whatever they say."""
@@ -199,6 +205,8 @@ class Tokenizer:
 
 def require_unicode(text: str, place: str = "text") -> None:
     """Raises ClientError for half a surrogate pair: JSON can spell it, UTF-8 cannot."""
+    if text.isascii():
+        return
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -15,11 +15,11 @@ from ramet.runtime.text.template_files import TemplateSources
 def test_memory_that_runs_out_around_a_rendering_is_answered_and_the_next_chat_is_rendered() -> None:
     limits, chat = RenderLimits(3.0, 96.0), encode(Chat([{"role": "user", "content": "a"}]))
 
-    def short_of_memory(chat: bytes) -> str:
+    def short_of_memory() -> str:
         raise MemoryError
 
-    def answer(render: Callable[[bytes], str]) -> Outcome:
-        return msgspec.msgpack.decode(_answer(render, chat, limits), type=Outcome)
+    def answer(render: Callable[[], str]) -> Outcome:
+        return msgspec.msgpack.decode(_answer(render, limits), type=Outcome)
 
     assert answer(short_of_memory) == Ended(limits.too_large)
-    assert answer(Chats(TemplateSources("Hello")).render_json) == Rendered("Hello")
+    assert answer(lambda: Chats(TemplateSources("Hello")).render_json(chat)) == Rendered("Hello")

@@ -21,15 +21,18 @@ from effort import num_calls
 from samples import sampled
 
 from ramet.ipc.media import MediaKind, MediaToken
-from ramet.ipc.messages import Chat
+from ramet.ipc.messages import Chat, Limits, Render, RenderReply
 from ramet.runtime.errors import ClientError
 from ramet.runtime.exact_json import encode
 from ramet.runtime.text import rendering as rendering_module
 from ramet.runtime.text.chat_template import RenderLimits
 from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.context import MAX_CALL_BYTES
+from ramet.runtime.text.encode_process import Encoder
 from ramet.runtime.text.rendering import GRACE_S, WORKERS, ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.template_files import TemplateSources
-from ramet.runtime.worker_process import TRIES
+from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.worker_process import TRIES, WorkerProcess
 
 WAIT_S = 120.0
 MODULE = "ramet.runtime.text.render_worker"
@@ -278,3 +281,31 @@ def test_templates_that_are_not_used_start_no_process(rendering: Callable[..., R
     none = rendering(None)
     none.workers.warm()
     assert none.refusal().status == 400 and not none.processes
+
+
+@pytest.mark.parametrize("may_exceed", [False, True])
+def test_of_a_text_that_is_too_long_for_any_prompt_its_length_alone_comes_back(
+    may_exceed: bool,
+    rendering: Callable[..., Rendering],
+    byte_level: Tokenizer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, limits = "{{ messages[0].content }}", Limits(64, 128, byte_level.vocab_size, 8)
+    far = Encoder(byte_level, limits, ChatsElsewhere(rendering(source).workers))
+    here = Encoder(byte_level, limits, Chats(TemplateSources(source)))
+    most = MAX_CALL_BYTES if may_exceed else byte_level.most_bytes(64)
+    assert most is not None
+    received = list[int]()
+
+    def counted(*given: Any) -> bytearray:
+        received.append(given[2])
+        return receive(*given)
+
+    receive = WorkerProcess._receive
+    monkeypatch.setattr(WorkerProcess, "_receive", counted)
+    for text in ("a" * (most + 1), "\u00e4" * (most // 2 + 1)):
+        call = Render(1, encode(Chat([{"role": "user", "content": text}])), may_exceed)
+        assert far.render(call) == here.render(call)
+    assert sum(received[-4:]) < 64, "two answers, with the length of each"
+    fits = Render(1, encode(Chat([{"role": "user", "content": "the fox " * 15}])), may_exceed)
+    assert far.render(fits) == here.render(fits) and isinstance(far.render(fits), RenderReply)
