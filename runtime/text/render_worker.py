@@ -5,6 +5,7 @@ parent kills it at its deadline, and its memory beyond its libraries is bounded.
 ends by itself after a rendering that left much memory in use, so that the next one can use all that is allowed.
 """
 
+import select
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ import msgspec
 
 from ramet.ipc.media import MediaTokens
 from ramet.runtime.errors import ClientError, ErrorRecord, describe
-from ramet.runtime.machine import collect_rarely
+from ramet.runtime.machine import collect_rarely, keep_freed_blocks, trim_heap
 from ramet.runtime.subordinate import (
     be_subordinate,
     limit_memory,
@@ -28,6 +29,8 @@ from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.template_files import TemplateSources
 
 LEFT = 0.25  # the part of its memory which, if still in use after a rendering, makes the process end
+KEPT = 1 / 16  # the part of it that stays for the next rendering after it was freed
+TRIM_AFTER_S = 1.0  # without a chat, after which freed memory goes back to the system
 
 
 class Templates(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -81,6 +84,7 @@ def main(argv: list[str]) -> None:
     chats, media = Chats(TemplateSources()), MediaTokens()
     loaded = mapped_bytes()
     limit_memory(int(limits.memory_mb * (1 << 20)))
+    keep_freed_blocks(int(KEPT * limits.memory_mb * (1 << 20)))
     write_frame(stdout, msgspec.msgpack.encode(Ready()))
     while (data := read_frame(stdin)) is not None:
         job = msgspec.msgpack.decode(data, type=Templates | Job)
@@ -95,6 +99,8 @@ def main(argv: list[str]) -> None:
         del data, job, chat
         if mapped_bytes() - loaded > LEFT * limits.memory_mb * (1 << 20):
             return
+        if not select.select([stdin], [], [], TRIM_AFTER_S)[0]:
+            trim_heap()
 
 
 def _answer(render: Callable[[], str], limits: RenderLimits) -> bytes:

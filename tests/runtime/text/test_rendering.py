@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,7 +28,7 @@ from ramet.runtime.exact_json import encode
 from ramet.runtime.text import rendering as rendering_module
 from ramet.runtime.text.chat_template import RenderLimits
 from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.context import MAX_CALL_BYTES
+from ramet.runtime.text.context import MAX_CALL_BYTES, TooManyBytes
 from ramet.runtime.text.encode_process import Encoder
 from ramet.runtime.text.rendering import GRACE_S, WORKERS, ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.template_files import TemplateSources
@@ -309,3 +310,22 @@ def test_of_a_text_that_is_too_long_for_any_prompt_its_length_alone_comes_back(
     assert sum(received[-4:]) < 64, "two answers, with the length of each"
     fits = Render(1, encode(Chat([{"role": "user", "content": "the fox " * 15}])), may_exceed)
     assert far.render(fits) == here.render(fits) and isinstance(far.render(fits), RenderReply)
+
+
+def test_a_worker_asks_for_memory_once_for_chats_of_the_same_size(rendering: Callable[..., Rendering]) -> None:
+    workers = rendering("{{ messages[0].content }}")
+    chat = encode(Chat([{"role": "user", "content": "a" * (1 << 20)}]))
+
+    def pages_taken() -> int:
+        with pytest.raises(TooManyBytes):
+            workers.workers.render(chat, {}, 1000)
+        return num_faults(workers.processes[0])
+
+    pages_taken()
+    before = pages_taken()
+    assert pages_taken() - before < 100, "256 pages are one copy of the chat"
+
+
+def num_faults(process: psutil.Process) -> int:
+    """Pages that a process has got from the system so far, none of them from a disk."""
+    return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[7])
