@@ -21,6 +21,7 @@ from ramet.ipc.message import Message
 M = TypeVar("M")
 MAX_QUEUED = 100_000  # messages in one queue before its sender waits
 BURST = 8  # messages delivered before other tasks may run: a server that is behind writes several tokens at once
+LARGE = 1 << 16  # bytes from which zmq sends a message without a copy of it
 BURST_BYTES = 1 << 15  # of them: about 3 ms, where each opens or closes hundreds of sequences
 _encoder = msgspec.msgpack.Encoder()
 
@@ -60,7 +61,11 @@ class Sender:
         self._socket.connect(address)
 
     def send(self, message: Message) -> None:
-        self._socket.send(encode(message), copy=True)
+        data = encode(message)
+        if len(data) < LARGE:
+            self._socket.send(data)
+        else:
+            self._socket.send(data, copy=False)
 
     def send_all(self, messages: Iterable[Message]) -> None:
         for message in messages:

@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from ramet.ipc import control, messages
-from ramet.ipc.channel import Codec, MemoryChannel, Receiver, Sender, encode
+from ramet.ipc.channel import LARGE, Codec, MemoryChannel, Receiver, Sender, encode
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -143,3 +143,17 @@ def test_a_chat_is_not_copied_out_of_a_message_nor_a_large_message_out_of_its_in
     assert Codec[Render](Render).decode(data).chat.obj is data
     sender.close()
     inbox.close()
+
+
+@pytest.mark.parametrize(("num_bytes", "copied"), [(100, True), (LARGE, False)])
+def test_a_large_message_is_sent_without_a_copy(
+    num_bytes: int, copied: bool, folder: SocketFolder, monkeypatch: pytest.MonkeyPatch
+):
+    receiver: Receiver[Render] = Receiver(folder.address("a"), Render)
+    sender, copies = Sender(folder.address("a")), list[bool]()
+    send = sender._socket.send
+    monkeypatch.setattr(sender._socket, "send", lambda data, copy=True: copies.append(copy) or send(data, copy=copy))
+    sender.send(message := Render(1, memoryview(b"a" * num_bytes)))
+    assert receiver.recv() == message and copies == [copied]
+    sender.close()
+    receiver.close()
