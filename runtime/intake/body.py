@@ -24,12 +24,15 @@ T = TypeVar("T", bound=Struct)
 NESTED = {dict, list}
 
 
-def made_of(make: Callable[[dict[str, Any]], M], data: Bytes, counted: ItemCount, in_pieces: bool = True) -> M:
+def made_of(make: Callable[[dict[str, Any]], M], data: Bytes, most_items: int, in_pieces: bool = True) -> M:
     """What `make` makes of a body as a JSON object, in which are not too many things. Raises ClientError, and what
     `make` raises.
 
-    `in_pieces`: no call of the parser keeps Python's lock for long, which takes up to twice as long in all.
+    `most_items`: as ItemCount's `most`. `in_pieces`: no call of the parser keeps Python's lock for long, which takes up
+    to twice as long in all.
     """
+    counted = ItemCount(most_items)
+    counted.add(data)
     counted.check(data)
     return make(parse_object(data, counted, in_pieces))
 

@@ -1,7 +1,7 @@
 """How many keys, entries, lists and objects a JSON body has, counted before any of it becomes an object.
 
-Decides which bodies are refused unparsed. A body is counted piece by piece as it arrives. Marks inside strings are
-counted at first; only if the counts are too high are they excluded, again piece by piece.
+Decides which bodies are refused unparsed. A body is counted piece by piece, where it is parsed. Marks inside strings
+are counted at first; only if the counts are too high are they excluded, again piece by piece.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,10 +32,11 @@ class ItemCount:
         self._most_strings = most + most // KEYS_SHARE
         self._counts = [0, 0, 0]
 
-    def add(self, piece: Bytes) -> None:
+    def add(self, part: Bytes) -> None:
         """Count the next bytes of the body, which may be cut anywhere."""
-        for i, (marks, _, _) in enumerate(self._bounds):
-            self._counts[i] += sum(piece.count(mark) for mark in marks)
+        for start in range(0, len(part), AT_ONCE):
+            for i, (marks, _, _) in enumerate(self._bounds):
+                self._counts[i] += sum(part.count(mark, start, start + AT_ONCE) for mark in marks)
 
     @property
     def num_marks(self) -> int:

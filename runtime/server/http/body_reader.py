@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ramet.runtime.errors import RametError, ServerError
 from ramet.runtime.intake.body import made_of
-from ramet.runtime.intake.body_items import Bytes, ItemCount
+from ramet.runtime.intake.body_items import Bytes
 from ramet.runtime.server.http.body_worker import UNREAD, BodyJob
 from ramet.runtime.subordinate import WAITED_FOR
 from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
@@ -29,19 +29,19 @@ class BodyReader:
     """One process. Only one thread at a time may call `read`."""
 
     def __init__(self) -> None:
-        self._process: WorkerProcess[bytes] = WorkerProcess(MODULE, [str(WAITED_FOR)], bytes)
+        self._process: WorkerProcess[memoryview] = WorkerProcess(MODULE, [str(WAITED_FOR)], memoryview)
         # the kernel ends the process with the thread that started it, so that thread stays
         self._starter = ThreadPoolExecutor(1, "body-reader")
         self._starting: Future[None] | None = None
         self._closed = False
 
-    def read(self, make: Callable[[dict[str, Any]], T], body: Bytes, count: ItemCount) -> T:
+    def read(self, make: Callable[[dict[str, Any]], T], body: Bytes, most_items: int) -> T:
         """`made_of`, in the process if it is there. Raises what `made_of` raises, and ServerError."""
         if not self._is_ready():
-            return made_of(make, body, count)
-        answer = self._answered(BodyJob(pickle.dumps((make, count), pickle.HIGHEST_PROTOCOL)), body)
+            return made_of(make, body, most_items)
+        answer = self._answered(BodyJob(pickle.dumps(make, pickle.HIGHEST_PROTOCOL), most_items), body)
         if answer == UNREAD:
-            return made_of(make, body, count)
+            return made_of(make, body, most_items)
         made: T
         error: RametError | None
         made, error = pickle.loads(answer)
@@ -70,7 +70,7 @@ class BodyReader:
             if not self._closed:
                 log.warning("the process that reads large bodies cannot be started (%s): the server reads them", error)
 
-    def _answered(self, job: BodyJob, body: Bytes) -> bytes:
+    def _answered(self, job: BodyJob, body: Bytes) -> memoryview:
         for _ in range(TRIES):
             try:
                 self._process.start()

@@ -27,7 +27,8 @@ UNREAD = b""  # an answer: the parent has to read the body itself
 class BodyJob(msgspec.Struct, frozen=True, array_like=True):
     """The body is in a frame of its own."""
 
-    how: bytes  # pickled: the function of the object that the body is, and its ItemCount
+    how: bytes  # pickled: the function of the object that the body is
+    most_items: int
 
 
 def main(argv: list[str]) -> None:
@@ -39,19 +40,20 @@ def main(argv: list[str]) -> None:
     gc.freeze()
     write_frame(stdout, msgspec.msgpack.encode(UNREAD))
     while (job := read_frame(stdin)) is not None and (body := read_frame(stdin)) is not None:
-        write_frame(stdout, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(job, type=BodyJob).how, body)))
+        write_frame(stdout, msgspec.msgpack.encode(answer(msgspec.msgpack.decode(job, type=BodyJob), body)))
         del job, body
         gc.collect()
         if not select.select([stdin], [], [], TRIM_AFTER_S)[0]:
             trim_heap()
 
 
-def answer(how: bytes, body: bytes) -> bytes:
+def answer(job: BodyJob, body: bytes) -> bytes:
     """What was made of the body or why it is refused, pickled."""
     try:
-        make, count = pickle.loads(how)
+        make = pickle.loads(job.how)
         try:
-            return _pickled((made_of(make, body, count, in_pieces=False), None))  # no other thread waits for the lock
+            made = made_of(make, body, job.most_items, in_pieces=False)  # no other thread waits for the lock
+            return _pickled((made, None))
         except RametError as error:
             return _pickled((None, error))
     except Exception:  # noqa: BLE001  where the parent meets it as well, it says so

@@ -1,7 +1,7 @@
 """Receives a request's body: how long it may take, how large it may become, and when it is parsed.
 
 Decides how much memory the bodies of all connections may hold together, and who waits for it (held_bodies.py). Large
-bodies are counted and inflated piece by piece; other requests are served in between, and while they are parsed.
+bodies are inflated piece by piece; other requests are served in between, and while they are counted and parsed.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import made_of
-from ramet.runtime.intake.body_items import Bytes, ItemCount
+from ramet.runtime.intake.body_items import Bytes
 from ramet.runtime.offload import LARGE, SMALL, Offload, offloaded
 from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http.body_reader import BodyReader
@@ -59,8 +59,8 @@ class ReceivedBody:
     Bytes take less memory than whatever is made of them, and each reading is done in the process that reads bodies.
     """
 
-    def __init__(self, bodies: Bodies, body: Bytes, count: ItemCount) -> None:
-        self._bodies, self._body, self._count = bodies, body, count
+    def __init__(self, bodies: Bodies, body: Bytes) -> None:
+        self._bodies, self._body = bodies, body
         self._written: dict[str, Any] | None = None  # of a small one, once it was read
 
     async def read(self, make: Callable[[dict[str, Any]], T]) -> T:
@@ -68,11 +68,11 @@ class ReceivedBody:
 
         Raises what `make` raises, and ClientError.
         """
-        size = len(self._body)
+        size, most_items = len(self._body), self._bodies.max_items
         if size > SMALL:
-            return await offloaded(partial(self._bodies.readers[size > LARGE].read, make, self._body, self._count))
+            return await offloaded(partial(self._bodies.readers[size > LARGE].read, make, self._body, most_items))
         if self._written is None:
-            self._written = made_of(dict, self._body, self._count)
+            self._written = made_of(dict, self._body, most_items)
         return make(self._written)
 
 
@@ -93,16 +93,15 @@ async def received_with_body(
     bodies, coding = request.app[BODIES], coding_of(request)
     if (size := request.content_length or 0) > bodies.max_bytes:
         raise _too_large(bodies, f"has {size} bytes")
-    content, count = request.content, ItemCount(bodies.max_items)
+    content = request.content
     if coding is None and content.is_eof() and content.total_bytes <= min(SMALL, bodies.max_bytes):
         data = content.read_nowait() or empty  # it has arrived already, as most bodies have
-        count.add(data)
-        return await _made(bodies, data, count, make)
+        return await _made(bodies, data, make)
     with bodies.held.opened(OWNER.get().bounded, request.content_length if coding is None else None) as held:
         with _errors_of(request, held):
-            body = await _read(request, bodies, coding, held, count)
+            body = await _read(request, bodies, coding, held)
         held.deadline = None
-        return await _made(bodies, body or empty, count, make)
+        return await _made(bodies, body or empty, make)
 
 
 @contextmanager
@@ -117,9 +116,7 @@ def _errors_of(request: web.Request, held: HeldBody) -> Iterator[None]:
         raise ClientError("body", f"cannot be read: {' '.join(str(error).split())}") from error
 
 
-async def _read(
-    request: web.Request, bodies: Bodies, coding: str | None, held: HeldBody, count: ItemCount
-) -> bytearray:
+async def _read(request: web.Request, bodies: Bodies, coding: str | None, held: HeldBody) -> bytearray:
     """Read the whole body. `request.read()` would have no deadline that moves with the bytes."""
     body, inflater, content = bytearray(), None if coding is None else Inflater(coding), request.content
     async with asyncio.timeout(bodies.timeout_s) as deadline:
@@ -130,7 +127,6 @@ async def _read(
                     raise _too_large(bodies, "has more bytes" if inflater is None else "inflates to more bytes")
                 await held.grow(len(part))
                 body += part
-                count.add(part)
                 if inflater is not None:
                     await asyncio.sleep(0)
             num_bytes = max(content.total_bytes, len(body))
@@ -140,11 +136,9 @@ async def _read(
     return body
 
 
-async def _made(
-    bodies: Bodies, body: Bytes, count: ItemCount, make: Callable[[dict[str, Any]], T]
-) -> tuple[T, ReceivedBody]:
+async def _made(bodies: Bodies, body: Bytes, make: Callable[[dict[str, Any]], T]) -> tuple[T, ReceivedBody]:
     bodies.offload.take(OWNER.get().bounded, len(body))
-    whole = ReceivedBody(bodies, body, count)
+    whole = ReceivedBody(bodies, body)
     return await whole.read(make), whole
 
 
