@@ -116,7 +116,7 @@ def _of_container(data: bytes | memoryview, name: str, limits: MediaArgs) -> tup
         stream = stream_of(container, "audio")
         rate = stream.codec_context.sample_rate
         _check_form(rate, stream.codec_context.channels)
-        to_float = av.AudioResampler(format="fltp", rate=rate)
+        to_float = av.AudioResampler(format="flt", rate=rate)  # PyAV reads beyond eight planes
 
         is_lenient = stream.codec_context.name.startswith("mp3")
         packets, failed = 0, None
@@ -136,7 +136,7 @@ def _of_container(data: bytes | memoryview, name: str, limits: MediaArgs) -> tup
             for frame in frames():
                 _check_form(frame.sample_rate, frame.layout.nb_channels)
                 for each in to_float.resample(frame):
-                    yield each.to_ndarray().mean(axis=0)
+                    yield each.to_ndarray().reshape(-1, each.layout.nb_channels).mean(axis=1)
 
         read = _bounded(blocks(), rate, limits)
         if failed and not read:

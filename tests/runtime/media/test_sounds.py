@@ -63,6 +63,13 @@ def test_channels_are_averaged():
     np.testing.assert_allclose(decoded(data), tone.mean(axis=1), atol=1e-6)
 
 
+@pytest.mark.parametrize("channels", range(2, 9))
+def test_channels_of_flac_are_averaged_as_those_of_wav(channels: int):
+    tone = np.random.default_rng(0).integers(-9999, 9999, (2 * RATE, channels), np.int16)
+    wav, flac = (decoded(media_files.sound(tone, form=form)) for form in ("WAV", "FLAC"))
+    np.testing.assert_allclose(flac, wav, atol=1e-7)
+
+
 @pytest.mark.parametrize("rate", [8000, 22_050, 44_100, 48_000])
 def test_samples_are_resampled_by_soxr(rate: int):
     tone = media_files.tone(0.5, rate)
