@@ -5,6 +5,7 @@ parent kills it at its deadline, and its memory beyond its libraries is bounded.
 ends by itself after a rendering that left much memory in use, so that the next one can use all that is allowed.
 """
 
+import gc
 import select
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.template_files import TemplateSources
 
 LEFT = 0.25  # the part of its memory which, if still in use after a rendering, makes the process end
+SMALL = 1 << 14  # bytes of a chat up to which Python decides when it looks for the cycles that a rendering leaves
 KEPT = 1 / 16  # the part of it that stays for the next rendering after it was freed
 TRIM_AFTER_S = 1.0  # without a chat, after which freed memory goes back to the system
 
@@ -82,6 +84,8 @@ def main(argv: list[str]) -> None:
     stdin, stdout = sys.stdin.buffer, private_stdout()
     limits = RenderLimits(float(argv[1]), float(argv[2]))
     chats, media = Chats(TemplateSources()), MediaTokens()
+    gc.collect()
+    gc.freeze()
     loaded = mapped_bytes()
     limit_memory(int(limits.memory_mb * (1 << 20)))
     keep_freed_blocks(int(KEPT * limits.memory_mb * (1 << 20)))
@@ -96,7 +100,10 @@ def main(argv: list[str]) -> None:
         if (chat := read_frame(stdin)) is None:
             return
         write_frame(stdout, _answer(partial(chats.render_json, chat, job.most_bytes), limits))
+        is_small = len(chat) <= SMALL
         del data, job, chat
+        if not is_small:
+            gc.collect()
         if mapped_bytes() - loaded > LEFT * limits.memory_mb * (1 << 20):
             return
         if not select.select([stdin], [], [], TRIM_AFTER_S)[0]:

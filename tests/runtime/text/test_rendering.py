@@ -326,6 +326,16 @@ def test_a_worker_asks_for_memory_once_for_chats_of_the_same_size(rendering: Cal
     assert pages_taken() - before < 100, "256 pages are one copy of the chat"
 
 
+def test_nothing_is_left_of_a_large_chat_by_the_next_one(rendering: Callable[..., Rendering]) -> None:
+    """A macro that sees the chat is a cycle, which holds it. A process ends that has a quarter of its memory in use."""
+    workers = rendering("{% macro m() %}{{ messages[0].content }}{% endmacro %}{{ m() }}", SHORT)
+    chat, seen = [{"role": "user", "content": "a" * (1 << 20)}], set[int]()
+    for _ in range(40):
+        assert workers.render(chat) == chat[0]["content"]
+        seen |= {process.pid for process in workers.processes}
+    assert len(seen) == 1
+
+
 def num_faults(process: psutil.Process) -> int:
     """Pages that a process has got from the system so far, none of them from a disk."""
     return int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[7])
