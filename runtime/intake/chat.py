@@ -168,12 +168,15 @@ class WrittenChat(NamedTuple):
     continued: str | None  # the text that an output goes on from
 
 
-def write_chat(chat: Chat, taken: MediaTokens, place: str = "messages", before: int = 0) -> WrittenChat:
+def write_chat(
+    chat: Chat, taken: MediaTokens, place: str = "messages", before: int = 0, *, has_media: bool = True
+) -> WrittenChat:
     """`taken`: the kinds of media that the model takes. `place`: the field that holds the chat.
 
-    `before`: how many messages stand before those that are its `entries`. Raises ClientError.
+    `before`: how many messages stand before those that are its `entries`. `has_media`: False where it is known that
+    the messages have none: there may be thousands to look through. Raises ClientError.
     """
-    messages, sources = taken_out(chat.messages, taken)
+    messages, sources = taken_out(chat.messages, taken) if has_media else (chat.messages, ())
     written = replace(chat, messages=messages) if sources else chat
     json, end = _encoded(written, place)
     start = len(_BEGIN) + (len(_as_json(messages[:before])) - 1 if before else 0)
@@ -322,15 +325,17 @@ def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:
 
 def _arguments_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     """The arguments of calls that are texts."""
-    functions = [
-        function
-        for message in messages
-        if "tool_calls" in message
-        for call in message["tool_calls"] or ()
-        if (function := call.get("function"))
-    ]
-    functions += [message["function_call"] for message in messages if message.get("function_call")]
-    return [given for function in functions if isinstance(given := function.get("arguments"), str)]
+    found: list[str] = []
+    for message in messages:  # once: thousands of them, which are in no cache, are what takes the time
+        if "tool_calls" in message:
+            for call in message["tool_calls"] or ():
+                if (function := call.get("function")) and isinstance(given := function.get("arguments"), str):
+                    found.append(given)
+        if "function_call" in message:
+            function = message["function_call"]
+            if function and isinstance(given := function.get("arguments"), str):
+                found.append(given)
+    return found
 
 
 def _as_bytes(text: str) -> bytes:

@@ -62,15 +62,16 @@ def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple
     details = body.details(served.limits.context_length, params.max_new_tokens, _top(body))
     asked = read_asked(served, request_id, body, "chatcmpl-", params, **details)
     strict = (tool.function.name for tool in body.tools or () if tool is not None and tool.function.strict)
+    sourced = with_sources(written, body)
     chat, calls = chosen_chat(
-        with_sources(written, body),
+        sourced,
         body.tool_choice,
         served.style,
         strict,
         parallel=body.parallel_tool_calls is not False,
     )
     left = replace(body, messages=[], tools=None, tool_choice=None, chat_template_kwargs=None)
-    as_written = write_chat(chat, served.limits.media)
+    as_written = write_chat(chat, served.limits.media, has_media=sourced is not written)
     return left, with_chat(asked, chat, calls, served.style), as_written, calls
 
 

@@ -88,7 +88,8 @@ def _read(served: Served, _: RequestId, given: dict[str, Any]) -> tuple[Tokenize
     read_model(served.names, body.model)
     if body.messages is None:
         return body, None
-    chat = write_chat(chat_of(with_sources(written, body)), served.limits.media)
+    sourced = with_sources(written, body)
+    chat = write_chat(chat_of(sourced), served.limits.media, has_media=sourced is not written)
     return replace(body, messages=[], tools=None, chat_template_kwargs=None), chat
 
 

@@ -45,7 +45,7 @@ from ramet.runtime.server.openai.responses_chat import (
     with_items,
     with_output,
 )
-from ramet.runtime.server.openai.responses_items import Message
+from ramet.runtime.server.openai.responses_items import ItemMessages
 from ramet.runtime.server.openai.responses_replies import ResponseReply
 from ramet.runtime.server.openai.responses_tools import as_replied, groups_in, with_functions
 
@@ -119,7 +119,9 @@ def _read(
 def _read_following(served: Served, asked: Asked, messages: bytes, media: bytes, written: dict[str, Any]) -> ReadInput:
     """`messages`, `media`: of the stored response that this one follows. Raises ClientError."""
     _, body = _typed(written)
-    return _read_chat(served, asked, body, [*read_stored(messages, media), *messages_in(body.input)])
+    own = messages_in(body.input)
+    said = ItemMessages([*read_stored(messages, media), *own.messages], own.has_media or bool(media))
+    return _read_chat(served, asked, body, said)
 
 
 def _typed(written: dict[str, Any]) -> tuple[dict[str, Any], ResponsesBody]:
@@ -128,11 +130,11 @@ def _typed(written: dict[str, Any]) -> tuple[dict[str, Any], ResponsesBody]:
     return sent, convert(sent, ResponsesBody)
 
 
-def _read_chat(served: Served, asked: Asked, body: ResponsesBody, messages: list[Message]) -> ReadInput:
-    """`messages`: of the chat without the body's instructions. Raises ClientError."""
-    chat, calls = read_chat(body, messages, served.style)
-    before = len(chat.messages) - len(messages)
-    as_written = write_chat(chat, served.limits.media, "input", before)
+def _read_chat(served: Served, asked: Asked, body: ResponsesBody, said: ItemMessages) -> ReadInput:
+    """`said`: the chat without the body's instructions. Raises ClientError."""
+    chat, calls = read_chat(body, said, served.style)
+    before = len(chat.messages) - len(said.messages)
+    as_written = write_chat(chat, served.limits.media, "input", before, has_media=said.has_media)
     return ReadInput(with_chat(asked, chat, calls, served.style), as_written, calls)
 
 

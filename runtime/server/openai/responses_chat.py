@@ -19,7 +19,7 @@ from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import including, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
-from ramet.runtime.intake.media import check_options, has_media
+from ramet.runtime.intake.media import check_options
 from ramet.runtime.intake.messages import ParallelCalls, ToolChoice
 from ramet.runtime.intake.sampling_fields import UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
@@ -27,7 +27,7 @@ from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.server.http.response_store import StoredItems
 from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
-from ramet.runtime.server.openai.responses_items import InputItem, Message, messages_of
+from ramet.runtime.server.openai.responses_items import InputItem, ItemMessages, Message, messages_of
 from ramet.runtime.server.openai.responses_replies import OutputItem
 from ramet.runtime.server.openai.responses_tools import ResponseTools, functions_of
 from ramet.runtime.server.openai.types import TOOLS, Top
@@ -81,12 +81,13 @@ class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
         return of_format("text.format", self.text.format if self.text else None) + super().constraints(place)
 
 
-def read_chat(body: ResponsesBody, messages: list[Message], style: Style) -> tuple[Chat, Calls]:
-    """`messages`: those of the response that this one follows, and of its input. Raises ClientError."""
+def read_chat(body: ResponsesBody, said: ItemMessages, style: Style) -> tuple[Chat, Calls]:
+    """`said`: in the response that this one follows, and in its input. Raises ClientError."""
+    messages = said.messages
     if body.instructions:
         messages = [{"role": "system", "content": body.instructions}, *messages]
     functions = functions_of(body.tools)
-    if has_media(messages):
+    if said.has_media:
         check_options(body)
     written = {
         "messages": messages,
@@ -168,11 +169,11 @@ def with_output(entries: bytes, output: list[OutputItem]) -> bytes:
     `entries`: the JSON of those up to its beginning. There may be none, for some items become no message.
     """
     items = convert(to_builtins(output, enc_hook=lambda _: []), list[InputItem])
-    said = exact_json.encode(messages_of(items, "output"))[1:-1]
+    said = exact_json.encode(messages_of(items, "output").messages)[1:-1]
     return b"[%b]" % b",".join(filter(None, (entries, said)))
 
 
-def messages_in(items: str | list[InputItem]) -> list[Message]:
+def messages_in(items: str | list[InputItem]) -> ItemMessages:
     """The messages of a response's input, which has been through `with_items`."""
     assert not isinstance(items, str), "with_items has made an item of it"
     return messages_of(items, "input")

@@ -6,8 +6,8 @@ did are ignored. Knows no store.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args
 
 from msgspec import Struct, defstruct, field, to_builtins
 
@@ -24,6 +24,7 @@ from ramet.runtime.intake.messages import (
     RefusalPart,
     TextPart,
 )
+from ramet.runtime.media.source import MediaSource
 
 Message = dict[str, Any]
 Output = str | list[ItemPart]
@@ -166,23 +167,31 @@ InputItem = InputMessage | Reasoning | ClientCall | ClientOutput | McpCall | Cod
 # -- as messages -------------------------------------------------------------------------------------------------------
 
 
-def messages_of(items: list[InputItem], place: str) -> list[Message]:
+class ItemMessages(NamedTuple):
+    """The messages that items become."""
+
+    messages: list[Message]
+    has_media: bool  # known here, so that nobody looks for media in thousands of messages
+
+
+def messages_of(items: list[InputItem], place: str) -> ItemMessages:
     """The thought, text and calls of one turn of the assistant become one message. `place`: the field of the items."""
     messages: list[Message] = []
+    media: list[MediaSource] = []
     thinking: list[Message] = []  # messages whose thoughts are still lists: joined once, at the end
-    objects = _objects_as_json(items)
+    objects = chain.from_iterable(map(_objects_as_json, [items]))  # made when the first of them is needed
     last: Message | None = None  # the turn of the assistant that the chat ends with so far
     for i, item in enumerate(items):
         # A chat may have thousands of items, and `match` compares an item with the class of each kind.
         known: Any = item
         kind = item.__class__
         if kind is InputMessage:
-            last = _add_message(messages, last, known, place, i)
+            last = _add_message(messages, last, known, f"{place}[{i}].content", media)
         elif kind is Reasoning:
             if thought := _thought(known):
                 last = _think(messages, last, thought, thinking)
-        elif kind in CALLED:
-            call_id, name, arguments = CALLED[kind](known)
+        elif (called := CALLED.get(kind)) is not None:
+            call_id, name, arguments = called(known)
             if last is None:
                 messages.append(last := {"role": "assistant", "content": ""})
             call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -193,27 +202,28 @@ def messages_of(items: list[InputItem], place: str) -> list[Message]:
             if kind in RAN:
                 messages.append(_result(known.id, RAN[kind](known, objects)))
                 last = None
-        elif kind in CAME_BACK:
-            call_id, output = CAME_BACK[kind](known, objects)
-            text = output if output.__class__ is str else _content(output, f"{place}[{i}].output")
+        elif (came_back := CAME_BACK.get(kind)) is not None:
+            call_id, output = came_back(known, objects)
+            text = output if output.__class__ is str else _content(output, f"{place}[{i}].output", media)
             messages.append(_result(call_id, text))
             last = None
     for message in thinking:
         message["reasoning_content"] = "\n\n".join(message["reasoning_content"])
-    return messages
+    return ItemMessages(messages, bool(media))
 
 
 def _add_message(
-    messages: list[Message], last: Message | None, item: InputMessage, place: str, index: int
+    messages: list[Message], last: Message | None, item: InputMessage, place: str, media: list[MediaSource]
 ) -> Message | None:
-    """`place`, `index`: the field of the items, and which of them it is. Takes and returns the turn of the assistant
-    that the chat ends with.
+    """`place`: the field of its content. Takes and returns the turn of the assistant that the chat ends with.
+
+    WRITES `messages` and `media`.
     """
     role, content = item.role, item.content
     if role == "assistant" and last is not None and not last["content"] and "tool_calls" not in last:
         last["content"] = text_of(content)
         return last
-    text = content if content.__class__ is str else _content(content, f"{place}[{index}].content")
+    text = content if content.__class__ is str else _content(content, place, media)
     message = {"role": role, "content": text}
     messages.append(message)
     return message if role == "assistant" else None
@@ -289,7 +299,7 @@ def _json(value: Any) -> str:
     return exact_json.dumps(value, ensure_ascii=False)
 
 
-def _objects_as_json(items: list[InputItem]) -> Iterator[str]:
+def _objects_as_json(items: list[InputItem]) -> list[str]:
     """The objects that outputs of a shell and of code consist of, in order. There may be thousands of such items."""
     found: list[dict[str, Any]] = []
     for item in items:
@@ -297,7 +307,7 @@ def _objects_as_json(items: list[InputItem]) -> Iterator[str]:
             found += item.output
         elif item.__class__ is CodeCall:
             found += [each for each in item.outputs or () if not each.get("logs")]
-    return iter(exact_json.dumps_each(found, ensure_ascii=False))
+    return exact_json.dumps_each(found, ensure_ascii=False)
 
 
 def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:
@@ -307,14 +317,16 @@ def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:
 # -- contents ----------------------------------------------------------------------------------------------------------
 
 
-def _content(content: Output, place: str) -> str | list[Any]:
-    """A text, or a list of parts in order if there are media."""
+def _content(content: Output, place: str, media: list[MediaSource]) -> str | list[Any]:
+    """A text, or a list of parts in order if there are media. WRITES `media`: adds them."""
     if isinstance(content, str) or MEDIA.isdisjoint(map(type, content)):
         return text_of(content)
-    return [
+    parts = [
         part_source(f"{place}[{j}]", to_builtins(part)) if type(part) in MEDIA else _text_part(part)
         for j, part in enumerate(content)
     ]
+    media += [part for part in parts if isinstance(part, MediaSource)]
+    return parts
 
 
 def _text_part(part: ItemPart) -> dict[str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Style, _check_arguments, chosen_chat
+from ramet.runtime.intake.chat import Style, _check_arguments, chosen_chat, write_chat
 from ramet.runtime.intake.media import taken_out, with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.server.anthropic import chat as anthropic
@@ -62,15 +62,17 @@ PICTURES = {"messages": [{"role": "user", "content": [PICTURE] * NUM}]}
 
 def read_messages(written: dict[str, Any]) -> None:
     body = convert(written, ChatBody)
-    chat, _ = chosen_chat(with_sources(written, body), None, STYLE, (), parallel=True)
-    taken_out(chat.messages, {})
+    sourced = with_sources(written, body)
+    chat, _ = chosen_chat(sourced, None, STYLE, (), parallel=True)
+    write_chat(chat, {}, has_media=sourced is not written)
 
 
 def read_items(written: dict[str, Any]) -> None:
     sent = with_items(written)
     body = convert(sent, ResponsesBody)
-    chat, _ = read_chat(body, messages_in(body.input), STYLE)
-    taken_out(chat.messages, {})
+    said = messages_in(body.input)
+    chat, _ = read_chat(body, said, STYLE)
+    write_chat(chat, {}, has_media=said.has_media)
 
 
 def read_turns(written: dict[str, Any]) -> None:
@@ -105,13 +107,14 @@ class Cost(NamedTuple):
 @pytest.mark.parametrize(
     "cost",
     [
-        Cost(read_messages, TURNS, 2),
-        Cost(read_messages, USERS, 2),
+        Cost(read_messages, TURNS, 1),
+        Cost(read_messages, USERS, 1),
+        Cost(read_messages, CALLS, 6),
         Cost(read_messages, PIECES, 1),
-        Cost(read_messages, PIECE_TURNS, 3),
-        Cost(read_items, ITEMS, 4),
+        Cost(read_messages, PIECE_TURNS, 2),
+        Cost(read_items, ITEMS, 2),
         Cost(read_items, PARTS, 1),
-        Cost(read_items, CALL_ITEMS, 9),
+        Cost(read_items, CALL_ITEMS, 12),
         Cost(read_items, SHELL_OUTPUT, 0),
         Cost(read_items, CODE_OUTPUT, 3),
         Cost(read_items, SHELL_OUTPUTS, 8),

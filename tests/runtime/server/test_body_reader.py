@@ -20,7 +20,7 @@ from ramet.runtime import exact_json
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.errors import ClientError, RametError, ServerError
-from ramet.runtime.intake import json_pieces
+from ramet.runtime.intake import json_pieces, media
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import ItemCount
 from ramet.runtime.intake.chat import Style
@@ -117,6 +117,25 @@ def test_what_the_process_reads_is_what_this_one_reads(reader: BodyReader, how: 
     there = partial(exchange._read, how, RequestId("of-the-header"))
     here = partial(exchange._read, how, RequestId("of-the-header"))
     assert outcome(lambda: read(reader, there, data)) == outcome(lambda: made_of(here, data, MOST_ITEMS))
+
+
+@pytest.mark.parametrize(
+    ("how", "body", "num"),
+    [(CHAT, {"messages": [USER]}, 1), (TOKENIZE, {"messages": [USER]}, 1), (RESPONSES, {"input": [USER]}, 0)],
+)
+def test_messages_without_media_are_looked_through_at_most_once(
+    how: Any, body: dict[str, Any], num: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands. Those of items are known to have none."""
+    looks, parts_of = list[int](), media._parts_of
+
+    def counted(messages: list[Any]) -> list[list[Any]]:
+        looks.append(len(messages))
+        return parts_of(messages)
+
+    monkeypatch.setattr(media, "_parts_of", counted)
+    how(RequestId(""), body)
+    assert looks == [1] * num
 
 
 def test_the_items_of_an_input_are_stored_alike_by_either_process(reader: BodyReader) -> None:
