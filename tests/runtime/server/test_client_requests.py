@@ -73,7 +73,7 @@ def test_the_model_is_offered_functions_alone(path: str) -> None:
             async with server.http.post(path, json={**BODIES[path], "stream": stream}) as response:
                 assert response.status == 200, await response.text()
                 await response.read()
-            tools = json.loads(server.engine.of_type(Render)[-1].chat)["tools"]
+            tools = json.loads(bytes(server.engine.of_type(Render)[-1].chat))["tools"]
             assert [tool["function"]["name"] for tool in tools] == ["f"]
 
     served(check)
@@ -122,7 +122,7 @@ def test_allowed_tools_are_those_that_are_left(mode: str) -> None:
         choice["tools"] = [{"type": "web_search"}]
         if mode == "auto":
             assert (await server.post(RESPONSES, {**BODIES[RESPONSES], "tool_choice": choice}))[0] == 200
-            assert json.loads(server.engine.of_type(Render)[-1].chat)["tools"] is None
+            assert json.loads(bytes(server.engine.of_type(Render)[-1].chat))["tools"] is None
 
     served(check)
 
@@ -159,14 +159,14 @@ def test_a_call_of_a_function_in_a_namespace_names_both() -> None:
         (call,) = reply["output"]
         assert (call["namespace"], call["name"], call["arguments"]) == ("mcp__a", "f", '{"a": "b"}')
         assert [tool["name"] for tool in reply["tools"][0]["tools"]] == ["f"]
-        offered = json.loads(server.engine.of_type(Render)[-1].chat)["tools"]
+        offered = json.loads(bytes(server.engine.of_type(Render)[-1].chat))["tools"]
         assert [tool["function"]["name"] for tool in offered] == ["mcp__a__f"]
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "c"}
         await server.post(RESPONSES, {"input": [{"role": "user", "content": "a"}, call, result], "tools": [GROUP]})
-        history = json.loads(server.engine.of_type(Render)[-1].chat)["messages"]
+        history = json.loads(bytes(server.engine.of_type(Render)[-1].chat))["messages"]
         assert history[1]["tool_calls"][0]["function"]["name"] == "mcp__a__f"
         await server.post(RESPONSES, {"input": [result], "previous_response_id": reply["id"], "tools": [GROUP]})
-        assert json.loads(server.engine.of_type(Render)[-1].chat)["messages"][1:] == history[1:]
+        assert json.loads(bytes(server.engine.of_type(Render)[-1].chat))["messages"][1:] == history[1:]
 
     served(check)
 
@@ -231,7 +231,7 @@ def test_turns_of_one_role_are_one_turn_in_messages() -> None:
             {"role": "user", "content": "e"}, {"role": "user", "content": "f"},
         ]  # fmt: skip
         assert (await server.post(MESSAGES, {**BODIES[MESSAGES], "messages": turns}))[0] == 200
-        chat = json.loads(server.engine.of_type(Render)[-1].chat)["messages"]
+        chat = json.loads(bytes(server.engine.of_type(Render)[-1].chat))["messages"]
         assert [(turn["role"], turn["content"]) for turn in chat] == [
             ("user", "a\n\nb"), ("assistant", "c"), ("tool", "d"), ("user", "e\n\nf"),
         ]  # fmt: skip

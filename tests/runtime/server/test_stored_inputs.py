@@ -68,7 +68,7 @@ async def answered(server: Served, body: dict[str, Any], stream: bool = False) -
 
 def rendered(server: Served) -> list[dict[str, Any]]:
     """The messages of the newest chat, with all digits."""
-    return json.loads(server.engine.of_type(Render)[-1].chat)["messages"]
+    return json.loads(bytes(server.engine.of_type(Render)[-1].chat))["messages"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
