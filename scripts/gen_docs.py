@@ -44,8 +44,9 @@ from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.http.accepting import MAX_CONNECTIONS, MIN_IDLE_S
 from ramet.runtime.server.http.connections import MAX_HEADER, MAX_TARGET
 from ramet.runtime.server.http.held_bodies import FREE_BYTES as BODY_FREE_BYTES
-from ramet.runtime.server.http.held_bodies import MIN_AGE_S
+from ramet.runtime.server.http.held_bodies import MIN_AGE_S, OF_SMALL
 from ramet.runtime.server.http.held_bodies import MIN_BYTES_PER_S as MIN_HELD_BYTES_PER_S
+from ramet.runtime.server.http.held_bodies import SMALL as SMALL_BODY
 from ramet.runtime.server.http.inflating import FREE_BYTES, MAX_RATIO
 from ramet.runtime.server.http.receiving import MIN_BYTES_PER_S
 from ramet.runtime.server.http.service import Access
@@ -191,11 +192,14 @@ def bodies() -> list[str]:
         "entries, keys, lists and objects. Names that a client chose are cut where an error or the log repeats them.\n",
         "A body is counted and inflated as it comes, in pieces between which others are served. One process parses",
         f"and checks the bodies of more than {SMALL >> 10} KiB, another one those of more than {LARGE >> 20} MiB, each",
-        "one body after the other; keys take turns. The first such body starts the process. Until they are parsed,",
+        "one body after the other; keys take turns, and of one key small bodies do not wait for all larger ones.",
+        "The first such body starts the process. Until they are parsed,",
         f"all bodies share a memory of `--max-bodies-mb` ({Args().max_bodies_bytes >> 20} MiB):\n",
         f"- The first {BODY_FREE_BYTES >> 10} KiB of a body do not count and never wait.",
         "- A body that finds no room is not read until another has been parsed. This time does not count for its 408.",
         "- The oldest body never waits, so that one can always be completed. It may exceed the bound.",
+        f"- Bodies whose `Content-Length` is at most {SMALL_BODY >> 20} MiB may hold memory beyond the bound,",
+        f"  all of them together 1/{OF_SMALL} of it. So they do not wait while large ones fill the memory.",
         "- With `--api-key-file`, the bodies of one key hold at most `--max-share-per-key` of the memory. A key's",
         "  oldest body does not wait for this share.",
         f"- A body that others wait for must arrive at {MIN_HELD_BYTES_PER_S >> 20} MiB/s or more. Each second that",

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence as Many
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from msgspec import UNSET
 
 from ramet.ipc.messages import unpack_ids
-from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.errors import ClientError
+from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import calls
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after
@@ -17,11 +17,11 @@ from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id, num_prompts
 from ramet.runtime.intake.reading import ThoughtCount
 from ramet.runtime.long_list import MAX_PART, LongList, in_parts
-from ramet.runtime.offload import offloaded
+from ramet.runtime.offload import FEW_ITEMS, offloaded
 from ramet.runtime.reply import GenerateReply, GrowingReply
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_object, respond_in_turn
-from ramet.runtime.server.http.request_id import RequestId, set_request_id
+from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native.progress import Progress
 from ramet.runtime.server.native.sessions import take_turn
@@ -29,25 +29,38 @@ from ramet.runtime.server.native.sessions import take_turn
 NUMBERS_OF_A_REPLY = MAX_PART // 16  # as many numbers one of a list of replies counts as, without its own long lists
 
 
+class Prompts(NamedTuple):
+    """What a body asks for."""
+
+    items: list[Prompt]
+    is_batch: bool
+    turn: calls.SessionParams | None = None  # None: it is no request of a session
+
+
+class ReadBody(NamedTuple):
+    rid: str
+    asked: tuple[str, int]  # the field of its prompts, and for how many sequences it asks at least
+    rest: calls.GenerateBody  # all of the body, or what is asked for beside prompts that were read
+    prompts: Prompts | RametError | None  # the error is raised once so many may be queued; None: they are not read yet
+
+
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
-    body, asked = await read_object(request, _read)
-    service.client.check_count(*asked)
-    rid = set_request_id(request, new_id(), calls.named_by(body))
     processors_on = service.args.execute.enable_custom_logit_processor
     defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
-    num = max(map(num_prompts, (body.text, body.input_ids, body.input_embeds)))
-    turn = await offloaded(partial(calls.read_turn, body, rid, defaults), num)
-    if turn is None:
-        items, batch = await offloaded(partial(calls.read_generate, body, rid, defaults), num)
-    else:
-        items, batch = [turn.prompt], False
+    rid, asked, body, prompts = await read_object(request, partial(_read, defaults))
+    service.client.check_count(*asked)
+    if prompts is None:
+        prompts = await offloaded(partial(_read_prompts, body, rid, defaults), _num_prompts(body))
+    if isinstance(prompts, RametError):
+        raise prompts
+    items, batch, turn = prompts
     as_list = batch or items[0].params.n > 1
     tag = await _closing_tag(service) if body.require_reasoning else None
     if tag is not None:
         items = [item._replace(spec=beginning_after(item.spec, tag[0])) for item in items]
     if turn is not None:
-        return await take_turn(service, request, turn.asked, items[0], _counted(tag), stream=bool(body.stream))
+        return await take_turn(service, request, turn, items[0], _counted(tag), stream=bool(body.stream))
     with service.client.open(streaming=bool(body.stream), rid=rid) as submission:
         await service.client.send_with_media(items, submission)
         if body.stream:
@@ -66,10 +79,32 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     )
 
 
-def _read(_: RequestId, written: dict[str, Any]) -> tuple[calls.GenerateBody, tuple[str, int]]:
-    """The body, the field of its prompts, and for how many sequences it asks at least. Raises ClientError."""
+def _read(defaults: calls.Defaults, request_id: RequestId, written: dict[str, Any]) -> ReadBody:
+    """Raises ClientError. Where a process reads the body, it reads prompts as well, but many or those that share what
+    is asked of them, which would come back with a copy each.
+    """
     asked = calls.num_asked(written)  # first: fields take time that too many prompts are not worth
-    return convert(written, calls.GenerateBody), asked
+    body = convert(written, calls.GenerateBody)
+    rid = request_id.choose(new_id(), calls.named_by(body))
+    num = _num_prompts(body)
+    if num > (FEW_ITEMS if isinstance(body.sampling_params, list) else 1):
+        return ReadBody(rid, asked, body, None)
+    rest = calls.GenerateBody(stream=body.stream, require_reasoning=body.require_reasoning)
+    try:
+        return ReadBody(rid, asked, rest, _read_prompts(body, rid, defaults))
+    except RametError as error:
+        return ReadBody(rid, asked, rest, error)
+
+
+def _num_prompts(body: calls.GenerateBody) -> int:
+    return max(map(num_prompts, (body.text, body.input_ids, body.input_embeds)))
+
+
+def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.Defaults) -> Prompts:
+    turn = calls.read_turn(body, rid, defaults)
+    if turn is not None:
+        return Prompts([turn.prompt], False, turn.asked)
+    return Prompts(*calls.read_generate(body, rid, defaults))
 
 
 def _replies(done: list[Sequence], tag: tuple[str, Many[int]] | None, start: int, stop: int) -> list[GenerateReply]:

@@ -20,10 +20,12 @@ from ramet.runtime import exact_json
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.errors import ClientError, RametError, ServerError
-from ramet.runtime.intake import json_pieces, media
+from ramet.runtime.intake import calls, json_pieces, media
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import ItemCount
+from ramet.runtime.intake.calls import Defaults
 from ramet.runtime.intake.chat import Style
+from ramet.runtime.offload import FEW_ITEMS
 from ramet.runtime.server.anthropic import messages
 from ramet.runtime.server.http import body_worker, exchange
 from ramet.runtime.server.http.body_reader import BodyReader
@@ -52,12 +54,20 @@ LONG = {"a": [Decimal("1.00000000000000001")], "b": 10**30, "c": 1.5}  # the fir
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": LONG}}
 CALLS = [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
 CHAT, MESSAGES, COUNT = (partial(each, SERVED) for each in (chat._read, messages._read, messages._read_count))
+GENERATE = partial(generate._read, Defaults(SamplingParams(), LIMITS, processors_on=False))
 RESPONSES, TOKENIZE = partial(responses._read, SERVED), partial(models._read, SERVED)
+SCHEMAS = [{"json_schema": {"enum": [1.5, i]}} for i in range(5)]
 BODIES = [
-    (generate._read, {"text": ["a"] * 500, "rid": "mine"}),
-    (generate._read, {"text": ["a"] * 20_000}),
-    (generate._read, {"text": "a", "sampling_params": [{"n": 2}]}),
-    (generate._read, {"text": "a", "sampling_params": {"temperature": "hot"}}),
+    (GENERATE, {"text": ["a"] * 5, "sampling_params": SCHEMAS, "stream": True}),
+    (GENERATE, {"text": ["a"] * 5, "sampling_params": [*SCHEMAS[:4], {"json_schema": "{"}], "rid": "mine"}),
+    (GENERATE, {"text": ["a"] * 5, "sampling_params": SCHEMAS[0]}),
+    (GENERATE, {"text": "a", "image_data": "data:image/png;base64,AAAA", "require_reasoning": True}),
+    (GENERATE, {"input_ids": [1, 2], "session_params": {"id": "s"}}),
+    (GENERATE, {"input_embeds": [[0.5] * 8] * 3}),
+    (GENERATE, {"text": ["a"] * 500, "rid": "mine"}),
+    (GENERATE, {"text": ["a"] * 20_000}),
+    (GENERATE, {"text": "a", "sampling_params": [{"n": 2}]}),
+    (GENERATE, {"text": "a", "sampling_params": {"temperature": "hot"}}),
     (CHAT, {"messages": [USER] * 3, "tools": [TOOL], "temperature": 0.25, "rid": "mine"}),
     (CHAT, {"messages": [USER], "model": "another"}),
     (CHAT, {**BOTH, "rid": "mine"}),
@@ -68,7 +78,7 @@ BODIES = [
     (RESPONSES, {"input": [USER, {"type": "reasoning", "summary": []}], "tools": [], "store": False}),
     (RESPONSES, {"input": [{"type": "computer_call"}]}),
     (TOKENIZE, {"prompt": ["a", "b"], "model": "served"}),
-    (generate._read, {"text": "a", "sampling_params": {"json_schema": LONG}}),
+    (GENERATE, {"text": "a", "sampling_params": {"json_schema": LONG}}),
     (CHAT, {"messages": CALLS, "documents": [LONG], "chat_template_kwargs": LONG}),
     (CHAT, {"messages": [USER], "tools": [{"type": "function", "function": {"name": "f", "parameters": LONG}}]}),
     (CHAT, {"messages": [USER], "response_format": {"type": "json_schema", "json_schema": {"schema": LONG}}}),
@@ -232,6 +242,41 @@ def test_a_body_that_ends_the_process_each_time_is_not_read_here(reader: BodyRea
 def test_an_error_of_ours_is_raised_here_with_its_traceback(reader: BodyReader) -> None:
     with pytest.raises(ZeroDivisionError):
         read(reader, FAILS)
+
+
+@pytest.mark.parametrize(
+    ("num", "params", "type_"),
+    [
+        (1, {"json_schema": {"enum": [1.5]}}, generate.Prompts),
+        (FEW_ITEMS, [{}] * FEW_ITEMS, generate.Prompts),
+        (5, [*SCHEMAS[:4], {"json_schema": "{"}], ClientError),
+        (FEW_ITEMS + 1, [{}] * (FEW_ITEMS + 1), type(None)),
+        (2, {"json_schema": {"enum": [1.5]}}, type(None)),  # each would come back with a schema of its own
+    ],
+)
+def test_few_prompts_are_read_with_their_body(num: int, params: Any, type_: type) -> None:
+    found = GENERATE(RequestId(""), {"text": ["a"] * num, "sampling_params": params})
+    assert type(found.prompts) is type_
+
+
+def test_the_server_reads_no_schema_of_a_large_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold Python's lock for 10 ms or more, for which streams wait."""
+    body = {"text": ["a"] * 5, "sampling_params": [{"json_schema": {"enum": ["y" * 20_000, i]}} for i in range(5)]}
+    read_here, read_generate = list[str](), calls.read_generate
+
+    def noted(*given: Any) -> Any:
+        read_here.append("one")
+        return read_generate(*given)
+
+    monkeypatch.setattr(calls, "read_generate", noted)
+
+    async def check(server: Server) -> None:
+        num = -1
+        while num < len(read_here):  # until the process has started
+            num = len(read_here)
+            assert (await server.post("/generate", body))[0] == 200
+
+    served(check, timeout_s=120)
 
 
 def test_a_large_body_that_is_refused_has_the_id_that_it_names() -> None:
