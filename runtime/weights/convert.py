@@ -25,6 +25,9 @@ from ramet.runtime.gguf.left_out import split
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.quantization_config import NAME, read_quantization
 from ramet.runtime.models.registry import read_config
+from ramet.runtime.text.chat_template import ChatTemplate
+from ramet.runtime.text.template_files import read_templates
+from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.weights.bundle import TensorFacts, dtype_name
 from ramet.runtime.weights.containers import INDEX, SINGLE, Checkpoint, opened, pickles_of
 from ramet.runtime.weights.gguf_tensors import GgufFile
@@ -35,6 +38,7 @@ from ramet.runtime.weights.widening import Widening, bundles_of
 SHARD_BYTES = 2 << 30
 TEXTS = ("*.json", "*.jinja", "*.txt", "*.model", "*.md", "additional_chat_templates", "LICENSE*")
 NOT_COPIED = ("config.json", INDEX, "pytorch_model.bin.index.json")
+TOKENIZER = "tokenizer.json"
 DTYPE_NAMES = ("bfloat16", "float16", "float32")
 WARNING = (
     "a pickle may execute code when it is read. torch reads it with weights_only=True, which has had holes: convert "
@@ -95,6 +99,8 @@ def convert(source: Path, target: Path, dtype_asked: str | None, say: Any, overr
         dtype = getattr(torch, dtype_asked or _dtype_of(config))
         done = _write(checkpoint, config, target, dtype, dtype_asked is not None)
         _check(target)
+        if not (target / TOKENIZER).is_file():
+            say(f"warning: {source} has no {TOKENIZER}: name a folder that has one with --tokenizer-path")
         say(done)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
@@ -105,6 +111,9 @@ def _check(target: Path) -> None:
     """Raises ConfigError where a server could not load it."""
     try:
         check_folder(target)
+        if (target / TOKENIZER).is_file():
+            Tokenizer.from_folder(target)
+        ChatTemplate(read_templates(target)).check()
     except ConfigError as error:
         raise ConfigError(f"{target} as it was written cannot be served, and was removed: {error}") from error
 

@@ -181,6 +181,32 @@ def test_a_folder_that_could_not_be_loaded_is_not_left(
     assert not (tmp_path / "target").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("tokenizer.json", "{}", r"tokenizer\.json cannot be read"),
+        ("tokenizer_config.json", '{"eos_token": 7}', "eos_token is 7, must be the text of a token"),
+        ("generation_config.json", "[1", r"generation_config\.json"),
+        ("chat_template.jinja", "{% if", "chat template .*does not compile"),
+    ],
+)
+def test_files_of_text_are_loaded_too(
+    plain: Path, tmp_path: Path, file: str, content: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (plain / file).write_text(content)
+    assert main(["convert", str(plain), str(tmp_path / "target")]) == 2
+    assert re.search(f"cannot be served, and was removed: .*{why}", capsys.readouterr().err)
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_folder_without_a_tokenizer_is_written_and_says_what_to_do(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (plain / "tokenizer.json").unlink()
+    converted(plain, tmp_path / "target")
+    assert "has no tokenizer.json: name a folder that has one with --tokenizer-path" in capsys.readouterr().err
+
+
 def test_a_model_that_nothing_serves_is_not_written(
     plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

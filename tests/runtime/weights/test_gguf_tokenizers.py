@@ -15,7 +15,7 @@ from toy_tokenizers import CORPUS, byte_level_source, gemma_source, pieces_sourc
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.gguf.folder import write_folder as write_files
-from ramet.runtime.gguf.tokenizer import LLAMA3, QWEN2
+from ramet.runtime.gguf.tokenizer import LLAMA3, QWEN2, SPLITS
 from ramet.runtime.text.template_files import read_templates
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -81,6 +81,14 @@ def test_each_digit_of_smollm_is_a_word(tmp_path: Path) -> None:
     steps = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
     source.pre_tokenizer = pre_tokenizers.Sequence(list(steps))
     check(*both(with_tokenizer(tmp_path / "model", source, eos_token="<|end|>"), "smollm")[:2])
+
+
+def test_all_names_of_splits_are_in_the_documentation_and_in_the_refusal_of_others(tmp_path: Path) -> None:
+    docs = " ".join((Path(__file__).parents[3] / "docs/models.md").read_text().split())
+    *names, last = SPLITS
+    assert f"`tokenizer.ggml.pre` must be one of {', '.join(names)} and {last};" in docs
+    with pytest.raises(ConfigError, match=f"must be one of {', '.join(SPLITS)}"):
+        both(with_tokenizer(tmp_path / "model", byte_level_source()), "unheard-of")
 
 
 WORDS = {  # tokenizer.ggml.pre -> the words of TEXT
