@@ -3,6 +3,7 @@
 import sys
 from array import array
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
 from cachetools import LRUCache
@@ -20,15 +21,13 @@ class StoredItems:
 
     def __init__(self, items: Iterable[tuple[str, bytes]] = ()) -> None:
         """`items`: of each the id that its client gave, or nothing, and its JSON."""
-        self._ends, self.own_ids = array("Q", [0]), dict[str, tuple[int, int]]()  # id -> its first and last place
-        found, own_bytes = list[bytes](), 0
-        for place, (own_id, item) in enumerate(items):
-            found.append(item)
-            self._ends.append(self._ends[-1] + len(item))
-            if own_id:
-                first, _ = self.own_ids.get(own_id, (place, place))
-                own_bytes += (first == place) * (OWN_ID_BYTES + sys.getsizeof(own_id))
-                self.own_ids[own_id] = first, place
+        each, self.own_ids = [*items], dict[str, tuple[int, int]]()  # id -> its first and last place
+        found, own_bytes = [item for _, item in each], 0
+        self._ends = array("Q", accumulate(map(len, found), initial=0))
+        for place, own_id in [(place, own_id) for place, (own_id, _) in enumerate(each) if own_id]:
+            first, _ = self.own_ids.get(own_id, (place, place))
+            own_bytes += (first == place) * (OWN_ID_BYTES + sys.getsizeof(own_id))
+            self.own_ids[own_id] = first, place
         self._json = b"".join(found)
         self.size = len(self._json) + len(self._ends) * self._ends.itemsize + own_bytes
 

@@ -119,11 +119,14 @@ def items_to_store(written: dict[str, Any]) -> StoredItems:
 
 def kept_items(items: list[dict[str, Any]]) -> StoredItems:
     """The items of `with_items` as they are listed later: messages have parts."""
-    return StoredItems((_own(item, "id"), exact_json.encode(_with_parts(item))) for item in items)
+    as_listed = [_with_parts(item) if item["type"] == "message" else item for item in items]
+    ids = [own if (own := item.get("id")).__class__ is str else "" for item in items]
+    return StoredItems(zip(ids, map(exact_json.encode, as_listed), strict=True))
 
 
 def _with_parts(item: dict[str, Any]) -> dict[str, Any]:
-    if item["type"] != "message" or not isinstance(text := item.get("content"), str):
+    """A message whose content is a list."""
+    if not isinstance(text := item.get("content"), str):
         return item
     of_model = {"type": "output_text", "text": text, "annotations": []}
     return {**item, "content": [of_model if item["role"] == "assistant" else {"type": "input_text", "text": text}]}

@@ -12,7 +12,7 @@ from ramet.runtime.intake.chat import Style, _check_arguments, chosen_chat, writ
 from ramet.runtime.intake.media import taken_out, with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.server.anthropic import chat as anthropic
-from ramet.runtime.server.openai.responses_chat import ResponsesBody, messages_in, read_chat, with_items
+from ramet.runtime.server.openai.responses_chat import ResponsesBody, items_to_store, messages_in, read_chat, with_items
 from ramet.runtime.server.openai.scores import ScoreBody, _label_scores, _pairs
 from ramet.runtime.server.openai.types import ChatBody
 from ramet.runtime.text.chat_messages import normalise
@@ -75,6 +75,10 @@ def read_items(written: dict[str, Any]) -> None:
     write_chat(chat, {}, has_media=said.has_media)
 
 
+def store_items(written: dict[str, Any]) -> None:
+    items_to_store(written)
+
+
 def read_turns(written: dict[str, Any]) -> None:
     chat, _ = anthropic.read_chat(convert(written, anthropic.CountBody), STYLE)
     taken_out(chat.messages, {})
@@ -119,6 +123,8 @@ class Cost(NamedTuple):
         Cost(read_items, CODE_OUTPUT, 3),
         Cost(read_items, SHELL_OUTPUTS, 8),
         Cost(read_items, CODE_OUTPUTS, 17),
+        Cost(store_items, ITEMS, 4),
+        Cost(store_items, CALL_ITEMS, 2),
         Cost(read_pictures, PICTURES, 18),
         Cost(count_arguments, CALLS, 4),
         Cost(read_turns, TURNS, 4),
