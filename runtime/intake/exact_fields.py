@@ -25,6 +25,7 @@ FIELDS: dict[str, tuple[Path, ...]] = {
     "tools": ((ITEMS, "function", "parameters"), (ITEMS, "input_schema"), (ITEMS, "parameters")),
     "input": (),
     "documents": ((ITEMS,),),
+    "metadata": (),
     KWARGS: ((),),
     "response_format": (("json_schema", "schema"), ("schema",)),
     "json_schema": ((),),

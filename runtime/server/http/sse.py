@@ -23,6 +23,7 @@ from ramet.runtime.server.http.exchange import encode, pieces_of, write_in_turn
 
 HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 DONE = b"data: [DONE]\n\n"
+BLANKS = bytes.maketrans(b"\r\n", b"  ")
 HOLE: Any = "\0"
 
 Events = bytes | Iterator[bytes]  # that may be long are made as they are written
@@ -43,19 +44,24 @@ class Writers(dict[int, Writer]):
 
 
 def event(body: Struct) -> bytes:
-    return b"data: " + encode(body) + b"\n\n"
+    return b"data: " + _on_one_line(encode(body)) + b"\n\n"
 
 
 def long_event(body: Struct) -> Iterator[bytes]:
     """An event whose lists may be long, in pieces."""
     yield b"data: "
-    yield from pieces_of(body)
+    yield from map(_on_one_line, pieces_of(body))
     yield b"\n\n"
 
 
 def named(body: Struct) -> bytes:
     """An event whose name is its `type`."""
-    return _head(type(body)) + encode(body) + b"\n\n"
+    return _head(type(body)) + _on_one_line(encode(body)) + b"\n\n"
+
+
+def _on_one_line(written: bytes) -> bytes:
+    """JSON without line breaks, which end an event's data: a schema may have some, as its client wrote it."""
+    return written.translate(BLANKS) if b"\n" in written or b"\r" in written else written
 
 
 @cache

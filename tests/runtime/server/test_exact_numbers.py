@@ -187,6 +187,36 @@ def test_a_response_returns_its_tools_and_its_input_with_all_digits() -> None:
     served(check)
 
 
+@pytest.mark.parametrize("stream", ["false", "true"])
+def test_a_response_returns_its_metadata_with_all_digits(stream: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Yes"]
+        async with server.http.post(
+            RESPONSES, data=f'{{"input":"hi","stream":{stream},"metadata":{{"k":\n{NUMBERS}}}}}'
+        ) as response:
+            text = await response.text()
+        assert f'"metadata":{{"k":{NUMBERS.replace(" ", "")}}}' in text
+
+    served(check)
+
+
+@pytest.mark.parametrize("blank", ["\n", "\r\n", "\r"])
+def test_a_stream_has_an_event_on_each_line_however_a_schema_was_written(blank: str) -> None:
+    async def check(server: Served) -> None:
+        server.engine.says = ["Yes"]
+        schema = SCHEMA.replace(",", f",{blank}").replace("[", f"[{blank}")
+        answer = f'"text":{{"format":{{"type":"json_schema","name":"a","schema":{schema}}}}}'
+        body = BODIES[RESPONSES].replace(SCHEMA, schema) + f',"stream":true,{answer}}}'
+        async with server.http.post(RESPONSES, data=body) as response:
+            lines = (await response.text()).splitlines()
+        data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+        assert len(lines) == 3 * len(data) and {exactly(each)["type"] for each in data} >= {"response.completed"}
+        last = exactly(data[-1])["response"]
+        assert last["tools"][0]["parameters"] == last["text"]["format"]["schema"] == exactly(SCHEMA)
+
+    served(check)
+
+
 def test_other_fields_are_read_as_ever() -> None:
     async def check(server: Served) -> None:
         server.engine.says = ["Yes"]
