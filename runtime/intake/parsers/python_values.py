@@ -1,7 +1,7 @@
 """Converts a Python literal to JSON, keeping the digits of its numbers. No code is run.
 
 Decides what counts as a literal: what ast.literal_eval accepts, and true, false and null, which models write as well. A
-line break inside a one-line string, which Python refuses, is kept as a line break.
+line break inside a one-line string and a NUL inside any, which Python refuses, are kept.
 """
 
 import ast
@@ -12,8 +12,13 @@ from functools import cached_property
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # JSON's, without a sign
-_STRING = re.compile(r"(\"\"\"|''')(?:[^\\]|\\.)*?\1|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
-_ESCAPED_OR_BREAK = re.compile(r"\\.|[\r\n]", re.DOTALL)
+_STRING = re.compile(
+    r"(?P<raw>(?<!\w)[rR])?"
+    r"(?P<open>\"\"\"|'''|[\"'])(?P<inside>(?:[^\\]|\\.)*?)(?P=open)",
+    re.DOTALL,
+)
+_ESCAPED_OR_REFUSED = re.compile(r"\\.|[\r\n\0]", re.DOTALL)
+_REFUSED = {"\n": "\\n", "\r": "\\r", "\0": "\\x00"}
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _WORDS = {"true": "true", "false": "false", "null": "null"}
 
@@ -24,8 +29,8 @@ class NoLiteral(Exception):
 
 def written(source: str) -> str:
     """The JSON of a literal. Raises NoLiteral. Its time and memory grow with the depth of its brackets."""
-    if "\n" in source or "\r" in source:
-        source = _STRING.sub(_with_escaped_breaks, source)
+    if "\n" in source or "\r" in source or "\0" in source:
+        source = _STRING.sub(_with_escapes, source)
     source = f"({source}\n)"  # parentheses let a literal have several lines, as in a call
     try:
         with warnings.catch_warnings():
@@ -40,10 +45,12 @@ def as_json(value: object) -> str:
     return json.dumps(value) if _SURROGATE.search(text) else text
 
 
-def _with_escaped_breaks(string: re.Match[str]) -> str:
-    if string[1]:
-        return string[0]  # a triple-quoted string may have several lines
-    return _ESCAPED_OR_BREAK.sub(lambda found: {"\n": "\\n", "\r": "\\r"}.get(found[0], found[0]), string[0])
+def _with_escapes(string: re.Match[str]) -> str:
+    if string["raw"]:
+        return repr(string["inside"])
+    if len(string["open"]) == 3:
+        return string[0].replace("\0", _REFUSED["\0"])  # a triple-quoted string may have several lines
+    return _ESCAPED_OR_REFUSED.sub(lambda found: _REFUSED.get(found[0], found[0]), string[0])
 
 
 class _Writer:

@@ -397,6 +397,10 @@ LITERALS = [
     ("'two\nlines\r\n'", "two\nlines\r\n"),
     ('"a\nb"\n"c"', "a\nbc"),
     ("'\\\n'", ""),  # a line that goes on
+    ("'a\0b\n'", "a\0b\n"),
+    ('"""a\0b\n"""', "a\0b\n"),
+    ("r'\\d\n\\''", "\\d\n\\'"),
+    ('[R\'\\d\0\', r"""\\d\n"""]', ["\\d\0", "\\d\n"]),
     ("true", True),
     ("[false, {'a': null, 'b': (true,)}, True]", [False, {"a": None, "b": [True]}, True]),
     ("{null: 1, True: 2, 3: 4, 5.5: 6}", {"null": 1, "true": 2, "3": 4, "5.5": 6}),
