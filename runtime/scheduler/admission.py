@@ -25,7 +25,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Namespace, Node
-from ramet.runtime.scheduler.by_turns import ByTurns
+from ramet.runtime.scheduler.by_turns import ByTurns, take_out
 from ramet.runtime.scheduler.contexts import FirstGroup, memory_of_parts
 from ramet.runtime.scheduler.follow_ups import FollowUps, kind_of
 from ramet.runtime.scheduler.request import Request, RunningRequest
@@ -119,12 +119,13 @@ class WaitingQueue:
         if len(uids) < BULK:
             return {uid: request for uid in uids if (request := self.remove(uid)) is not None}
         found = {uid: request for uid in uids if (request := self.get(uid)) is not None}
-        for uid, request in found.items():
-            self._requests.pop(uid, None)
-            self._held.pop(uid, None)
+        ready = [request for uid, request in found.items() if self._held.pop(uid, None) is None]
+        take_out(self._by_arrival, [(request.arrival_s, request.uid) for request in ready])
+        self._by_turns.remove_all([request.rank for request in ready])
+        for request in ready:
+            del self._requests[request.uid]
+        for request in found.values():
             self._taken_out(request)
-        self._by_arrival = [entry for entry in self._by_arrival if entry[-1] not in found]
-        self._by_turns.remove_all(found)
         return found
 
     def get(self, uid: Uid) -> Request | None:

@@ -9,8 +9,9 @@ request.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ramet.ipc.message import Uid
 
@@ -19,12 +20,35 @@ TURN = 64  # prompts: as many as begin in one step beside rows that draw
 Rank = tuple[int, float, Uid]  # of Request.rank: priority, arrival, uid, sorted ascending
 Key = tuple[int, float]  # what the ranks of one client's request have in common
 LAST = 1 << 63  # above every uid
+MAX_RUNS = 64  # of neighbours, each of which moves all entries behind it: 10 us of 16,000
+Entry = TypeVar("Entry", Rank, tuple[float, Uid])
 
 
 @dataclass(slots=True)
 class _Turn:
     since_s: float  # who arrived later goes behind it
     left: int  # prompts that begin before it goes behind others
+
+
+def take_out(entries: list[Entry], gone: Iterable[Entry]) -> None:
+    """WRITES `entries`, which are sorted and have all that is `gone`. Neighbours go together: those of one request."""
+    runs = list[tuple[int, int]]()
+    start = stop = 0
+    for each in sorted(gone):
+        if stop == len(entries) or entries[stop] != each:
+            runs.append((start, stop))
+            start = stop = bisect_left(entries, each, stop)
+        stop += 1
+    runs.append((start, stop))
+    if len(runs) <= MAX_RUNS:
+        for start, stop in reversed(runs):
+            del entries[start:stop]
+        return
+    kept, end = list[Entry](), 0
+    for start, stop in runs:
+        kept += entries[end:start]
+        end = stop
+    entries[:] = kept + entries[end:]
 
 
 class ByTurns:
@@ -47,15 +71,11 @@ class ByTurns:
         del self._ranks[bisect_left(self._ranks, rank)]
         self._went(rank)
 
-    def remove_all(self, uids: Collection[Uid]) -> None:
-        """Those of these that are here. Of thousands each costs less than by itself."""
-        kept = []
-        for rank in self._ranks:
-            if rank[-1] in uids:
-                self._went(rank)
-            else:
-                kept.append(rank)
-        self._ranks = kept
+    def remove_all(self, ranks: Sequence[Rank]) -> None:
+        """Of thousands each costs less than by itself."""
+        take_out(self._ranks, ranks)
+        for rank in ranks:
+            self._went(rank)
 
     def begun(self, rank: Rank, now_s: float) -> None:
         """One that was here runs."""

@@ -2,10 +2,11 @@
 
 import random
 
+import pytest
 from bench_top import BenchTop
 
 from ramet.runtime.scheduler.admission import WINDOW
-from ramet.runtime.scheduler.by_turns import TURN, ByTurns, Rank
+from ramet.runtime.scheduler.by_turns import MAX_RUNS, TURN, ByTurns, Rank, take_out
 
 LARGE, LATER = 1000, 9000  # uids of a large request's first prompt, and of one that comes later
 
@@ -90,9 +91,19 @@ def test_everybody_is_found_once_however_many_are_asked_for() -> None:
         num = draw.randrange(len(here) + 9)
         found = queue.first(num)
         assert len(found) == min(num, len(here)) and len(set(found)) == len(found)
-    gone = set(uids(here[::3]))
-    queue.remove_all(gone)
-    assert sorted(queue.first(len(here))) == sorted(set(uids(here)) - gone)
+    for gone in (slice(None, None, 3), slice(5, 90)):
+        queue.remove_all(sorted(here)[gone])
+        here = [rank for rank in here if rank not in sorted(here)[gone]]
+        assert sorted(queue.first(999)) == sorted(uids(here))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_what_is_taken_out_is_gone_and_nothing_else(step: int) -> None:
+    entries = large(4 * MAX_RUNS)
+    gone = entries[7 : 3 * MAX_RUNS : step]
+    kept = [entry for entry in entries if entry not in gone]
+    take_out(entries, gone)
+    assert entries == kept
 
 
 def test_beside_thousands_of_prompts_of_one_request_another_request_begins_at_once() -> None:
