@@ -2,16 +2,16 @@
 
 At most MAX_BEGUN of all clients begin. One client's request may bring thousands of short prompts: beside rows of other
 requests its first prompt of a step begins as any other does, and further ones begin only while the prompts of the step
-are within `room`, in tokens. Steps set the room: one with many prompts should take at most MAX_TIMES the time of one in
-which no further prompts begin, and every LOOK_EVERY-th is such a one. So a large request costs others little more than
-a small one does, on any machine. While no other request draws, its prompts begin as fast as rows, memory and the chunk
-let them.
+are within `room`, in tokens. Steps set the room: nearly all with many prompts should take at most MAX_TIMES the time of
+one in which no further prompts begin, and every LOOK_EVERY-th is such a one. So a large request costs others little
+more than a small one does, on any machine. While no other request draws, its prompts begin as fast as rows, memory and
+the chunk let them.
 
 Prompts and samples of one client's request have one time of arrival, by which they are known. Knows the columns of rows
 and seconds of steps, no device and no cache.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import StepResult
@@ -22,25 +22,29 @@ from ramet.runtime.scheduler.request import Request, RowTable
 MAX_BEGUN = 64  # requests that begin in one step beside rows that draw: 5 to 8 ms
 MAX_TIMES = 1.5  # of a step without further prompts
 ROW_TOKENS = 16  # that a prompt counts beside its own: 250 us of admission and results, where a token takes 15
-LEAST_ROOM = 128  # tokens
-SHRINK, GROW = 0.7, 1.1  # of the room, after a step that took too long, and after another
-MOVE = 1.1  # of the time of a step without further prompts, toward the side of the last one
+LEAST_ROOM = 2 * ROW_TOKENS  # tokens: those of two prompts that are cached
+SHRINK, GROW = 0.7, 1.02  # of the room, after a step that took too long, and after another: so one in 20 takes too long
+GROW_FAST, FAST_AFTER = 1.1, 64  # of the room, after so many steps in a row that did not, and at the start
+MOVE = 1.05  # of the time of a step without further prompts, toward the side of the last one
 LOOK_EVERY = 32  # steps that keep prompts out
 ENOUGH = f"{MAX_BEGUN} requests begin in this step already, beside running ones"
 OTHERS = "other prompts of its request begin in this step, and others wait for their next token"
 
 
 class BeginShare:
-    """`begin` once in a step, then `keeps_out` and `begins` for each request."""
+    """`begin` once in a step, then `begins` for each of the `allowed` requests that does, and `end`."""
 
     def __init__(self, table: RowTable, chunk: int, clock: Callable[[], float]) -> None:
         self._table, self._most, self._clock = table, max(chunk, LEAST_ROOM), clock
         self.room = float(LEAST_ROOM)
         self._step = self._left = self._tokens = 0  # of prompts in the step
         self._drawing: Ints | None = None  # rows; None: none draws
-        self._begun: dict[float, bool] = {}  # arrival of what has begun in the step -> whether others draw beside it
+        self._begun = set[float]()  # arrivals of what has begun in the step beside rows of others
+        self._out = frozenset[float]()  # those of them from which no more begin
+        self.has_kept_out = False  # in this step
         self._full: dict[int, bool] = {}  # step that kept prompts out -> whether no further ones began
         self._until_look = 0  # steps that keep prompts out
+        self._num_within = FAST_AFTER  # steps in a row that did not take too long
         self._plain_s = 0.0  # of a typical step without further prompts; 0: none was seen
         self._applied_s = 0.0  # when the last step was
 
@@ -48,20 +52,20 @@ class BeginShare:
         """Of a step in which the rows `drawing` get a token."""
         self._step, self._drawing = step, drawing if len(drawing) else None
         self._left, self._tokens = MAX_BEGUN, sum(each.num_new for each in prefills)
-        self._begun.clear()
+        self._begun, self._out, self.has_kept_out = set(), frozenset(), False
         self._full.pop(step, None)
 
     @property
     def is_used_up(self) -> bool:
         return self._left <= 0
 
-    def keeps_out(self, request: Request) -> bool:
-        """Whether it waits for a later step because of prompts that came with it."""
-        looks = not self._until_look
-        if (self._tokens < self.room and not looks) or not self._begun.get(request.arrival_s, False):
-            return False
-        self._full[self._step] = looks
-        return True
+    def allowed(self, ordered: Sequence[Request]) -> Iterator[Request]:
+        """Those that do not wait for a later step because of prompts that came with them."""
+        for request in ordered:
+            if request.arrival_s in self._out:
+                self.has_kept_out = True
+            else:
+                yield request
 
     def begins(self, request: Request, prefills: Sequence[Prefill]) -> None:
         """It runs, and computes so much of its prompt in this step."""
@@ -69,13 +73,15 @@ class BeginShare:
             return
         self._left -= 1
         self._tokens += ROW_TOKENS + sum(each.num_new for each in prefills)
-        if request.arrival_s not in self._begun:
-            others = self._table.arrivals[self._drawing] != request.arrival_s
-            self._begun[request.arrival_s] = bool(others.any())
+        if request.arrival_s not in self._begun and (self._table.arrivals[self._drawing] != request.arrival_s).any():
+            self._begun.add(request.arrival_s)
+        if self._tokens >= self.room or not self._until_look:
+            self._out = frozenset(self._begun)
 
     def end(self) -> None:
         """Nobody else begins in the step."""
-        if self._step in self._full:
+        if self.has_kept_out:
+            self._full[self._step] = not self._until_look
             self._until_look = (self._until_look or LOOK_EVERY) - 1
 
     def after_step(self, step: Step, _: StepResult, times: StepTimes) -> None:
@@ -85,5 +91,7 @@ class BeginShare:
         if looked:
             self._plain_s = self._plain_s * (MOVE if seconds > self._plain_s else 1 / MOVE) or seconds
         elif looked is False:
-            by = SHRINK if seconds > MAX_TIMES * self._plain_s else GROW
+            within = seconds <= MAX_TIMES * self._plain_s
+            self._num_within = self._num_within + 1 if within else 0
+            by = (GROW_FAST if self._num_within > FAST_AFTER else GROW) if within else SHRINK
             self.room = min(max(self.room * by, LEAST_ROOM), self._most)

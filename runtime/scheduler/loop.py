@@ -37,7 +37,7 @@ from ramet.runtime.scheduler.admission import (
     WaitingQueue,
     WaitReasons,
 )
-from ramet.runtime.scheduler.arrivals import Inbox, taken_from
+from ramet.runtime.scheduler.arrivals import Inbox, TakeShare, taken_from
 from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.begin_share import ENOUGH, OTHERS, BeginShare
@@ -134,6 +134,7 @@ class Scheduler:
         )  # fmt: skip
         self.waiting = WaitingQueue(self.cache)
         self._share = BeginShare(table, self.chunk, clock)
+        self._take_share = TakeShare(clock)
         self._policy = Policy(args.schedule.schedule_policy, self.cache, args.schedule.max_wait_s, seed)
         conservativeness = args.schedule.schedule_conservativeness
         self._admission = Admission(self.cache, self.running, self._policy, self.follow_ups, conservativeness)
@@ -229,7 +230,8 @@ class Scheduler:
         """Take what has arrived, as far as a turn may; if `block`, wait for something, or until what is kept ends."""
         asked: list[Control] = []
         aborts: list[Abort] = []
-        messages = taken_from(self._inbox, block, self._wait_s if block else None)
+        most = self._take_share.most(self.running.table.arrivals[self.running.decoding])
+        messages = taken_from(self._inbox, block, self._wait_s if block else None, most)
         if self.leases.claimed:
             self.leases.expire()
         for message in messages:
@@ -248,6 +250,7 @@ class Scheduler:
                         self.follow_ups.end(owned(message.owner, program))
                 case control:
                     asked.append(control)
+        self._take_share.taken(messages, waited=block)
         if aborts:  # whose prompts came before them
             self._aborts.begin(aborts)
         if self._aborts.left:
@@ -428,13 +431,10 @@ class Scheduler:
             return prefills
         now_s = self._clock()
         self._admission.begin(now_s)
-        for request in self._policy.order(self.waiting, now_s):
+        for request in self._share.allowed(self._policy.order(self.waiting, now_s)):
             if self._share.is_used_up:
                 self._why.end(WaitKind.PREFILL_BUDGET, ENOUGH)
                 break
-            if self._share.keeps_out(request):
-                self._why.end(WaitKind.PREFILL_BUDGET, OTHERS)
-                continue
             if budget.tokens <= 0:
                 self._why.end(WaitKind.PREFILL_BUDGET, self._no_budget)
                 break
@@ -458,6 +458,9 @@ class Scheduler:
                     if full:
                         self._why.end(reason.kind, f"is behind a request that {reason.text}")
                         break
+        else:
+            if self._share.has_kept_out:
+                self._why.end(WaitKind.PREFILL_BUDGET, OTHERS)
         return prefills
 
     def _compute_media(self) -> float:
@@ -575,10 +578,11 @@ class Scheduler:
 
     def _too_large(self, request: Request) -> str:
         """Why it may need more memory than there is; empty: it does not."""
-        total, asked = self.cache.total_tokens, f"{request.prompt_len} prompt and {request.remaining} new tokens"
+        total = self.cache.total_tokens
         parts = memory_of_parts(request.groups, self.cache.page_size, self.cache.copies) if request.groups else 0
         if request.limit + parts <= total:
             return ""
+        asked = f"{request.prompt_len} prompt and {request.remaining} new tokens"
         beside = f", and {parts} for its contexts," if parts else ""
         return f"{asked}{beside} do not fit the {total} tokens of the KV pool"
 

@@ -8,11 +8,11 @@ from bench_top import BenchTop
 from manual_clock import ManualClock
 
 from ramet.ipc.control import ContinueGeneration, FlushCache, PauseGeneration
-from ramet.ipc.messages import FinishKind
+from ramet.ipc.messages import Admit, FinishKind
 from ramet.runtime.machine import collect_all
 from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
 from ramet.runtime.scheduler.admission import BULK, WINDOW, WaitingQueue
-from ramet.runtime.scheduler.arrivals import MAX_TAKEN
+from ramet.runtime.scheduler.arrivals import MAX_TAKEN, MIN_TAKEN, SHARE
 from ramet.runtime.scheduler.garbage import COLLECT_EVERY_S, collecting
 
 LONG = 100  # tokens of the request that others must not stall
@@ -50,6 +50,43 @@ def test_samples_of_a_prompt_are_taken_together() -> None:
     assert len(top.scheduler.waiting) + len(top.scheduler.running) == 1 + 4 * 128
     top.turn()
     assert top.inbox.is_empty
+
+
+def num_taken(top: BenchTop, turns: int, step_s: float, each_s: float) -> list[int]:
+    """How many sequences each turn takes of one request, where a step and the taking of a sequence last so long."""
+    enqueue = top.scheduler._enqueue
+
+    def slowly(message: Admit) -> None:
+        top.clock.advance(each_s)
+        enqueue(message)
+
+    top.scheduler._enqueue = slowly  # type: ignore[method-assign]
+    top.scheduler.reporter.listeners.append(lambda *_: top.clock.advance(step_s))
+    top.clock.advance(1.0)
+    for uid in range(FIRST, FIRST + turns * MAX_TAKEN):
+        top.add(uid, [uid % 200, uid // 200], LONG)
+    taken = []
+    for _ in range(turns):
+        before = len(top.scheduler.waiting) + len(top.scheduler.running) + len(top.finish)
+        top.turn()
+        taken.append(len(top.scheduler.waiting) + len(top.scheduler.running) + len(top.finish) - before)
+    return taken
+
+
+def test_beside_rows_of_others_taking_lasts_a_small_part_of_a_step() -> None:
+    first, *later = num_taken(running(), 4, step_s=0.4, each_s=0.001)
+    assert first == MAX_TAKEN  # nothing is known yet
+    assert all(abs(num - SHARE * 400) <= 1 for num in later)
+
+
+def test_however_long_it_lasts_a_turn_takes_some() -> None:
+    assert num_taken(running(), 4, step_s=0.001, each_s=0.001)[1:] == [MIN_TAKEN] * 3
+
+
+def test_alone_a_request_is_taken_as_fast_as_the_policy_looks_at_it() -> None:
+    top = running()
+    top.run()
+    assert num_taken(top, 4, step_s=0.4, each_s=0.001) == [MAX_TAKEN] * 4
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])

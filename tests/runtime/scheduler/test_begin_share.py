@@ -10,14 +10,14 @@ PROMPT = 4
 NUM, STREAMS, BATCH, OTHERS = 300, 2, 1000, 5000
 
 
-def top_with(streams: int = STREAMS, *, apart: bool = False, overlap: str = "off") -> BenchTop:
-    """`streams` rows draw, then a request of NUM prompts arrives. `apart`: each prompt is a request of its own."""
+def top_with(streams: int = STREAMS, num: int = NUM, *, apart: bool = False, overlap: str = "off") -> BenchTop:
+    """`streams` rows draw, then a request of `num` prompts arrives. `apart`: each prompt is a request of its own."""
     top = BenchTop(rows=64, total=16384, deep_checks=False, check_invariants=False, overlap=overlap)
     for uid in range(1, streams + 1):
         top.add(uid, [uid, 2, 3], 400)
         top.clock.advance(1.0)
     top.turn()
-    for uid in range(BATCH, BATCH + NUM):
+    for uid in range(BATCH, BATCH + num):
         top.add(uid, [uid % 200 + 10, uid // 200, 7, 8], 1)
         if apart:
             top.clock.advance(1.0)
@@ -64,10 +64,17 @@ def test_a_single_prompt_of_others_begins_beside_the_many() -> None:
     assert OTHERS in top.finish
 
 
-@pytest.mark.parametrize(("prompt_s", "more"), [(0.0, True), (1.0, False)])
+@pytest.mark.parametrize(("prompt_s", "more"), [(0.0, True), (2.0, False)])
 def test_steps_that_take_no_longer_have_room_for_more(prompt_s: float, more: bool) -> None:
     begun = num_begun(top_with(), LOOK_EVERY, step_s=1.0, prompt_s=prompt_s)
     assert max(begun) > 4 * FEW if more else max(begun) == FEW
+
+
+def test_few_steps_take_too_long_where_their_prompts_take_time() -> None:
+    """A step with k prompts lasts 10 + k, so 6 are within 1.5 times one with a single prompt."""
+    begun = num_begun(top_with(num=3000), 380, step_s=10.0, prompt_s=1.0)[100:]
+    assert sum(num > 6 for num in begun) < len(begun) / 12 and max(begun) < 10
+    assert sum(begun) > 4 * len(begun)
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
