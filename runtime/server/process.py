@@ -28,7 +28,7 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError, ConfigError, ServerError
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.log import LOGGER
-from ramet.runtime.machine import collect_rarely, unmap_large_blocks
+from ramet.runtime.machine import collect_rarely, keep_freed_blocks
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.server import garbage
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 BACKLOG = 2048  # connections that wait to be accepted
 LAST_WRITES_S = 2.0  # for handlers to write what is left
+KEPT_BYTES = 8 << 20  # of freed memory, for the next bodies: freed_memory.py gives it back when none comes
 
 
 def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> None:
@@ -55,7 +56,7 @@ def run(args: Args, sockets: paths.SocketFolder, ready: Callable[..., None]) -> 
     It is called when connections are accepted, and again when requests are computed. Returns after a drain; raises
     SystemExit(1) when another process ended, and ConfigError for a port in use.
     """
-    unmap_large_blocks()  # bodies
+    keep_freed_blocks(KEPT_BYTES)
     started = time.perf_counter()
     listener = bind(args.serve)
     port = listener.getsockname()[1]

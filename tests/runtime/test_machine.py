@@ -114,7 +114,7 @@ def test_the_kernel_says_the_policy_that_was_set() -> None:
 
 KEEPING = """
 import sys
-from ramet.runtime.machine import unmap_large_blocks
+from ramet.runtime.machine import keep_freed_blocks, unmap_large_blocks
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -122,6 +122,8 @@ def resident():
 
 if sys.argv[1] == "unmapped":
     unmap_large_blocks()
+if sys.argv[1] == "kept":
+    keep_freed_blocks(8 << 20)
 bytes(24 << 20)
 before, kept = resident(), []
 for _ in range(8):
@@ -136,6 +138,32 @@ print(resident() - before)
 def test_large_blocks_go_back_to_the_system_whatever_lies_behind_them() -> None:
     kept = [
         int(subprocess.run([sys.executable, "-c", KEEPING, how], capture_output=True, check=True).stdout)
-        for how in ("default", "unmapped")
+        for how in ("default", "unmapped", "kept")
     ]
-    assert kept[1] < 8 < kept[0]
+    assert max(kept[1:]) < 8 < kept[0]
+
+
+PAGES = """
+import resource, sys
+from ramet.runtime.machine import keep_freed_blocks, unmap_large_blocks
+
+[unmap_large_blocks, lambda: keep_freed_blocks(8 << 20)][sys.argv[1] == "kept"]()
+
+def copy():
+    copies = [bytearray(1 << 20) for _ in range(4)]
+
+copy()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    copy()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have another malloc")
+def test_blocks_of_a_mib_take_their_pages_once_where_they_are_kept() -> None:
+    taken = [
+        int(subprocess.run([sys.executable, "-c", PAGES, how], capture_output=True, check=True).stdout)
+        for how in ("unmapped", "kept")
+    ]
+    assert taken[0] > 9000 and taken[1] < 300, "a MiB has 256 pages"
