@@ -72,19 +72,11 @@ def parse(text: str) -> Any:
     if num_bytes > MAX_SCHEMA_BYTES:
         raise GrammarError(f"is a schema of {num_bytes} bytes, at most {MAX_SCHEMA_BYTES} are allowed")
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=number_of)
+        return json.loads(text, parse_constant=_no_constant, parse_float=number_of)
     except RecursionError as error:
         raise GrammarError(f"is a schema nested more than {MAX_NESTING} deep") from error
     except ValueError as error:
         raise GrammarError(f"is not valid JSON: {error}") from error
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"an object has the key {next(n for n in names if names.count(n) > 1)!r} twice")
-    return found
 
 
 def _no_constant(name: str) -> NoReturn:

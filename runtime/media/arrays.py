@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ramet.ipc.media import ArrayAt
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import Arrays
 
@@ -68,7 +69,7 @@ def received_arrays(arrays: Arrays) -> dict[str, Any]:
 
 def _received(name: str, dtype: str, shape: tuple[int, ...], buffer: bytes | memoryview) -> Any:
     if dtype not in RECEIVED:
-        raise ClientError("", f"has {name} of dtype {dtype!r}, must be one of {', '.join(RECEIVED)}")
+        raise ClientError("", f"has {name} of dtype {shown(dtype)}, must be one of {', '.join(RECEIVED)}")
     if not 1 <= len(shape) <= MAX_DIMENSIONS or min(shape) < 1:
         raise ClientError("", f"has {name} of shape {list(shape)}, must be 1 to {MAX_DIMENSIONS} positive numbers")
     form, own = RECEIVED[dtype]

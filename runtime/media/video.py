@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import av
 from PIL import Image
 
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, stream_of
 from ramet.runtime.media.formats.base import Frames, MediaFormat
@@ -42,10 +43,10 @@ def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs)
     """Raises ClientError."""
     fps, most, exact = options.get("fps"), options.get("max_frames"), options.get("num_frames")
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= MAX_FPS):
-        raise ClientError("", f"has fps {fps!r}, must be a number in (0, {MAX_FPS:g}]")
+        raise ClientError("", f"has fps {shown(fps)}, must be a number in (0, {MAX_FPS:g}]")
     for name, value in (("max_frames", most), ("num_frames", exact)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ClientError("", f"has {name} {value!r}, must be a whole number from 1 on")
+            raise ClientError("", f"has {name} {shown(value)}, must be a whole number from 1 on")
         if value is not None and value > limits.max_video_frames:
             fact = f"has {name} {value}, must be at most {limits.max_video_frames}"
             raise ClientError("", fact, "ask for fewer, or start the server with a larger --max-video-frames", 413)

@@ -17,6 +17,7 @@ from ramet.ipc.channel import Outbox
 from ramet.ipc.control import Control, GetState, LocateSequences
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import ID_BYTES, Abort, Admit, Finish, FinishKind, ProgramsEnded, Wake, unpack_ids
+from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec, owned
 from ramet.ipc.stats import WaitKind
 from ramet.runtime import log
@@ -594,7 +595,7 @@ class Scheduler:
             place = "custom_logit_processor"
             fact = self._loaded.refusal(spec.processor, spec.params.custom_params or {})
         elif spec.lora is not None and spec.lora.generation not in self.running.adapters:
-            place, fact = "lora_path", f"is {spec.lora.name!r}, which is not loaded"
+            place, fact = "lora_path", f"is {shown(spec.lora.name)}, which is not loaded"
         else:
             return "", ""
         return (f"{place} {fact}", place) if fact else ("", "")

@@ -18,6 +18,7 @@ from typing import Any
 
 from ramet.ipc.channel import Sender
 from ramet.ipc.control import ProfileWritten, StartProfile, StopProfile
+from ramet.ipc.params import shown
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.log import LOGGER
@@ -170,7 +171,7 @@ def _place(message: StartProfile, trace_dir: str) -> tuple[Path | None, str]:
         else:
             folder = Path(message.folder)
             if trace_dir and not folder.resolve().is_relative_to(Path(trace_dir).resolve()):
-                return None, f"output_dir is {message.folder!r}, must be in the folder of --trace-dir"
+                return None, f"output_dir is {shown(message.folder)}, must be in the folder of --trace-dir"
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         TemporaryFile(dir=folder).close()  # it can be written to
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links that go round in a circle

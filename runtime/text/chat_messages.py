@@ -4,11 +4,11 @@ Decides what a template gets of a conversation, and refuses what it could not re
 Types were checked at intake (runtime/intake/messages.py). Knows a template only as a text, to see which roles it names.
 """
 
-import reprlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ramet.ipc.media import MediaKind
+from ramet.ipc.params import shown
 from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 
@@ -57,7 +57,7 @@ def _turn(index: int, message: dict[str, Any], role: str) -> dict[str, Any]:
         if "content" not in turn and "refusal" in turn:
             turn["content"] = turn["refusal"]
     elif "tool_calls" in turn:
-        fact = f"belongs to role {role!r}, must be in an assistant message"
+        fact = f"belongs to role {shown(role)}, must be in an assistant message"
         raise ClientError(f"messages[{index}].tool_calls", fact)
     if turn.get("content").__class__ is not str:
         turn["content"] = _content(f"messages[{index}].content", turn)
@@ -73,7 +73,7 @@ def _role(place: str, role: str, template_source: str) -> str:
         case _ if role in ROLES or _names_role(template_source, role):
             return role
     valid = f"{', '.join(ROLES)}, or a role of this model's chat template"
-    raise ClientError(place, f"is {reprlib.repr(role)}, must be one of {valid}")
+    raise ClientError(place, f"is {shown(role)}, must be one of {valid}")
 
 
 def _names_role(template_source: str, role: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from ramet.ipc.params import shown
 from ramet.runtime.exact_json import read_members
 from ramet.runtime.intake.parsers.structure import exactly
 from ramet.runtime.intake.parsers.tools import Offer, Unwritable
@@ -61,7 +62,7 @@ class _Writer:
         self._check(self._root, "", {"type", *OF_TYPES["object"]})
         for name in self._properties(self._root, ""):
             if not name.isidentifier():
-                raise self._cannot(".properties", f"has {name!r}, which is not a name in Python")
+                raise self._cannot(".properties", f"has {shown(name)}, which is not a name in Python")
         return self._members(self._root, "", lambda key: f"{key}=")
 
     def _value(self, schema: Any, where: str) -> str:
@@ -99,7 +100,7 @@ class _Writer:
         kinds = given if isinstance(given, list) and given else [given]
         for kind in kinds:
             if not isinstance(kind, str) or kind not in OF_TYPES:
-                raise self._cannot(f"{where}.type", f"is {kind!r}")
+                raise self._cannot(f"{where}.type", f"is {shown(kind)}")
         return kinds
 
     def _of_type(self, kind: str, schema: dict[str, Any], where: str) -> str:
@@ -129,7 +130,7 @@ class _Writer:
             raise self._cannot(f"{where}.required", "is not a list")
         for name in required:
             if not isinstance(name, str) or name not in properties:
-                raise self._cannot(f"{where}.required", f"names {name!r}, which is not a property")
+                raise self._cannot(f"{where}.required", f"names {shown(name)}, which is not a property")
         each = [key(name) + self._value(one, f"{where}.properties.{name}") for name, one in properties.items()]
         all_needed = frozenset(required)
         needed = [name in all_needed for name in properties]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ramet.ipc.media import Grid, MediaKind, MediaToken
+from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.formats.base import Decoded, Frames, Processed
 from ramet.runtime.media.formats.pictures import ALL, FILMS, PICTURES, PictureFormat
@@ -171,7 +172,7 @@ def pixels_of(options: Mapping[str, Any], least: int, most: int) -> tuple[int, i
     asked_least, asked_most = options.get("min_pixels") or least, options.get("max_pixels") or most
     for name, asked in (("min_pixels", asked_least), ("max_pixels", asked_most)):
         if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= most:
-            raise ClientError("", f"has {name} {asked!r}, must be an integer from 1 to {most}")
+            raise ClientError("", f"has {name} {shown(asked)}, must be an integer from 1 to {most}")
     return min(asked_least, asked_most), asked_most
 
 

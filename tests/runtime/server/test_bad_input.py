@@ -10,6 +10,7 @@ import pytest
 
 from ramet.ipc.messages import Abort, Generate
 from ramet.ipc.params import SamplingParams
+from ramet.runtime.server.routes import ROUTES
 from tests.fakes.engine import HIDDEN, VOCAB
 from tests.fakes.server import Served, served
 
@@ -278,6 +279,34 @@ def test_broken_bytes(path: str) -> None:
             assert status == 400 and piece in error_of(reply), (data[:40], reply)
         assert server.engine.sent == []
         await goes_on(server)
+
+    served(check)
+
+
+POSTS = sorted(path for path, route in ROUTES.items() if "POST" in route.methods and route.body is not None)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity"])
+def test_what_is_no_number_in_json_is_refused_on_every_path(number: bytes) -> None:
+    async def check(server: Served) -> None:
+        for path in POSTS:
+            status, reply = await server.post(path, b'{"text": "a", "metadata": {"a": [' + number + b"]}}")
+            assert status == 400 and "not valid JSON" in orjson.dumps(reply).decode(), (path, reply)
+        assert server.engine.sent == [] and len(POSTS) > 30
+
+    served(check)
+
+
+@pytest.mark.parametrize("size", [0, 1 << 17, 3 << 19])
+@pytest.mark.parametrize("number", [b"1", b"12345678901234567890.5"])
+def test_the_last_value_of_a_key_that_comes_twice_counts(size: int, number: bytes) -> None:
+    """Whoever reads a body of this size, and whether or not its numbers keep their digits."""
+
+    async def check(server: Served) -> None:
+        pad = b'", "k": ' + number + b', "pad": "' + b"a" * size + b'", "'
+        status, reply = await server.post(GENERATE, b'{"text": 7, "text": "a' + pad + b'text": "b"}')
+        sent = [message.text for _, message in server.engine.sent if isinstance(message, Generate)]
+        assert status == 200 and sent == ["b"], reply
 
     served(check)
 
