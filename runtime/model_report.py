@@ -25,6 +25,7 @@ from ramet.runtime.models.registry import FAMILIES, read_config
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import implementation_of
+from ramet.runtime.text.chat_template import ChatTemplate
 from ramet.runtime.text.template_files import read_templates
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.weights.containers import opened
@@ -90,6 +91,7 @@ def _tokenizer(args: Args) -> Iterator[Finding]:
         yield Finding("note", "end of an output", "no file names a token for it: its length or a stop ends one")
     try:
         templates = read_templates(args.tokenizer_folder, args.model.chat_template)
+        ChatTemplate(templates).check()
     except ConfigError as error:
         yield Finding("missing", "chat template", str(error), "name another with --chat-template")
         return

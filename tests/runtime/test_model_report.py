@@ -114,6 +114,13 @@ def test_what_would_be_refused_is_named(
     assert found[what].kind == "missing" and said in found[what].found
 
 
+def test_a_template_that_does_not_compile_is_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(folders["qwen2"], tmp_path / "model")
+    (tmp_path / "model/chat_template.jinja").write_text("{% if")
+    found = report(tmp_path / "model")["chat template"]
+    assert found.kind == "missing" and "does not compile" in found.found and "--chat-template" in found.remedy
+
+
 def test_a_tokenizer_whose_files_disagree_is_told(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = broken(folders["qwen2"], tmp_path / "files")
     settings = json.loads((folder / "tokenizer_config.json").read_text())
