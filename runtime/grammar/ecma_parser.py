@@ -25,10 +25,10 @@ CONTROLS = {"f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 HEX = re.compile(r"x([0-9a-fA-F]{2})|u\{0*([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})")
 LOW_HALF = re.compile(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 DIGITS = re.compile("[1-9][0-9]{0,3}")
-CAPTURES = re.compile(r"(?<!\\)\((?!\?)|\(\?<[A-Za-z_$]")
+CAPTURES = re.compile(r"(?<!\\)\((?!\?)|\(\?<[^=!]")
 PROPERTY = re.compile(r"\{([A-Za-z0-9_=]+)\}")
 BRACES = re.compile(r"\{([0-9]+)(?:(,)([0-9]*))?\}")
-NAMED_GROUP = re.compile(r"\?<([A-Za-z_$][\w$]*)>")
+NAMED_GROUP = re.compile(r"\?<((?:[^\W\d]|\$)[\w$]*)>")
 REFUSED_GROUPS = {"?=": "lookahead", "?!": "lookahead", "?<=": "lookbehind", "?<!": "lookbehind"}
 
 
