@@ -285,7 +285,7 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
     """What the detokenizer and the server must know of a sequence before its first token."""
 
     uid: Uid
-    spec: RequestSpec
+    spec: RequestSpec  # RequestSpec.of_output
     prompt_tokens: int
     cached_tokens: int
     prompt_ids: bytes = b""  # packed, where spec.returns_prompt

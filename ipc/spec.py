@@ -134,6 +134,19 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
         )
 
     @property
+    def of_output(self) -> "RequestSpec":
+        """Without what an output was drawn under, which may be hundreds of kilobytes: whoever reads outputs needs none.
+
+        1,000 requests may end in one step, all of whose specs are one message.
+        """
+        params = self.params
+        if params.logit_bias or params.custom_params is not None:
+            params = replace(params, logit_bias=(), custom_params=None)
+        if params is self.params and self.constraint is None:
+            return self
+        return replace(self, params=params, constraint=None)
+
+    @property
     def scope(self) -> str:
         """Who shares what is cached for it: requests of the same scope; empty: everybody."""
         return "".join(part for part in self.namespace[3:4] if part.startswith(OF_KEY))

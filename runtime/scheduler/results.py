@@ -518,7 +518,7 @@ class Results:
         request.opened = True
         cached = request.cached_tokens or 0
         ids = request.prompt.tobytes() if request.spec.returns_prompt else b""
-        opened = Opened(request.uid, request.spec, request.prompt_len, cached, ids, request.tail_bytes)
+        opened = Opened(request.uid, request.spec.of_output, request.prompt_len, cached, ids, request.tail_bytes)
         self._news.opened.append(opened)
         start = request.first_logprob
         if start is not None and start < request.prompt_len:

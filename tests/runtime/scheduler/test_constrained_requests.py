@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from samples import examples
 from schedules import TOKENIZER, what_clients_see
 
+from ramet.ipc.channel import encode
 from ramet.ipc.control import FlushCache
 from ramet.ipc.messages import FinishKind, Wake
 from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
@@ -174,6 +175,19 @@ def test_a_refusal_ends_its_requests_alone(failed: Failed, message: str):
         assert finish.place == "guided_regex" and top.tokens[uid] == []
     assert len(top.tokens[3]) == 6
     nothing_is_held(top)
+
+
+@pytest.mark.parametrize("failed", [Failed("has no end"), None], ids=["refused", "compiled"])
+def test_no_message_to_the_detokenizer_has_the_constraints_of_its_requests(failed: Failed | None):
+    """256 that are refused in one turn were a message of 54 MB, for which all streams waited half a second."""
+    grammars, top = held()
+    for uid in (1, 2, 3):
+        top.add(uid, PROMPT, 5, constraint=regex("a" * 10_000), logit_bias=((300, 1.0),) * 1000, custom_params={"a": 1})
+    top.turn()
+    release(grammars, top, failed)
+    top.run()
+    assert len(top.finish) == 3
+    assert all(len(encode(opened)) < 200 for opened in top.opened.values())
 
 
 def test_who_asks_after_a_timeout_does_not_get_it():
