@@ -172,7 +172,7 @@ def bodies() -> list[str]:
         "A body is a JSON object in UTF-8. These answers hold on every path:\n",
         "| a body | gets |",
         "|---|---|",
-        "| with a key twice | the last of its values counts |",
+        "| with a key twice | the last of its values counts, also in a schema that is sent as a text |",
         "| with `NaN` or `Infinity` | 400: it is not valid JSON |",
         "| with a number beyond float64, such as `1e400` | 400, in every field, with number, field and position |",
         "| with a whole number beyond 64 bits | a float64, but in messages, tools and schemas, which keep its digits |",
