@@ -15,7 +15,7 @@ from ramet.runtime.arrays import Doubles
 MAX_TAKEN = 512  # sequences in one turn: 5 to 10 ms. As many as the policy looks at, so its order does not change
 MIN_TAKEN = 16  # beside rows of others: 0.2 ms
 SHARE = 0.25  # of a step's time that taking lasts there; with 0.15 it was slower than a tokenizer sends short prompts
-WEIGHT = 0.1  # of a turn in the mean time of a sequence
+MOVE = 1.2  # of the time of a sequence, toward the side of the last turn: one that was interrupted counts as any other
 
 
 class Inbox(Protocol):
@@ -27,7 +27,7 @@ class TakeShare:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._each_s = 0.0  # that taking a sequence lasts
+        self._each_s = 0.0  # that taking a sequence typically lasts; 0: nothing was taken
         self._began_s = self._ended_s = clock()  # when a turn began to take what it takes, and when it had
         self._arrival_s = 0.0  # of the last request that was taken
 
@@ -48,7 +48,7 @@ class TakeShare:
         if waited or num < MIN_TAKEN or len(admits) < len(messages):  # other messages last as long as they do
             return
         each_s = (self._ended_s - self._began_s) / num
-        self._each_s += (each_s - self._each_s) * (WEIGHT if self._each_s else 1.0)
+        self._each_s = self._each_s * (MOVE if each_s > self._each_s else 1 / MOVE) or each_s
 
 
 def taken_from(inbox: Inbox, block: bool, timeout_s: float | None = None, most: int = MAX_TAKEN) -> list[ToScheduler]:

@@ -12,7 +12,7 @@ from ramet.ipc.messages import Admit, FinishKind
 from ramet.runtime.machine import collect_all
 from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
 from ramet.runtime.scheduler.admission import BULK, WINDOW, WaitingQueue
-from ramet.runtime.scheduler.arrivals import MAX_TAKEN, MIN_TAKEN, SHARE
+from ramet.runtime.scheduler.arrivals import MAX_TAKEN, MIN_TAKEN, MOVE, SHARE
 from ramet.runtime.scheduler.garbage import COLLECT_EVERY_S, collecting
 
 LONG = 100  # tokens of the request that others must not stall
@@ -52,12 +52,15 @@ def test_samples_of_a_prompt_are_taken_together() -> None:
     assert top.inbox.is_empty
 
 
-def num_taken(top: BenchTop, turns: int, step_s: float, each_s: float) -> list[int]:
-    """How many sequences each turn takes of one request, where a step and the taking of a sequence last so long."""
+def num_taken(top: BenchTop, turns: int, step_s: float, each_s: float, interrupted: int | None = None) -> list[int]:
+    """How many sequences each turn takes of one request, where a step and the taking of a sequence last so long.
+
+    `interrupted`: a sequence that takes a second more.
+    """
     enqueue = top.scheduler._enqueue
 
     def slowly(message: Admit) -> None:
-        top.clock.advance(each_s)
+        top.clock.advance(each_s + (message.uids[0] == interrupted))
         enqueue(message)
 
     top.scheduler._enqueue = slowly  # type: ignore[method-assign]
@@ -76,7 +79,12 @@ def num_taken(top: BenchTop, turns: int, step_s: float, each_s: float) -> list[i
 def test_beside_rows_of_others_taking_lasts_a_small_part_of_a_step() -> None:
     first, *later = num_taken(running(), 4, step_s=0.4, each_s=0.001)
     assert first == MAX_TAKEN  # nothing is known yet
-    assert all(abs(num - SHARE * 400) <= 1 for num in later)
+    assert all(SHARE * 400 / MOVE - 1 <= num <= SHARE * 400 * MOVE for num in later)
+
+
+def test_a_turn_that_was_interrupted_makes_the_next_ones_little_smaller() -> None:
+    taken = num_taken(running(), 5, step_s=0.4, each_s=0.001, interrupted=FIRST + MAX_TAKEN + 10)
+    assert min(taken) >= SHARE * 400 / MOVE**2 - 1
 
 
 def test_however_long_it_lasts_a_turn_takes_some() -> None:
