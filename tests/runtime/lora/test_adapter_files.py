@@ -150,13 +150,21 @@ def test_an_adapter_that_changes_nothing_is_refused(tmp_path: Path, targets: Tar
         read(write(tmp_path, targets, lambda tensors, config: tensors.clear()), targets)
 
 
-def test_numbers_that_are_none_are_refused(tmp_path: Path, targets: Targets) -> None:
+@pytest.mark.parametrize("name, number, why", [
+    ("lora_A", math.nan, "nan"), ("lora_A", -math.inf, "-inf"), ("lora_A", 7e4, "float16 cannot hold"),
+    ("lora_B", math.nan, "nan"), ("lora_B", math.inf, "inf"),
+    ("lora_B", 4e4, "float16 cannot hold"),  # it can, but not twice that: the changes are scaled by 2
+])  # fmt: skip
+def test_numbers_that_are_none_are_refused(
+    tmp_path: Path, targets: Targets, name: str, number: float, why: str
+) -> None:
+    """A product of one of these with the zeros that other rows have would be NaN."""
     folder = write(tmp_path, targets, lambda tensors, config: None)
     tensors = load_file(folder / "adapter_model.safetensors")
-    tensors[f"{Q}.lora_A.weight"][0, 0] = math.nan
+    tensors[f"{Q}.{name}.weight"][0, 0] = number
     save_file(tensors, folder / "adapter_model.safetensors")
-    with pytest.raises(ConfigError, match=r"lora_A.*nan"):
-        read(folder, targets)
+    with pytest.raises(ConfigError, match=f"{name}.*{why}"):
+        read_adapter(folder, targets, torch.float16, 64)
 
 
 def test_files_that_are_not_there_or_not_whole(tmp_path: Path, targets: Targets) -> None:
