@@ -121,7 +121,10 @@ class Parent:
                 os.read(ended, 1 << 12)
                 self._reap()
             if self._control in readable:
-                data, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_BYTES, 1)
+                try:
+                    data, descriptors, _, _ = socket.recv_fds(self._control, COMMAND_BYTES, 1)
+                except ConnectionError:  # the scheduler has exited without a look at our news
+                    return
                 if not data:
                     return
                 self._obey(msgspec.msgpack.decode(data, type=Fork | Kill | Renice), descriptors)

@@ -2,6 +2,8 @@
 
 import json
 import math
+import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
@@ -24,7 +26,7 @@ from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar import after_tail
 from ramet.runtime.grammar import aside as aside_module
 from ramet.runtime.grammar.aside import Apart, AsideFailed, AsideGrammar, Bounded, Parsers
-from ramet.runtime.grammar.aside_process import MEMORY_BYTES, SLOW_NICENESS, Kill
+from ramet.runtime.grammar.aside_process import MEMORY_BYTES, SLOW_NICENESS, Kill, Parent
 from ramet.runtime.grammar.base import BackendName, GrammarError, Vocabulary
 from ramet.runtime.grammar.compile import Loaded
 from ramet.runtime.grammar.jump import Retokenizer
@@ -534,3 +536,16 @@ def test_a_failure_of_the_process_itself_is_no_fault_of_the_client(fresh: Gramma
     assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 500, "grammar")
     assert finish.message.startswith("grammar failed: internal error: ") and len(top.tokens[2]) == 30
     assert not parsers.num_open
+
+
+def test_the_parent_of_parsers_ends_quietly_with_a_scheduler_that_has_not_read_its_news() -> None:
+    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.send(b"news")
+    control.close()
+    before = signal.getsignal(signal.SIGCHLD), signal.set_wakeup_fd(-1)
+    try:
+        Parent(theirs, Vocabulary(TOKENIZER, BUNDLED_MODEL, 4096, frozenset())).serve()
+    finally:
+        signal.signal(signal.SIGCHLD, before[0])
+        signal.set_wakeup_fd(before[1])
+        theirs.close()
