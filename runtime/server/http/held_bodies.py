@@ -36,10 +36,11 @@ LARGE = 1 << 20  # bytes of bodies, one or many, beyond which freed memory goes 
 class HeldBody:
     def __init__(self, all_: "HeldBodies", name: str, is_small: bool) -> None:
         self._all, self.name, self.is_small = all_, name, is_small
-        self.began_s = asyncio.get_running_loop().time()  # moved forward by the time that it has waited for others
+        self.began_s = asyncio.get_running_loop().time()  # moved forward by the time that is not its client's
         self.num_bytes = 0
         self.deadline: asyncio.Timeout | None = None  # the timeout of its transfer
         self.is_waiting = False  # for room
+        self.is_taken = False  # bytes that have come are inflated and counted
         self.is_ended = False  # to make room
 
     @property
@@ -57,6 +58,19 @@ class HeldBody:
             self.num_bytes += num_bytes
         self._all.held_by[self.name] += more
 
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """While bytes that have come are inflated and counted, which may take longer than they took to come."""
+        loop, began_s = asyncio.get_running_loop(), self.began_s
+        from_s, self.is_taken = loop.time(), True
+        if self.deadline is not None:
+            self.deadline.reschedule(None)
+        try:
+            yield
+        finally:
+            self.is_taken = False
+            self.began_s = began_s + loop.time() - from_s
+
     def check(self) -> None:
         """Raises ClientError if the body was ended to make room for others."""
         if self.is_ended:
@@ -67,7 +81,7 @@ class HeldBody:
         """Whether the body is being received too slowly and holds memory that others could use."""
         age_s = now_s - self.began_s
         has_time = self.deadline is not None and not self.deadline.expired()
-        comes = has_time and not self.is_waiting and not self.is_ended
+        comes = has_time and not self.is_taken and not self.is_waiting and not self.is_ended
         return comes and self.charged > 0 and age_s > MIN_AGE_S and self.num_bytes < age_s * MIN_BYTES_PER_S
 
     def end(self) -> None:

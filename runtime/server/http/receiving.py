@@ -122,13 +122,14 @@ async def _read(request: web.Request, bodies: Bodies, coding: str | None, held: 
     async with asyncio.timeout(bodies.timeout_s) as deadline:
         held.deadline = deadline
         while piece := await content.readany():
-            for part in [piece] if inflater is None else inflater.pieces(piece):
-                if len(body) + len(part) > bodies.max_bytes:
-                    raise _too_large(bodies, "has more bytes" if inflater is None else "inflates to more bytes")
-                await held.grow(len(part))
-                body += part
-                if inflater is not None:
-                    await asyncio.sleep(0)
+            with held.taking():
+                for part in [piece] if inflater is None else inflater.pieces(piece):
+                    if len(body) + len(part) > bodies.max_bytes:
+                        raise _too_large(bodies, "has more bytes" if inflater is None else "inflates to more bytes")
+                    await held.grow(len(part))
+                    body += part
+                    if inflater is not None:
+                        await asyncio.sleep(0)
             num_bytes = max(content.total_bytes, len(body))
             deadline.reschedule(held.began_s + transfer_time(bodies.timeout_s, num_bytes))
     if inflater is not None:

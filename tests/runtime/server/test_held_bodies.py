@@ -238,6 +238,27 @@ def test_time_that_a_body_waits_is_not_its_own() -> None:
     on_clock(check)
 
 
+def test_time_that_the_server_takes_for_bytes_that_came_is_not_the_clients() -> None:
+    """As inflating does, while others do the same."""
+
+    async def check(bodies: HeldBodies, stack: ExitStack) -> None:
+        body, other = (stack.enter_context(bodies.opened()) for _ in range(2))
+        async with asyncio.timeout(10) as body.deadline:
+            with body.taking():
+                await body.grow(MOST + FREE_BYTES)
+                others = grow(other, MOST)
+                forward(24)
+                for _ in range(4):  # who waits looks for slow bodies
+                    await turn()
+            await turn()
+            body.check()
+            assert not body.is_slow(asyncio.get_running_loop().time())
+            assert body.is_slow(asyncio.get_running_loop().time() + 24)
+        others.cancel()
+
+    on_clock(check)
+
+
 def test_a_body_has_its_room_until_it_is_parsed_and_is_not_slow_meanwhile() -> None:
     data = b'{"text": "' + b"x" * (2 << 20) + b'"}'
 
