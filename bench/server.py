@@ -24,6 +24,8 @@ from ramet.bench.errors import BadOption
 ADDRESS = re.compile(r"at (https?://\S+) \(ready in")
 PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
 BODY_READER = "ramet.runtime.server.http.body_worker"
+RENDERER = "ramet.runtime.text.render_worker"
+WORKERS = {"server": BODY_READER, "tokenizer": RENDERER}  # do the work of this role in processes below it
 ROLES = ("server", "tokenizer", "scheduler", "detokenizer")
 READY_WITHIN_S = 120.0
 KEPT_WITHIN_S = 120.0
@@ -113,10 +115,10 @@ def _end(process: "subprocess.Popen[str]") -> None:
 def cpu_seconds(parent: int, proc: Path = PROC) -> dict[str, float]:
     """User and system seconds so far by role: the processes whose parent is this one, the last argument names them.
 
-    What reads a server's large bodies counts as the server.
+    What reads a server's large bodies counts as the server, and what renders a tokenizer's chats as the tokenizer.
     """
     used: dict[str, float] = {}
-    for role, folder in _with_readers(parent, proc):
+    for role, folder in _with_workers(parent, proc):
         with contextlib.suppress(*GONE):
             used[role] = used.get(role, 0.0) + _cpu((folder / "stat").read_text(errors="replace"))
     return used
@@ -189,7 +191,7 @@ def _tree(parent: int, proc: Path) -> Iterator[Path]:
 
 def _memory(parent: int, line: str, proc: Path) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for role, folder in _with_readers(parent, proc):
+    for role, folder in _with_workers(parent, proc):
         with contextlib.suppress(*GONE):
             found = re.search(rf"{line}:\s+(\d+) kB", (folder / "status").read_text())
             sums[role] = sums.get(role, 0) + (1024 * int(found[1]) if found else 0)
@@ -205,13 +207,13 @@ def _children(parent: int, proc: Path) -> Iterator[tuple[str, Path]]:
                     yield role, folder
 
 
-def _with_readers(parent: int, proc: Path) -> Iterator[tuple[str, Path]]:
-    """`_children`, and the processes that read bodies for one of them."""
+def _with_workers(parent: int, proc: Path) -> Iterator[tuple[str, Path]]:
+    """`_children`, and the WORKERS of each."""
     for role, folder in _children(parent, proc):
         yield role, folder
-        for below in list(_tree(int(folder.name), proc))[1:] if role == "server" else ():
+        for below in list(_tree(int(folder.name), proc))[1:] if role in WORKERS else ():
             with contextlib.suppress(*GONE):
-                if BODY_READER in (below / "cmdline").read_text():
+                if WORKERS[role] in (below / "cmdline").read_text():
                     yield role, below
 
 

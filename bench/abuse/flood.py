@@ -11,11 +11,12 @@ from ramet.bench.abuse import client
 from ramet.bench.abuse.bodies import BOMB
 from ramet.bench.abuse.client import Attack
 from ramet.bench.abuse.load import Load, answered, probing, readers_mib
-from ramet.bench.abuse.shapes import CONTROL, PACKED
+from ramet.bench.abuse.shapes import CONTROL, ON_ROUTE, PACKED
 
 CONNECTIONS = 64
 NUM_FLOODS = 3
 GIVEN_BACK_S = 3.0
+CHAT = ON_ROUTE["/v1/chat/completions"]
 FLOODS = (
     CONTROL, "unknown keys", "numbers", "ids", "lists of lists", "texts", "turns", "long numbers of a template", "gzip",
     "deflate",
@@ -23,7 +24,8 @@ FLOODS = (
 
 
 async def flood(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
-    await client.run(Attack(load.url, CONTROL, load.small, 1e6, 8))  # its memory stays in use
+    for shape in (CONTROL, CHAT):  # what reads and renders starts, and its memory stays in use
+        await client.run(Attack(load.url, shape, load.small, 1e6, 8))
     await asyncio.sleep(GIVEN_BACK_S)
     idle = readers_mib(load.pid)
     lines = []

@@ -9,7 +9,7 @@ import pytest
 
 from ramet.bench import intake, pipeline, startup
 from ramet.bench.errors import BadOption
-from ramet.bench.server import BODY_READER, ROLES, cpu_seconds, peak_bytes, proportional_bytes, started
+from ramet.bench.server import BODY_READER, RENDERER, ROLES, cpu_seconds, peak_bytes, proportional_bytes, started
 
 SCRIPTED = ["--runner", "scripted", "--log-level", "info"]
 
@@ -57,8 +57,10 @@ def test_cpu_time_and_memory_are_of_a_parents_children_by_role(tmp_path: Path) -
     process(tmp_path, 17, 10, tick, 0, "python", "/x", "server")
     process(tmp_path, 18, 17, tick, 0, "python", "-m", BODY_READER, "2")
     process(tmp_path, 19, 17, tick, 0, "python", "-m", "another")
-    assert cpu_seconds(10, tmp_path) == {"scheduler": 3.0, "tokenizer": 3.0, "server": 2.0}
-    shutil.rmtree(tmp_path / "17")
+    process(tmp_path, 20, 12, tick, 0, "python", "-m", RENDERER, "9")
+    assert cpu_seconds(10, tmp_path) == {"scheduler": 3.0, "tokenizer": 4.0, "server": 2.0}
+    for pid in ("17", "20"):
+        shutil.rmtree(tmp_path / pid)
     for pid, size in ((11, 500), (12, 20), (13, 30)):
         (tmp_path / str(pid) / "status").write_text(f"Name:\tpython\nVmPeak:\t 9999 kB\nVmHWM:\t{size} kB\n")
     assert peak_bytes(10, tmp_path) == {"scheduler": 500 * 1024, "tokenizer": 50 * 1024}
