@@ -25,7 +25,10 @@ ADDRESS = re.compile(r"at (https?://\S+) \(ready in")
 PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
 BODY_READER = "ramet.runtime.server.http.body_worker"
 RENDERER = "ramet.runtime.text.render_worker"
-WORKERS = {"server": BODY_READER, "tokenizer": RENDERER}  # do the work of this role in processes below it
+WORKERS = {  # of processes below a role that work for clients' bodies: the module, and what they count as
+    "server": (BODY_READER, "server"),
+    "tokenizer": (RENDERER, "renderer"),
+}
 ROLES = ("server", "tokenizer", "scheduler", "detokenizer")
 READY_WITHIN_S = 120.0
 KEPT_WITHIN_S = 120.0
@@ -115,7 +118,7 @@ def _end(process: "subprocess.Popen[str]") -> None:
 def cpu_seconds(parent: int, proc: Path = PROC) -> dict[str, float]:
     """User and system seconds so far by role: the processes whose parent is this one, the last argument names them.
 
-    What reads a server's large bodies counts as the server, and what renders a tokenizer's chats as the tokenizer.
+    What reads a server's large bodies counts as the server. What renders large chats is a role of its own, "renderer".
     """
     used: dict[str, float] = {}
     for role, folder in _with_workers(parent, proc):
@@ -213,8 +216,9 @@ def _with_workers(parent: int, proc: Path) -> Iterator[tuple[str, Path]]:
         yield role, folder
         for below in list(_tree(int(folder.name), proc))[1:] if role in WORKERS else ():
             with contextlib.suppress(*GONE):
-                if WORKERS[role] in (below / "cmdline").read_text():
-                    yield role, below
+                module, counts_as = WORKERS[role]
+                if module in (below / "cmdline").read_text():
+                    yield counts_as, below
 
 
 def _fields(status: str) -> list[str]:

@@ -3,7 +3,8 @@
 Bodies are sent one after the other. What an idle server uses is measured first and subtracted, because some bodies wait
 for a compile process and use nothing meanwhile. A plain text to /generate is measured before and after each few shapes;
 figures of shapes are divided by the mean of the two, and by the figure of a plain text on the shape's own route. Work
-of many requests (heavy.py) is divided by what the same requests cost by themselves.
+of many requests (heavy.py) is divided by what the same requests cost by themselves. The time of the processes that
+render chats, which a model's template decides and options bound, stands beside that of server and tokenizer.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from ramet.bench.abuse.client import LATE, Attack, Attacked
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import MAX_COST
 from ramet.bench.abuse.library import seconds_per_body, was_tokenised
-from ramet.bench.abuse.load import MIB, Load, answered, readers_cpu
+from ramet.bench.abuse.load import MIB, READERS, RENDERER, Load, answered, readers_cpu
 from ramet.bench.abuse.shapes import CONTROL, PACKED, body_of, route_control, with_route_controls
 
 BLOCK = 6  # shapes between two measurements of the control
@@ -38,10 +39,15 @@ class Cost(NamedTuple):
     seconds: float
     mib: float
     attacked: Attacked
+    rendering_s: float = 0.0  # of the processes that render chats
 
     @property
     def ms_per_mib(self) -> float:
         return 1e3 * self.seconds / self.mib
+
+    @property
+    def rendering_ms_per_mib(self) -> float:
+        return 1e3 * self.rendering_s / self.mib
 
 
 async def cost(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
@@ -75,8 +81,10 @@ async def _of_size(load: Load, shapes: Sequence[str], size: int, folder: Path) -
 async def spent(load: Load, shape: str, size: int) -> Cost:
     """A compressed body counts as the bytes that it inflates to."""
     num, on_wire = max(2, load.cost_mib * MIB // size), size // BOMB if shape in PACKED else size
+    before = readers_cpu(load.pid)[RENDERER]
     found, seconds = await _attacked(load, Attack(load.url, shape, on_wire, 1e6, num, 1, sends_s=SENDS_S))
-    return Cost(seconds, found.mib_sent * (BOMB if shape in PACKED else 1), found)
+    rendering_s = readers_cpu(load.pid)[RENDERER] - before
+    return Cost(seconds, found.mib_sent * (BOMB if shape in PACKED else 1), found, rendering_s)
 
 
 async def _attacked(load: Load, asked: Attack) -> tuple[Attacked, float]:
@@ -92,7 +100,8 @@ def without_idle(used_s: float, wall_s: float, idle_share: float) -> float:
 
 
 def _used(load: Load) -> float:
-    return sum(readers_cpu(load.pid).values())
+    used = readers_cpu(load.pid)
+    return sum(used[role] for role in READERS)
 
 
 async def _idle_share(load: Load) -> float:
@@ -105,7 +114,8 @@ def _line(shape: str, size: int, found: Cost, control: float, route: float) -> d
     return {
         "shape": shape, "size": size, "ms_per_mib": round(found.ms_per_mib, 3),
         "control_ms_per_mib": round(control, 3), "ratio": round(found.ms_per_mib / control, 3),
-        "route_ratio": round(found.ms_per_mib / route, 3), "statuses": found.attacked.statuses,
+        "route_ratio": round(found.ms_per_mib / route, 3),
+        "rendering_ms_per_mib": round(found.rendering_ms_per_mib, 3), "statuses": found.attacked.statuses,
         "said": found.attacked.said,
     }  # fmt: skip
 
@@ -161,5 +171,8 @@ def _print(line: dict[str, Any]) -> None:
     else:
         ratios = f"plain text {line['control_ms_per_mib']}: {line['ratio']}, on its route: {line['route_ratio']}"
     library = f"; the tokenizers library {line['library_share']:.0%} of it" if "library_share" in line else ""
+    rendering = line.get("rendering_ms_per_mib")
+    rendered = f"; rendering {rendering} ms/MiB" if rendering else ""
     how = answered(line["statuses"], line["said"])
-    print(f"{line['shape']:<34}{line['size']:>9}{line['ms_per_mib']:>10} ms/MiB, {ratios}{library}; {how}", flush=True)
+    print(f"{line['shape']:<34}{line['size']:>9}{line['ms_per_mib']:>10} ms/MiB, {ratios}{library}{rendered}; {how}",
+          flush=True)  # fmt: skip

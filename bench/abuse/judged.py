@@ -103,6 +103,11 @@ def _over_limit(line: Line) -> float | None:
     return line["limit"]["over"] if "limit" in line else None
 
 
+def _with_rendering(line: Line) -> float | None:
+    rendering = line.get("rendering_ms_per_mib")
+    return (line["ms_per_mib"] + rendering) / line["control_ms_per_mib"] if rendering else None
+
+
 def _unanswered(line: Line) -> float | None:
     """The share of bodies that were answered by a fault or not at all."""
     statuses = line.get("statuses")
@@ -131,6 +136,7 @@ CRITERIA = (
         "cost", "the same without the tokenizers library's own time", lambda x: x.get("net_ratio", x.get("ratio"))
         if "ratio" in x else None, MAX_COST,
     ),
+    Criterion("cost", "the same with what renders its chat", _with_rendering, None),
     Criterion("cost", "CPU of a MiB, over that of plain text on its route", lambda x: x.get("route_ratio"), MAX_COST),
     Criterion("cost", "CPU of much work, over the same in many requests", lambda x: x.get("alone_ratio"), MAX_COST),
     Criterion(

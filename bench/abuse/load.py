@@ -12,6 +12,7 @@ from ramet.bench.server import cpu_seconds, resident_bytes
 
 MIB = 1 << 20
 READERS = "server", "tokenizer"  # the processes that read a body
+RENDERER = "renderer"  # those that write large chats as their template says
 PROBE_S = 0.05
 
 
@@ -32,14 +33,14 @@ class Load(NamedTuple):
 
 
 def readers_cpu(pid: int) -> dict[str, float]:
-    """CPU seconds so far."""
+    """CPU seconds so far of READERS and RENDERER."""
     used = cpu_seconds(pid)
-    return {role: used.get(role, 0.0) for role in READERS}
+    return {role: used.get(role, 0.0) for role in (*READERS, RENDERER)}
 
 
 def readers_mib(pid: int) -> float:
     used = resident_bytes(pid)
-    return round(sum(used.get(role, 0) for role in READERS) / MIB, 1)
+    return round(sum(used.get(role, 0) for role in (*READERS, RENDERER)) / MIB, 1)
 
 
 @asynccontextmanager

@@ -1,8 +1,9 @@
 """One window beside the streams: with a client, with burners, or with the streams alone. Knows no shape.
 
-Burners replace a client: one process for the server, one for the tokenizer and one for the client, each of which burns
-what that process has used for the bodies of the client's window, in as many pieces in as many seconds. What the streams
-cost the server and the tokenizer for each token is known from a window without a client, and is not burnt.
+Burners replace a client: one process for the server, one for the tokenizer, one for what renders its chats and one for
+the client, each of which burns what that process has used for the bodies of the client's window, in as many pieces in
+as many seconds. What the streams cost the server and the tokenizer for each token is known from a window without a
+client, and is not burnt.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from ramet.bench.abuse import burner, client
 from ramet.bench.abuse.burner import Burn, Burnt
 from ramet.bench.abuse.client import Attack, Attacked
-from ramet.bench.abuse.load import PROBE_S, READERS, Load, probing, readers_cpu
+from ramet.bench.abuse.load import PROBE_S, Load, probing, readers_cpu
 from ramet.bench.abuse.ready import Ready
 from ramet.bench.connections import Streams, Window, settled, window
 
@@ -87,6 +88,6 @@ def burns_of(one: Beside, alone: Beside) -> dict[str, Burn]:
     """What burners have to do in the place of the client of this window. `alone`: a window with nothing of its work."""
     assert one.attacked is not None, "no client attacked, so there is nothing to burn"
     tokens = one.num_tokens / max(1, alone.num_tokens)
-    used = {role: max(0.0, one.cpu_s[role] - alone.cpu_s[role] * tokens) for role in READERS}
+    used = {role: max(0.0, one.cpu_s[role] - alone.cpu_s[role] * tokens) for role in one.cpu_s}
     num = max(1, one.attacked.num_sent)
     return {role: Burn(cpu_s, num, one.seconds) for role, cpu_s in {**used, CLIENT: one.attacked.cpu_s}.items()}
