@@ -60,6 +60,7 @@ class BoundedTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] = {},
+        most_bytes: int | None = None,
     ) -> str:
         """As ChatTemplate.render."""
         if not self._is_bounded.get(self._sources.of(tools is not None) or "", False):
@@ -70,6 +71,7 @@ class BoundedTemplate:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             kwargs=kwargs,
+            most_bytes=most_bytes,
         )
 
 

@@ -28,6 +28,7 @@ from jinja2.utils import Namespace
 from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError, ConfigError, describe
 from ramet.runtime.text.chat_messages import REASONING_NAMES
+from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.template_files import TemplateSources
 
 MOST_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
@@ -81,8 +82,13 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] = {},
+        most_bytes: int | None = None,
     ) -> str:
-        """With `continue_final_message` the text ends inside the last message. Raises ClientError."""
+        """With `continue_final_message` the text ends inside the last message.
+
+        Raises ClientError, and TooManyBytes as soon as a text that is certain to have more than `most_bytes` is
+        written so far. It may return one that has more.
+        """
         if not messages:
             raise ClientError("messages", "is empty, must have at least 1 message")
         if continue_final_message and add_generation_prompt:
@@ -92,7 +98,10 @@ class ChatTemplate:
         _check_kwargs(kwargs)
         source = source_for(self._sources, tools is not None)
         turns = [_as_templates_read(message) for message in messages]
-        unfinished = _mark_the_end(turns[-1], source) if continue_final_message else None
+        unfinished = None
+        if continue_final_message:
+            turns[-1] = {**turns[-1]}
+            unfinished = _mark_the_end(turns[-1], source)
         variables = {
             **self._sources.special_tokens,
             "documents": None,
@@ -103,7 +112,8 @@ class ChatTemplate:
         }
         template = self._template(source)
         self.environment.begin()
-        text = _rendered(template, variables, self.environment)
+        most = None if unfinished is not None else most_bytes  # what follows the mark is cut off
+        text = _rendered(template, variables, self.environment, most)
         return text if unfinished is None else _cut_at_the_mark(text, unfinished)
 
     def _template(self, source: str, name: str = "") -> Template:
@@ -122,8 +132,10 @@ def source_for(sources: TemplateSources, has_tools: bool) -> str:
     return source
 
 
-def _as_templates_read(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy without what is null, its reasoning under each name that some template reads."""
+def _as_templates_read(message: dict[str, Any]) -> dict[str, Any]:
+    """The message without what is null, and with its reasoning under each name that some template reads."""
+    if message.__class__ is dict and None not in message.values() and message.keys().isdisjoint(REASONING_NAMES):
+        return message
     turn = {key: value for key, value in message.items() if value is not None}
     reasoning = next((turn[name] for name in REASONING_NAMES if name in turn), None)
     return turn if reasoning is None else {"thinking": reasoning, **turn, "reasoning_content": reasoning}
@@ -164,9 +176,13 @@ def _cut_at_the_mark(rendered: str, unfinished: str) -> str:
     return kept.rstrip() if trims and unfinished.strip() else kept  # blanks before an empty text are the template's
 
 
-def _rendered(template: Template, variables: dict[str, Any], environment: "TemplateEnvironment") -> str:
+def _rendered(
+    template: Template, variables: dict[str, Any], environment: "TemplateEnvironment", most_bytes: int | None
+) -> str:
     try:
-        return _joined(template.generate(variables), environment)
+        return _joined(template.generate(variables), environment, most_bytes)
+    except TooManyBytes:
+        raise
     except _Refusal as error:
         raise ClientError("messages", f"are refused by the chat template: {describe(error)}") from error
     except Exception as error:  # an expression of a template may fail in any way
@@ -185,11 +201,15 @@ def cannot_render(why: str) -> ClientError:
     return ClientError("messages", f"{CANNOT}: {why}")
 
 
-def _joined(pieces: Iterable[str], environment: "TemplateEnvironment") -> str:
+def _joined(pieces: Iterable[str], environment: "TemplateEnvironment", most_bytes: int | None) -> str:
     kept, room = [], environment.most_characters
+    left = room if most_bytes is None else most_bytes  # a character has at least one byte
     for piece in pieces:
         environment.check_time()
         room -= len(piece)
+        left -= len(piece)
+        if left < 0 <= room:
+            raise TooManyBytes
         if room < 0:
             raise OverflowError(f"more than {environment.most_characters} characters")
         kept.append(piece)

@@ -55,6 +55,7 @@ class Renderer(Protocol):
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] = {},
+        most_bytes: int | None = None,
     ) -> str: ...
 
 
@@ -73,7 +74,8 @@ class ChatWriter(Protocol):
     def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
         """`render` of a chat's JSON, whose numbers keep their digits.
 
-        Raises TooManyBytes for a text of more than `most_bytes`, which need not travel; None: there is no bound.
+        Raises TooManyBytes for a text of more than `most_bytes`, whose end need not be written; None: there is no
+        bound.
         """
 
 
@@ -100,13 +102,17 @@ class Chats:
 
     def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
         """As ChatWriter's."""
-        text = self.render(_read(chat))
-        if most_bytes is not None and (size := num_bytes(text)) > most_bytes:
-            raise TooManyBytes(size)
+        text = self._render(_read(chat), most_bytes)
+        if most_bytes is not None and num_bytes(text) > most_bytes:
+            raise TooManyBytes
         return text
 
     def render(self, asked: Chat) -> str:
         """As ChatWriter's."""
+        return self._render(asked)
+
+    def _render(self, asked: Chat, most_bytes: int | None = None) -> str:
+        """`most_bytes`: as ChatTemplate's."""
         tools = asked.tools or None
         source = self._sources.of(tools is not None) or ""
         messages = with_texts_in_thoughts(normalise(asked.messages, source), source)
@@ -120,6 +126,7 @@ class Chats:
             add_generation_prompt=asked.add_generation_prompt,
             continue_final_message=asked.continue_final_message,
             kwargs=asked.kwargs,
+            most_bytes=most_bytes,
         )
 
     def _rules_of(self, with_tools: bool) -> TemplateRules:

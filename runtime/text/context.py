@@ -11,11 +11,7 @@ MAX_CALL_IDS = 1 << 20  # ids of one Detokenize call
 
 
 class TooManyBytes(Exception):
-    """A text has more bytes than it may have, so nobody needs it."""
-
-    def __init__(self, num_bytes: int) -> None:
-        self.num_bytes = num_bytes
-        super().__init__()
+    """A text has more bytes than it may have, so nobody needs it, or its end."""
 
 
 def num_bytes(text: str) -> int:

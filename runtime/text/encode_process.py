@@ -239,8 +239,8 @@ class Encoder:
     def _written(self, call: Render, chats: ChatWriter) -> WrittenChat | CallFailed:
         try:
             text = chats.render_json(call.chat, self._most_bytes(call))
-        except TooManyBytes as error:
-            return CallFailed(call.call, self._unread(error.num_bytes, call.may_exceed).record)
+        except TooManyBytes:
+            return CallFailed(call.call, self._unwritten(call.may_exceed).record)
         except ClientError as error:
             return CallFailed(call.call, error.record)
         return WrittenChat(call.call, call.owner, text, call.may_exceed, call.has_media)
@@ -251,10 +251,12 @@ class Encoder:
             return None
         return MAX_CALL_BYTES if call.may_exceed else self._tokenizer.most_bytes(self._limits.context_length)
 
-    def _unread(self, size: int, may_exceed: bool) -> ClientError:
-        """What `_encode` raises for a chat of so many bytes."""
+    def _unwritten(self, may_exceed: bool) -> ClientError:
+        """The refusal of a chat that was not written to its end."""
         place = "messages"
-        return _more_than_most(place, "bytes", size, MAX_CALL_BYTES) if may_exceed else self._longer_than_bytes(place)
+        if not may_exceed:
+            return self._longer_than_bytes(place)
+        return ClientError(place, f"has more than {MAX_CALL_BYTES} bytes, must have at most {MAX_CALL_BYTES}")
 
     def _longer_than_bytes(self, place: str) -> ClientError:
         """The refusal of a text whose tokens nobody has counted."""
@@ -305,11 +307,7 @@ def cut_to(params: SamplingParams, room: int) -> SamplingParams:
 
 def _check_most(place: str, unit: str, number: int, most: int) -> None:
     if number > most:
-        raise _more_than_most(place, unit, number, most)
-
-
-def _more_than_most(place: str, unit: str, number: int, most: int) -> ClientError:
-    return ClientError(place, f"has {number} {unit}, must have at most {most}")
+        raise ClientError(place, f"has {number} {unit}, must have at most {most}")
 
 
 def answer(

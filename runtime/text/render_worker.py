@@ -45,7 +45,7 @@ class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The chat is in a frame of its own: a Chat as JSON, whose numbers keep their digits."""
 
     media: MediaTokens  # of the kinds that the model takes
-    most_bytes: int | None = None  # of a text that comes back
+    most_bytes: int | None = None  # of a text that comes back; a longer one is not written to its end
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -58,8 +58,6 @@ class Rendered(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Withheld(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A text that has more bytes than it may have."""
-
-    num_bytes: int
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -113,8 +111,8 @@ def main(argv: list[str]) -> None:
 def _answer(render: Callable[[], str], limits: RenderLimits) -> bytes:
     try:
         return msgspec.msgpack.encode(Rendered(render()))
-    except TooManyBytes as error:
-        return msgspec.msgpack.encode(Withheld(error.num_bytes))
+    except TooManyBytes:
+        return msgspec.msgpack.encode(Withheld())
     except RenderingEnded as error:
         return msgspec.msgpack.encode(Ended(error.why))
     except MemoryError:  # from the code around the rendering

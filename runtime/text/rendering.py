@@ -1,7 +1,7 @@
 """Writes chats in worker processes, which are killed if a template takes too long: the parent's side.
 
 A chat passes through as JSON: only the worker looks into it. A text that has too many bytes for a prompt does not come
-back: only its length does. Decides how many workers exist and how failures are
+back, and is not written to its end. Decides how many workers exist and how failures are
 handled: a rendering whose worker was killed from outside is tried again in a new process, because another chat may have
 taken the machine's memory. A worker's process starts with its first rendering or ahead of it (`warm`). What runs in the
 process is in render_worker.py.
@@ -94,8 +94,8 @@ class RenderWorkers:
         match outcome:
             case Rendered(text):
                 return text
-            case Withheld(num_bytes):
-                raise TooManyBytes(num_bytes)
+            case Withheld():
+                raise TooManyBytes
             case Ended(why):
                 self._note(why)
                 raise RenderingEnded(why)

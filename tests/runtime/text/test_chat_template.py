@@ -11,6 +11,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.text import chat_template
 from ramet.runtime.text.chat_template import ChatTemplate, RenderLimits
+from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.template_files import TemplateSources
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -120,6 +121,26 @@ def test_a_long_rendering_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "more than 1000 characters" in refusal(source, kwargs={"n": 100_000}).fact
 
     assert num_calls(refuse) < 100_000  # all of it would be ten thousand million pieces
+
+
+@pytest.mark.parametrize("most_bytes", [10, 19])
+def test_a_text_that_is_too_long_already_is_not_written_to_its_end(most_bytes: int) -> None:
+    late = "{% if loop.index > 5 %}{{ raise_exception('late') }}{% endif %}"
+    source = f"{{% for m in messages %}}{{{{ m.content }}}}{late}{{% endfor %}}"
+    template, messages = ChatTemplate(TemplateSources(source)), [{"role": "user", "content": "four"}] * 5
+    assert template.render(messages, most_bytes=20) == 5 * "four"
+    with pytest.raises(TooManyBytes):
+        template.render(messages, most_bytes=most_bytes)
+    with pytest.raises(TooManyBytes):
+        template.render(messages * 100, most_bytes=most_bytes)
+    with pytest.raises(ClientError, match="late"):
+        template.render(messages * 100)
+
+
+def test_the_end_that_is_cut_off_a_continued_message_does_not_count() -> None:
+    template = ChatTemplate(TemplateSources("{{ messages[0].content }}" + "<end>" * 100))
+    given: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True, "most_bytes": 4}
+    assert template.render([{"role": "user", "content": "four"}], **given) == "four"
 
 
 def test_a_continued_message_has_no_end() -> None:
