@@ -31,7 +31,7 @@ UNREAD = "is not a known name"
 UNKNOWN = f"{UNREAD}: it would constrain nothing"
 
 
-MAX_COMPARED = 256  # unknown names of a body that are compared letter by letter; where there are more, they are data
+MAX_COMPARED = 256  # different unknown names of a body, each compared letter by letter; more of them are data
 
 
 class Unknown(NamedTuple):
@@ -45,16 +45,20 @@ class Unknown(NamedTuple):
 def refuse_misspelt(unknown: Sequence[Unknown]) -> None:
     """Raises ClientError where one of a body's unknown names stands, or seems to, for a constraint.
 
-    A client that sends more than MAX_COMPARED of them is refused for other names of constraints alone: to compare one
-    takes as long as to parse hundreds.
+    A client that sends more than MAX_COMPARED different ones is refused for other names of constraints alone: to
+    compare one takes as long as to parse hundreds. A name that stands in thousands of objects is compared once.
     """
-    is_data = sum(len(each.names) for each in unknown) > MAX_COMPARED
+    is_data = len(frozenset[str]().union(*(each.names for each in unknown))) > MAX_COMPARED
+    instead_of: dict[tuple[str, type[Struct]], str] = {}
     for place, names, type_ in unknown:
         built, every = _constraints(type_)
         if not every:
             continue
         for name in sorted(names & OTHERS.keys() if is_data else names):
-            if instead := meant(name, built) or meant(name, every):
+            key = name, type_
+            if key not in instead_of:
+                instead_of[key] = meant(name, built) or meant(name, every)
+            if instead := instead_of[key]:
                 raise ClientError(place + name, UNKNOWN, f"send {instead}")
 
 

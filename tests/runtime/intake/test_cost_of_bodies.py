@@ -115,6 +115,16 @@ def test_known_names_of_many_parameters_are_seen_at_a_glance() -> None:
     assert num_calls(lambda: convert(body, GenerateBody)) < types_alone + 3 * num
 
 
+def test_a_name_that_stands_in_many_objects_is_compared_once() -> None:
+    num = 4 * MAX_COMPARED
+    body = {"text": ["a"] * num, "sampling_params": [{"regx": "a"}] * num}
+    with pytest.raises(ClientError, match=r"^sampling_params\[0\].regx is not a known name"):
+        convert(body, GenerateBody)
+    other = {"text": ["a"] * num, "sampling_params": [{"regeyez": "a"}] * num}
+    types_alone = num_calls(lambda: msgspec.convert(other, GenerateBody))
+    assert num_calls(lambda: convert(other, GenerateBody)) < types_alone + 20 * num
+
+
 @pytest.mark.parametrize("number", [0, 1, MAX_COMPARED + 1])
 def test_what_others_call_a_constraint_is_found_among_any_number_of_names(number: int) -> None:
     with pytest.raises(ClientError) as caught:
