@@ -28,7 +28,7 @@ FREE_BYTES = 1 << 16
 SMALL = 1 << 20  # bytes of a body up to which it may use the memory for small ones
 OF_SMALL = 8  # one part in so many is what small bodies may hold beyond the memory for all
 MIN_BYTES_PER_S = 1 << 20  # minimum speed of a body that others wait for
-MIN_AGE_S = 5.0  # age of a body from which on its speed counts
+MIN_AGE_S = 5.0  # least time over which a body's speed counts, at most twice as much while others look at it
 LOOK_EVERY_S = 1.0  # time between two searches for slow bodies
 LARGE = 1 << 20  # bytes of bodies, one or many, beyond which freed memory goes back to the system
 
@@ -42,6 +42,7 @@ class HeldBody:
         self.is_waiting = False  # for room
         self.is_taken = False  # bytes that have come are inflated and counted
         self.is_ended = False  # to make room
+        self._before = self._last = 0.0, 0  # its age and bytes when it was looked at, MIN_AGE_S apart
 
     @property
     def charged(self) -> int:
@@ -78,11 +79,17 @@ class HeldBody:
             raise ClientError("body", fact, "--max-bodies-mb", 408)
 
     def is_slow(self, now_s: float) -> bool:
-        """Whether the body is being received too slowly and holds memory that others could use."""
+        """Whether the body is being received too slowly and holds memory that others could use.
+
+        Its speed is that of late: a body that came fast at first earns no time to stand still.
+        """
         age_s = now_s - self.began_s
+        if age_s - self._last[0] >= MIN_AGE_S:
+            self._before, self._last = self._last, (age_s, self.num_bytes)
+        seconds, num_bytes = age_s - self._before[0], self.num_bytes - self._before[1]
         has_time = self.deadline is not None and not self.deadline.expired()
         comes = has_time and not self.is_taken and not self.is_waiting and not self.is_ended
-        return comes and self.charged > 0 and age_s > MIN_AGE_S and self.num_bytes < age_s * MIN_BYTES_PER_S
+        return comes and self.charged > 0 and seconds >= MIN_AGE_S and num_bytes < seconds * MIN_BYTES_PER_S
 
     def end(self) -> None:
         """End the body: its reader gets a timeout, and `check` says why."""

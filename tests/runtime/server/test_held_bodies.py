@@ -183,6 +183,25 @@ def test_a_body_that_stands_still_makes_room_for_one_that_waits() -> None:
     on_clock(check)
 
 
+def test_a_body_that_came_fast_at_first_may_not_stand_still_for_it() -> None:
+    async def check(_: HeldBodies, stack: ExitStack) -> None:
+        bodies = HeldBodies(6 * MOST)
+        still, other = (stack.enter_context(bodies.opened()) for _ in range(2))
+        comes = asyncio.ensure_future(_stands_still(still, 6 * MOST))
+        await turn()
+        waits = grow(other, MOST)
+        for seconds, ended in ((MIN_AGE_S + 1, False), (MIN_AGE_S + 1, True)):
+            forward(seconds)
+            for _ in range(4):  # who waits looks for slow bodies
+                await turn()
+            assert still.is_ended is ended
+        with pytest.raises(TimeoutError):
+            await comes
+        waits.cancel()
+
+    on_clock(check)
+
+
 def test_the_largest_of_the_slow_bodies_is_ended_alone() -> None:
     async def check(bodies: HeldBodies, stack: ExitStack) -> None:
         small, large, other = (stack.enter_context(bodies.opened()) for _ in range(3))
