@@ -203,9 +203,9 @@ def bodies() -> list[str]:
         "- With `--api-key-file`, the bodies of one key hold at most `--max-share-per-key` of the memory. A key's",
         "  oldest body does not wait for this share.",
         f"- A body that others wait for must arrive at {MIN_HELD_BYTES_PER_S >> 20} MiB/s or more. Each second that",
-        f"  one waits, the largest body that is slower on average, {MIN_AGE_S:g} s old and larger than the first",
-        f"  {BODY_FREE_BYTES >> 10} KiB is ended with a 408, even if it is the oldest. A body that waits for its key's",
-        "  share ends only bodies of that key.",
+        f"  one waits, the largest body that has been slower for {MIN_AGE_S:g} to {2 * MIN_AGE_S:g} s and has",
+        f"  more than {BODY_FREE_BYTES >> 10} KiB is ended with a 408, even if it is the oldest. A body that waits",
+        "  for its key's share ends only bodies of that key.",
     ]
 
 
