@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 LENGTH = struct.Struct("<I")
 NICENESS = 10  # of a server's workers: a tenth of a core where decoding wants all of them; at 19 it is 1.5 %, for ever
-WAITED_FOR = 2  # niceness of a worker whose answer a client waits for: streams come first where all cores are busy
+WAITED_FOR = 5  # niceness of a worker whose answer a client waits for: streams come first where all cores are busy
 STRETCH = 10  # times its CPU time that a job of this niceness may take: on a busy machine it gets a tenth of a core
 PR_SET_PDEATHSIG = 1
 TO_THE_GROUP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)

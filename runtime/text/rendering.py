@@ -36,7 +36,7 @@ from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerPro
 
 WORKERS = 2  # so that one slow chat leaves a worker to the others
 GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues
-BUSY = 4  # times its timeout that a rendering may take while other processes have the machine's cores
+BUSY = 6  # times its timeout that a rendering may take while other processes have the machine's cores
 QUIET_S = 10.0  # between two lines of the log about renderings that were ended
 
 
