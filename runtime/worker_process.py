@@ -17,10 +17,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from ramet.runtime.exact_json import Bytes
 from ramet.runtime.subordinate import LENGTH, ending, held_back
 
 F = TypeVar("F")
-Bytes = bytes | bytearray | memoryview
 START_TIMEOUT_S = 120.0  # until the first frame: a process loads its libraries, and perhaps a tokenizer
 EXIT_TIMEOUT_S = 5.0  # for the exit of a process whose output has ended
 PIPE_BYTES = 1 << 20  # capacity of the pipe, if the system allows it
