@@ -60,7 +60,7 @@ async def attack(asked: Attack, requests: list[bytes]) -> Attacked:
     start, statuses, said = time.perf_counter(), Counter[str](), dict[str, str]()
     num_sent, sent, slowest, used = 0, 0, 0.0, time.process_time()
     end, last_begin = start + asked.lasts_s, start + min(asked.sends_s, asked.lasts_s)
-    due = iter(range(min(asked.num, len(requests)) if asked.shape in HEAVY and asked.control else asked.num))
+    due = iter(range(asked.num))
 
     async def worker() -> None:
         nonlocal num_sent, sent, slowest

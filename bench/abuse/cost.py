@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+from msgspec.structs import replace
 
 from ramet.bench.abuse import client
 from ramet.bench.abuse.bodies import BOMB, Body
@@ -27,7 +28,7 @@ from ramet.bench.abuse.shapes import CONTROL, PACKED, body_of, route_control, wi
 BLOCK = 6  # shapes between two measurements of the control
 SENDS_S = 4.0  # no further body is sent after so long
 HEAVY_S = 30.0  # in which a body of much work must end
-NUM_PARTS = 512  # requests of a body of much work that are sent by themselves
+NUM_PARTS = 512  # requests like those of a body of much work, at most
 IDLE_S = 5.0  # for which an idle server is watched
 LEAST_CPU_S = 0.01  # what the system counts in; a smaller figure counts as this
 QUIET_S = 0.2  # after the last reply, the tokenizer may still be working
@@ -140,23 +141,24 @@ def _shared(line: dict[str, Any], body: Body, folder: Path) -> dict[str, Any]:
 
 
 async def _heavy(load: Load, shape: str, folder: Path) -> dict[str, Any]:
-    """Of the body's parts, as many are sent by themselves as are sure to end soon."""
+    """The body is sent again and again for a while, and so are its parts, but no more of them than are sure to end."""
     size, body = load.small, HEAVY[shape].body(load.small)
     num = len(HEAVY[shape].parts(size))
-    together, seconds = await _attacked(load, Attack(load.url, shape, size, 1e6, 1, 1, lasts_s=HEAVY_S))
-    alone, seconds_alone = await _attacked(
-        load, Attack(load.url, shape, size, 1e6, min(num, NUM_PARTS), control=True, lasts_s=HEAVY_S)
-    )
+    num_bodies = max(1, load.cost_mib * MIB // size)
+    asked = Attack(load.url, shape, size, 1e6, num_bodies, 1, sends_s=SENDS_S, lasts_s=HEAVY_S)
+    together, seconds = await _attacked(load, asked)
+    alone, seconds_alone = await _attacked(load, replace(asked, num=NUM_PARTS, control=True))
     plain = await spent(load, CONTROL, size)
-    per_part = seconds_alone / max(1, alone.num_sent)
+    per_body, per_part = seconds / together.num_sent, seconds_alone / alone.num_sent
+    mib = together.mib_sent / together.num_sent
     line: dict[str, Any] = {
-        "shape": shape, "size": size, "ms_per_mib": round(1e3 * seconds / together.mib_sent, 3),
+        "shape": shape, "size": size, "ms_per_mib": round(1e3 * per_body / mib, 3),
         "control_ms_per_mib": round(plain.ms_per_mib, 3), "num_parts": num, "ended": LATE not in together.statuses,
-        "alone_ms_per_mib": round(1e3 * num * per_part / together.mib_sent, 3),
+        "alone_ms_per_mib": round(1e3 * num * per_part / mib, 3),
         "idle_share": round(load.idle_share, 5), "statuses": together.statuses, "said": together.said,
     }  # fmt: skip
     if line["ended"]:
-        line["alone_ratio"] = round(seconds / (num * per_part), 3)
+        line["alone_ratio"] = round(per_body / (num * per_part), 3)
     return {**line, **_shared(line, body, folder)}
 
 

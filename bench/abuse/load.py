@@ -11,7 +11,8 @@ import aiohttp
 from ramet.bench.server import cpu_seconds, resident_bytes
 
 MIB = 1 << 20
-READERS = "server", "tokenizer"  # the processes that read a body
+TOKENIZER = "tokenizer"
+READERS = "server", TOKENIZER  # the processes that read a body
 RENDERER = "renderer"  # those that write large chats as their template says
 PROBE_S = 0.05
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ramet.bench.abuse import burner, client
 from ramet.bench.abuse.burner import Burn, Burnt
 from ramet.bench.abuse.client import Attack, Attacked
-from ramet.bench.abuse.load import PROBE_S, Load, probing, readers_cpu
+from ramet.bench.abuse.load import PROBE_S, RENDERER, TOKENIZER, Load, probing, readers_cpu
 from ramet.bench.abuse.ready import Ready
 from ramet.bench.connections import Streams, Window, settled, window
 
@@ -24,6 +24,8 @@ CLIENT = "client"
 SLIGHT_CLIENT = "client of slight bodies"  # beside burners (beside.py)
 CALM_WITHIN_S = 30.0  # the server must have ended what a client left
 CALM_S = 0.25  # of an answer of /health
+IDLE_SHARE = 0.1  # of a core: the streams send no texts
+IDLE_OVER_S = 0.2
 
 
 class Beside(NamedTuple):
@@ -80,8 +82,16 @@ async def calm(load: Load) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CALM_WITHIN_S), probing(load.url) as health:
             await settled(load.url, load.streams)
-            while not health or health[-1] > CALM_S:
+            while not health or health[-1] > CALM_S or await _tokenising(load.pid):
                 await asyncio.sleep(PROBE_S)
+
+
+async def _tokenising(pid: int) -> bool:
+    """Whether texts that a client left behind are still being tokenised or rendered."""
+    before = readers_cpu(pid)
+    await asyncio.sleep(IDLE_OVER_S)
+    used = readers_cpu(pid)
+    return sum(used[role] - before[role] for role in (TOKENIZER, RENDERER)) > IDLE_SHARE * IDLE_OVER_S
 
 
 def burns_of(one: Beside, alone: Beside) -> dict[str, Burn]:

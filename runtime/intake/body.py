@@ -21,7 +21,6 @@ from ramet.runtime.intake.misspelt import ALIKE, CLOSE, CONSTRAINTS, UNKNOWN, UN
 
 M = TypeVar("M")
 T = TypeVar("T", bound=Struct)
-NESTED = {dict, list}
 
 
 def made_of(make: Callable[[dict[str, Any]], M], data: Bytes, most_items: int, in_pieces: bool = True) -> M:
@@ -52,19 +51,6 @@ def parse_object(data: Bytes, counted: ItemCount, in_pieces: bool = True) -> dic
     if counted.num_opened > MAX_DEPTH and nests_deeper(MAX_DEPTH, data):
         raise ClientError("body", f"is nested deeper than {MAX_DEPTH} levels")
     return with_exact_numbers(value, data, counted.most_exact)
-
-
-def deeper_than(levels: int, value: Any) -> bool:
-    """Whether a JSON value nests deeper, looked at level by level."""
-    inside = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
-        children = (each.values() if isinstance(each, dict) else each for each in inside)
-        # long lists of numbers are passed over without a look at each
-        nesting = (each for each in children if not NESTED.isdisjoint(map(type, each)))
-        inside = [child for each in nesting for child in each if child.__class__ is dict or child.__class__ is list]
-        if not inside:
-            break
-    return bool(inside)
 
 
 def convert(value: dict[str, Any], type_: type[T]) -> T:

@@ -15,7 +15,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec, Whitespace
 from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import unreadable
-from ramet.runtime.intake.body import deeper_than
+from ramet.runtime.intake.body_items import nests_deeper
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES, MAX_DEPTH
 from ramet.runtime.intake.parsers.structure import exactly
 from ramet.runtime.intake.prompts import check_most
@@ -96,13 +96,14 @@ READERS: dict[str, Callable[[str, Any], Constraint]] = {
 
 def _read_json(place: str, given: Any) -> tuple[str, Any]:
     """The JSON text of what may be such a text already, and its value."""
-    text = given if isinstance(given, str) else _written(place, given)
+    ordinary = None if isinstance(given, str) else exact_json.ordinary(given)
+    text = ordinary or (given if isinstance(given, str) else _written(place, given))
     _check_text(place, text)
     try:
-        value = orjson.loads(text)
+        value = given if ordinary else orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise unreadable.of_text(place, shown(given), error) from None
-    if deeper_than(MAX_DEPTH, value):
+    if nests_deeper(MAX_DEPTH, text.encode()):
         raise ClientError(place, f"is nested deeper than {MAX_DEPTH} levels")
     if NUL in text and NUL in text.replace("\\\\", "_"):  # one whose backslash is not escaped itself
         raise ClientError(place, "has a NUL character")

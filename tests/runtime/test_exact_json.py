@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from samples import examples
 
 from ramet.runtime import exact_json
-from ramet.runtime.exact_json import dumps, dumps_each, encode, loads, may_round
+from ramet.runtime.exact_json import compact, dumps, dumps_each, encode, loads, may_round, ordinary
 
 LONG = [
     "18446744073709551616", "-9223372036854775809", "9" * 300, "0.12345678901234567890", "-123456789012345678901.5",
@@ -51,6 +51,30 @@ def test_what_has_no_long_numbers_is_written_as_ever(options: dict[str, Any]) ->
     assert dumps(value, **options) == json.dumps(value, **options)
     long = dumps({**value, "x": Decimal("0.12345678901234567890")}, **options)
     assert long.replace("0.12345678901234567890", "7") == json.dumps({**value, "x": 7}, **options)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT | st.just("null"), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@examples(200, 3000)
+@given(VALUES)
+def test_an_ordinary_value_is_written_as_any_other(value: Any) -> None:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    assert json.loads(compact(value)) == json.loads(text)
+    quick = ordinary(value)
+    assert quick is None or (quick == compact(value) and "null" not in text)
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), [float("inf")], {"a": Decimal("1.5")}, 2**64, {1: 2}, "\ud800", b"x", object(), {"a": None}]
+)
+def test_what_is_not_ordinary_is_left_to_the_slower_way(value: Any) -> None:
+    assert ordinary(value) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import convert, deeper_than
+from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.body_items import nests_deeper
 from ramet.runtime.intake.limits import MAX_DEPTH
 from tests.fakes.bodies import parsed
@@ -27,8 +27,7 @@ def depth(value: Any) -> int:
 
 
 @given(VALUES, st.integers(0, 6))
-def test_deeper_than_agrees_with_a_walk(value: Any, levels: int) -> None:
-    assert deeper_than(levels, value) == (depth(value) > levels)
+def test_what_nests_deeper_agrees_with_a_walk(value: Any, levels: int) -> None:
     assert nests_deeper(levels, orjson.dumps(value)) == (depth(value) > levels)
 
 

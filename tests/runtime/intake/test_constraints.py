@@ -5,6 +5,7 @@ import random
 import re
 from typing import Any
 
+import orjson
 import pytest
 from constrained import compiled, takes
 from hypothesis import given
@@ -189,3 +190,10 @@ def test_a_nul_is_found_without_a_look_at_each_string() -> None:
 def test_choices_are_spelled_by_few_calls() -> None:
     choices = [f"{i}." + "a" * 100 for i in range(500)]
     assert num_calls(lambda: of_choices("choices", choices)) < 4 * len(choices) + 100
+
+
+def test_a_schema_of_a_body_is_written_without_a_look_at_each_key() -> None:
+    schema = {"type": "object", "properties": {f"k{i}": True for i in range(5000)}}
+    text = orjson.dumps(schema).decode()
+    assert of_schema("json_schema", schema).text == text
+    assert num_calls(lambda: of_schema("json_schema", schema)) < 60
