@@ -342,12 +342,12 @@ class GrammarArgs(Struct, frozen=True, kw_only=True):
     grammar_step_items: Annotated[
         int,
         about(
-            "parser items that a token of an output may take in the decode loop, a tenth of them at one place of its "
+            "parser items that a token of an output may take in the decode loop, a fifth of them at one place of its "
             "text; an output that takes more is parsed in a process of its own, while others go on",
             ge=1000,
             le=50_000,
         ),
-    ] = 5000
+    ] = 2500
     grammar_output_s: Annotated[
         float,
         about(

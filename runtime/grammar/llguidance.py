@@ -27,9 +27,9 @@ from ramet.runtime.grammar.vocabulary import Tokens
 
 
 def limits(step_items: int) -> LLParserLimits:
-    """`step_items`: Earley items that one mask may make; a row of the parser may hold a tenth, at most 2,000."""
+    """`step_items`: Earley items that one mask may make; a row of the parser may hold a fifth, at most 2,000."""
     return LLParserLimits(
-        max_items_in_row=min(step_items // 10, 2_000),  # the work of a row grows with the cube of its items
+        max_items_in_row=min(step_items // 5, 2_000),  # the work of a row grows with the cube of its items
         initial_lexer_fuel=1_000_000,  # about 20 ms of compiling
         step_lexer_fuel=200_000,  # about 14 ms of a mask
         step_max_items=step_items,
