@@ -27,9 +27,9 @@ from ramet.runtime.grammar.aside_process import (
     Ended,
     Flags,
     Fork,
+    GiveWay,
     Kill,
     Reads,
-    Renice,
     Reply,
     State,
 )
@@ -38,7 +38,8 @@ from ramet.runtime.subordinate import LENGTH, NICENESS, ending
 
 MAX_PROCESSES = 32  # outputs that have a process; others wait until one of these has ended
 QUICK_S = 1e-3  # processor time for a token, up to which the scheduler waits briefly for the output
-SLOW_S = 0.1  # time for a token beyond which the process gets the lowest priority
+SLOW_S = 0.1  # time for a token beyond which its process gives way to all others
+SLOW_TOKEN_S = 2e-3  # mean processor time of tokens beyond which it does too, once they have taken SLOW_S
 LONG_S = 0.02  # processor time beyond which a token is long, for a library that has no limits of its own
 TOO_LONG_S = 0.2  # a token that takes this is enough for its output to move to a process
 FORGOTTEN = 1_000  # tokens of a constraint, after which a long one counts no more: it may have been a collection
@@ -70,6 +71,10 @@ class AsideGrammar:
     def pending(self) -> bool:
         """Whether a reply is awaited, so that the next token's mask is not known yet."""
         return self._failure is None and (self._state is None or self._asked > 0)
+
+    @property
+    def is_slow(self) -> bool:
+        return self.spent_s > max(SLOW_S, SLOW_TOKEN_S * len(self._tokens))
 
     @property
     def runs(self) -> bool:
@@ -261,7 +266,9 @@ class Link:
 
     @property
     def late(self) -> bool:
-        return not self.is_slow and self.grammar.pending and time.monotonic() - self._sent_s > SLOW_S
+        if self.is_slow:
+            return False
+        return self.grammar.is_slow or (self.grammar.pending and time.monotonic() - self._sent_s > SLOW_S)
 
     def receive(self) -> bool:
         """Receive replies. False: nothing more can be received now."""
@@ -342,7 +349,7 @@ class Parsers:
             for link in links:
                 if link.late:
                     link.is_slow = True
-                    self._command_parent(Renice(link.key))
+                    self._command_parent(GiveWay(link.key))
             if readable or not left_s:
                 return
 
@@ -380,7 +387,7 @@ class Parsers:
         self._process = subprocess.Popen(command, stdin=nothing, pass_fds=[theirs.fileno()])
         theirs.close()
 
-    def _command_parent(self, command: Fork | Kill | Renice, *descriptors: int) -> None:
+    def _command_parent(self, command: Fork | Kill | GiveWay, *descriptors: int) -> None:
         assert self._control is not None
         with suppress(ConnectionError):  # it has ended: `_hear` notices
             socket.send_fds(self._control, [msgspec.msgpack.encode(command)], list(descriptors))

@@ -28,7 +28,6 @@ from ramet.runtime.text.tokenizer import Tokenizer
 
 MEMORY_BYTES = 1 << 30  # address space that an output's process may map beyond what it starts with
 COMMAND_BYTES = 1 << 12  # size of the longest command
-SLOW_NICENESS = 19
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -43,8 +42,8 @@ class Kill(msgspec.Struct, frozen=True, tag=True, array_like=True):
     key: int
 
 
-class Renice(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The output is slow: give its child the lowest priority."""
+class GiveWay(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The output is slow: its child runs where a core has nothing else to do, which others then find free."""
 
     key: int
 
@@ -127,15 +126,15 @@ class Parent:
                     return
                 if not data:
                     return
-                self._obey(msgspec.msgpack.decode(data, type=Fork | Kill | Renice), descriptors)
+                self._obey(msgspec.msgpack.decode(data, type=Fork | Kill | GiveWay), descriptors)
 
-    def _obey(self, command: Fork | Kill | Renice, descriptors: list[int]) -> None:
+    def _obey(self, command: Fork | Kill | GiveWay, descriptors: list[int]) -> None:
         if not isinstance(command, Fork):
             for process in [process for process, key in self._children.items() if key == command.key]:
                 if isinstance(command, Kill):
                     os.kill(process, signal.SIGKILL)
                 else:
-                    os.setpriority(os.PRIO_PROCESS, process, SLOW_NICENESS)
+                    os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
             return
         (descriptor,) = descriptors
         try:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar import after_tail
 from ramet.runtime.grammar import aside as aside_module
 from ramet.runtime.grammar.aside import Apart, AsideFailed, AsideGrammar, Bounded, Parsers
-from ramet.runtime.grammar.aside_process import MEMORY_BYTES, SLOW_NICENESS, Kill, Parent
+from ramet.runtime.grammar.aside_process import MEMORY_BYTES, Kill, Parent
 from ramet.runtime.grammar.base import BackendName, GrammarError, Vocabulary
 from ramet.runtime.grammar.compile import Loaded
 from ramet.runtime.grammar.jump import Retokenizer
@@ -502,19 +503,43 @@ def test_an_output_that_cannot_be_moved_ends_its_request_alone(overlap: str, nam
     assert len(top.tokens[2]) == 30 and what_is_left(top) == {}
 
 
-def test_a_process_whose_token_takes_long_has_the_lowest_priority(
+def gives_way(child: psutil.Process) -> bool:
+    return os.sched_getscheduler(child.pid) == os.SCHED_IDLE
+
+
+def test_a_process_whose_token_takes_long_gives_way_to_all_others(
     aside: Grammars, parsers: Parsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grammar = started(aside, "a b c d")
     monkeypatch.setattr(aside_module, "SLOW_S", math.inf)
     (child,) = begin(parsers, grammar)
     parse(grammar)
-    assert child.nice() < SLOW_NICENESS
+    assert not gives_way(child)
     child.suspend()  # its next token takes for ever
     monkeypatch.setattr(aside_module, "SLOW_S", 0.0)
+    monkeypatch.setattr(aside_module, "SLOW_TOKEN_S", math.inf)
     assert grammar.accept(*ids_of("a"))
-    while child.nice() < SLOW_NICENESS:
+    while not gives_way(child):
         parsers.poll(0.01)
+    grammar.rest()
+    psutil.wait_procs([child])
+
+
+def test_so_does_one_all_of_whose_tokens_take_long(
+    aside: Grammars, parsers: Parsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammar = started(aside, "a b c d")
+    (child,) = begin(parsers, grammar)
+    parse(grammar)
+    num_tokens = len(ids_of("a b c d"))
+    grammar.spent_s = 1.5 * num_tokens * aside_module.SLOW_TOKEN_S
+    assert grammar.spent_s < aside_module.SLOW_S and not grammar.is_slow
+    monkeypatch.setattr(aside_module, "SLOW_S", 0.0)
+    assert grammar.is_slow
+    while not gives_way(child):
+        parsers.poll(0.01)
+    grammar.spent_s = 0.5 * num_tokens * aside_module.SLOW_TOKEN_S
+    assert not grammar.is_slow
     grammar.rest()
     psutil.wait_procs([child])
 
