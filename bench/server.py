@@ -25,9 +25,12 @@ ADDRESS = re.compile(r"at (https?://\S+) \(ready in")
 PHASES = re.compile(r"(\S+)\s+ready \(s\): (.*)")
 BODY_READER = "ramet.runtime.server.http.body_worker"
 RENDERER = "ramet.runtime.text.render_worker"
+OF_GRAMMARS = "ramet.runtime.grammar."  # modules whose processes compile constraints and parse outputs
+CONSTRAINTS = "constraints"
 WORKERS = {  # of processes below a role that work for clients' bodies: the module, and what they count as
     "server": (BODY_READER, "server"),
     "tokenizer": (RENDERER, "renderer"),
+    "scheduler": (OF_GRAMMARS, CONSTRAINTS),
 }
 ROLES = ("server", "tokenizer", "scheduler", "detokenizer")
 READY_WITHIN_S = 120.0
@@ -118,12 +121,14 @@ def _end(process: "subprocess.Popen[str]") -> None:
 def cpu_seconds(parent: int, proc: Path = PROC) -> dict[str, float]:
     """User and system seconds so far by role: the processes whose parent is this one, the last argument names them.
 
-    What reads a server's large bodies counts as the server. What renders large chats is a role of its own, "renderer".
+    What reads a server's large bodies counts as the server. What renders large chats is a role of its own, "renderer",
+    and so is what works for constraints, with those of its children that have ended.
     """
     used: dict[str, float] = {}
     for role, folder in _with_workers(parent, proc):
         with contextlib.suppress(*GONE):
-            used[role] = used.get(role, 0.0) + _cpu((folder / "stat").read_text(errors="replace"))
+            status = (folder / "stat").read_text(errors="replace")
+            used[role] = used.get(role, 0.0) + _cpu(status) + (_ended_cpu(status) if role == CONSTRAINTS else 0.0)
     return used
 
 
@@ -231,5 +236,14 @@ def _parent(status: str) -> int:
 
 
 def _cpu(status: str) -> float:
-    user, system = _fields(status)[11:13]
+    return _seconds(_fields(status)[11:13])
+
+
+def _ended_cpu(status: str) -> float:
+    """Of the process's children that it has waited for."""
+    return _seconds(_fields(status)[13:15])
+
+
+def _seconds(ticks: list[str]) -> float:
+    user, system = ticks
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -9,9 +9,9 @@ each route is one of the shapes, so that a shape is compared with it too.
 
 *The limit* (--limit): after the window of a shape comes one in which other processes burn as much CPU time instead
 (windows.py). The ratio of this window is what the machine makes of so much work where nothing but its cores is shared.
-Not in it: the work of the scheduler, the detokenizer and compile processes for the bodies. Bodies that are accepted
-draw tokens beside the streams, whatever their size: in the limit's window as many requests of the same shape are sent
-with bodies of SLIGHT bytes, and what is burnt is what the large ones use beyond these.
+Not in it: the work of the scheduler and the detokenizer for the bodies. Bodies that are accepted draw tokens beside the
+streams, whatever their size: in the limit's window as many requests of the same shape are sent with bodies of SLIGHT
+bytes, or the control of work, and what is burnt is what the shape's own bodies use beyond these.
 """
 
 import statistics
@@ -145,9 +145,11 @@ async def _limited(
 
 
 def slight_attack(load: Load, shape: str, size: int, found: Beside) -> dict[str, Attack]:
-    """As many bodies of SLIGHT bytes, if those of the shape were accepted; else none."""
+    """As many bodies of SLIGHT bytes, if those of the shape were accepted; else none. Of work: its control."""
     assert found.attacked is not None, "no client attacked, so nothing was accepted"
     accepted = found.attacked.statuses.get("200", 0)
+    if shape in WORK:
+        return {SLIGHT_CLIENT: attack_of(load, shape, size, control=True)[CLIENT]}
     if shape not in SHAPES or shape in PACKED or 2 * accepted <= found.attacked.num_sent:
         return {}
     (large,) = attack_of(load, shape, size).values()

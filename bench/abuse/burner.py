@@ -4,6 +4,7 @@ What streams lose beside it is what the machine makes of so much work, even if n
 not compete for memory bandwidth or caches, as a server that reads a body does.
 """
 
+import os
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ class Burn(Struct, frozen=True):
     cpu_s: float  # in all
     num: int  # pieces
     seconds: float  # in which to burn them; later nothing is burnt
+    niceness: int = 0
 
 
 class Burnt(Struct, frozen=True):
@@ -25,6 +27,7 @@ class Burnt(Struct, frozen=True):
 
 
 def burning(asked: Burn) -> Callable[[], Burnt]:
+    os.nice(asked.niceness)
     return lambda: burn(asked)
 
 

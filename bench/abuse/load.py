@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from ramet.bench.server import cpu_seconds, resident_bytes
+from ramet.bench.server import CONSTRAINTS, cpu_seconds, resident_bytes
 
 MIB = 1 << 20
 TOKENIZER = "tokenizer"
@@ -34,9 +34,9 @@ class Load(NamedTuple):
 
 
 def readers_cpu(pid: int) -> dict[str, float]:
-    """CPU seconds so far of READERS and RENDERER."""
+    """CPU seconds so far of READERS, RENDERER and CONSTRAINTS."""
     used = cpu_seconds(pid)
-    return {role: used.get(role, 0.0) for role in (*READERS, RENDERER)}
+    return {role: used.get(role, 0.0) for role in (*READERS, RENDERER, CONSTRAINTS)}
 
 
 def readers_mib(pid: int) -> float:

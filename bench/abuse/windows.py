@@ -1,9 +1,9 @@
 """One window beside the streams: with a client, with burners, or with the streams alone. Knows no shape.
 
-Burners replace a client: one process for the server, one for the tokenizer, one for what renders its chats and one for
-the client, each of which burns what that process has used for the bodies of the client's window, in as many pieces in
-as many seconds. What the streams cost the server and the tokenizer for each token is known from a window without a
-client, and is not burnt.
+Burners replace a client: one process for the server, one for the tokenizer, one for what renders its chats, one for
+what works for its constraints and one for the client, each of which burns what that process has used for the bodies of
+the client's window, in as many pieces in as many seconds. The one for constraints has their processes' niceness. What
+the streams cost the server and the tokenizer for each token is known from a window without a client, and is not burnt.
 """
 
 import asyncio
@@ -19,9 +19,11 @@ from ramet.bench.abuse.client import Attack, Attacked
 from ramet.bench.abuse.load import PROBE_S, RENDERER, TOKENIZER, Load, probing, readers_cpu
 from ramet.bench.abuse.ready import Ready
 from ramet.bench.connections import Streams, Window, settled, window
+from ramet.bench.server import CONSTRAINTS
 
 CLIENT = "client"
 SLIGHT_CLIENT = "client of slight bodies"  # beside burners (beside.py)
+NICENESS_OF = {CONSTRAINTS: 10}  # at least; as runtime/subordinate.py has it
 CALM_WITHIN_S = 30.0  # the server must have ended what a client left
 CALM_S = 0.25  # of an answer of /health
 IDLE_SHARE = 0.1  # of a core: the streams send no texts
@@ -100,4 +102,5 @@ def burns_of(one: Beside, alone: Beside) -> dict[str, Burn]:
     tokens = one.num_tokens / max(1, alone.num_tokens)
     used = {role: max(0.0, one.cpu_s[role] - alone.cpu_s[role] * tokens) for role in one.cpu_s}
     num = max(1, one.attacked.num_sent)
-    return {role: Burn(cpu_s, num, one.seconds) for role, cpu_s in {**used, CLIENT: one.attacked.cpu_s}.items()}
+    seconds = {**used, CLIENT: one.attacked.cpu_s}
+    return {role: Burn(cpu_s, num, one.seconds, NICENESS_OF.get(role, 0)) for role, cpu_s in seconds.items()}

@@ -266,6 +266,8 @@ def test_bodies_that_are_accepted_have_a_limit_with_as_many_slight_ones() -> Non
     assert SLIGHT / 2 < len(small) < 2 * SLIGHT
     assert slight("numbers", {"400": 96}) is None
     assert slight("many prompts", {"200": 2}) is None  # its control is the same work already
+    control = slight("an ambiguous grammar", {"200": 4})
+    assert control is not None and control.control
 
 
 def test_a_burner_burns_what_it_is_asked_for_and_ends_in_time() -> None:

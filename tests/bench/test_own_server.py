@@ -9,7 +9,17 @@ import pytest
 
 from ramet.bench import intake, pipeline, startup
 from ramet.bench.errors import BadOption
-from ramet.bench.server import BODY_READER, RENDERER, ROLES, cpu_seconds, peak_bytes, proportional_bytes, started
+from ramet.bench.server import (
+    BODY_READER,
+    CONSTRAINTS,
+    OF_GRAMMARS,
+    RENDERER,
+    ROLES,
+    cpu_seconds,
+    peak_bytes,
+    proportional_bytes,
+    started,
+)
 
 SCRIPTED = ["--runner", "scripted", "--log-level", "info"]
 
@@ -60,7 +70,9 @@ def test_cpu_time_and_memory_are_of_a_parents_children_by_role(tmp_path: Path) -
     process(tmp_path, 19, 17, tick, 0, "python", "-m", "another")
     process(tmp_path, 20, 12, tick, 0, "python", "-m", RENDERER, "9")
     assert cpu_seconds(10, tmp_path) == {"scheduler": 3.0, "tokenizer": 3.0, "renderer": 1.0, "server": 2.0}
-    for pid in ("17", "20"):
+    process(tmp_path, 21, 11, tick, 0, "python", "-m", f"{OF_GRAMMARS}aside_process", "10")
+    assert cpu_seconds(10, tmp_path)[CONSTRAINTS] == 1.0 + (9 + 9) / tick
+    for pid in ("17", "20", "21"):
         shutil.rmtree(tmp_path / pid)
     for pid, size in ((11, 500), (12, 20), (13, 30)):
         (tmp_path / str(pid) / "status").write_text(f"Name:\tpython\nVmPeak:\t 9999 kB\nVmHWM:\t{size} kB\n")
