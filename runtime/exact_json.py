@@ -69,6 +69,11 @@ def _decimal(text: str) -> float | Decimal:
     return nearest
 
 
+def _spelt(text: str) -> float | Decimal | msgspec.Raw:
+    """A number that is only written again stays as it is spelt, unless its exponent may be too large."""
+    return _number(text) if "e" in text or "E" in text or len(text) > MAX_EXPONENT else msgspec.Raw(text.encode())
+
+
 def decoder_of(type_: type[T]) -> Callable[[Bytes | str], T]:
     """Raises ValueError, and RecursionError for what nests too deep."""
     plain, decode = msgspec.json.Decoder(type_).decode, msgspec.json.Decoder(type_, float_hook=_number).decode
@@ -86,6 +91,7 @@ def decoder_of(type_: type[T]) -> Callable[[Bytes | str], T]:
 
 encode = msgspec.json.Encoder(decimal_format="number").encode  # returns the JSON of a struct as bytes
 _decode = decoder_of(object)
+_decode_spelt = msgspec.json.Decoder(object, float_hook=_spelt).decode
 
 
 def loads(data: bytes | str) -> Any:
@@ -115,7 +121,7 @@ def compact(value: Any) -> str:
     if (text := ordinary(value)) is not None:
         return text
     options = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    return _dumps(value, options, lambda unread: encode(read(unread)).decode())
+    return _dumps(value, options, lambda unread: encode(_decode_spelt(bytes(unread))).decode())
 
 
 def ordinary(value: Any) -> str | None:

@@ -58,6 +58,16 @@ def test_compact_json_has_the_same_numbers(text: str) -> None:
     assert json.loads(compact(unread), **kept) == json.loads(compact(loads(text)), **kept)
 
 
+def test_numbers_that_are_only_written_again_stay_as_they_are_spelt() -> None:
+    spelt = f"[{LONG},1.50,-0.0,{'1' * 400}.5]"
+    assert compact(msgspec.Raw(spelt.encode())) == spelt
+    numbers = msgspec.Raw(f"[{','.join([LONG] * 1000)}]".encode())
+    compact(numbers)
+    assert num_calls(lambda: compact(numbers)) < 4500
+    with pytest.raises(ValueError, match="is beyond 1e9999"):
+        compact(msgspec.Raw(b"[1e99999]"))
+
+
 def test_members_with_long_numbers_stay_json() -> None:
     found = partly_read(f'[{{"a":{{"b":[{LONG}],"c":[1.5]}},"c":{LONG}}}]', PATHS)
     assert isinstance(found[0]["a"]["b"], msgspec.Raw)
