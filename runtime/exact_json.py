@@ -6,6 +6,7 @@ Decides what represents a number: an int of any size, a float if it is exactly t
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from itertools import chain
@@ -28,6 +29,7 @@ AT_ONCE = 1 << 18  # bytes that are looked at in one call, which keeps Python's 
 _SHAPES = bytes(ord("0") if chr(i) in "0123456789." else ord("e") if chr(i) in "eE" else ord(" ") for i in range(256))
 _DIGITS, _EXPONENT = b"0" * 16, b"0e000"  # more than a float may keep, and one that may be out of its range
 _AS_JSON_DOES = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+_NO_NUMBER = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # NaN and Infinity in MessagePack, and no text in UTF-8
 SHORTEST = len(_EXPONENT)  # bytes of a number that may be rounded
 
 
@@ -117,22 +119,22 @@ def dumps(value: Any, **options: Any) -> str:
 
 
 def compact(value: Any) -> str:
-    """What `dumps` writes without blanks, but floats may be spelt in another way: 1e-5 for 1e-05."""
-    if (text := ordinary(value)) is not None:
-        return text
+    """What `dumps` writes without blanks. Takes ten times as long as `ordinary`."""
     options = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     return _dumps(value, options, lambda unread: encode(_decode_spelt(bytes(unread))).decode())
 
 
 def ordinary(value: Any) -> str | None:
-    """What `compact` makes of a value without Decimals, unread JSON, integers beyond 64 bits, or what JSON cannot hold.
-    None for any other, and for some with a null. Takes a tenth of the time.
+    """What `compact` makes of a value without Decimals, unread JSON, integers beyond 64 bits, or what JSON cannot hold,
+    but floats may be spelt in another way: 1e-5 for 1e-05. None for any other value, and for very few with a null.
     """
     try:
         text = orjson.dumps(value, option=_AS_JSON_DOES)
     except TypeError:
         return None
-    return None if b"null" in text else text.decode()  # NaN and Infinity become null
+    if b"null" in text and _NO_NUMBER.search(msgspec.msgpack.encode(value)):  # orjson writes NaN as null
+        return None
+    return text.decode()
 
 
 def _dumps(value: Any, options: Mapping[str, Any], write_unread: Callable[[msgspec.Raw], str] | None) -> str:

@@ -59,9 +59,9 @@ def numbered(path: str, head: str, piece: str, tail: str, size: int) -> Body:
     return Body(path, (head + ",".join(pieces()) + tail).encode())
 
 
-def required(size: int) -> str:
-    """A JSON schema of so many bytes: an object all of whose properties are required."""
-    head, middle, tail = '{"type":"object","properties":{', '},"required":[', "]}"
+def required(size: int, more: str = "") -> str:
+    """A JSON schema of so many bytes: an object all of whose properties are required. `more`: its first keys."""
+    head, middle, tail = f'{{{more}"type":"object","properties":{{', '},"required":[', "]}"
     names: list[str] = []
     left = size - len(head) - len(middle) - len(tail)
     while (left := left - len(name := f'"k{len(names)}"') * 2 - len(":true,,")) > 0:

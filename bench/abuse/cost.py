@@ -1,10 +1,11 @@
 """What a body costs the server and the tokenizer, without other load: CPU seconds for a MiB.
 
-Bodies are sent one after the other. What an idle server uses is measured first and subtracted, because some bodies wait
-for a compile process and use nothing meanwhile. A plain text to /generate is measured before and after each few shapes;
-figures of shapes are divided by the mean of the two, and by the figure of a plain text on the shape's own route. Work
-of many requests (heavy.py) is divided by what the same requests cost by themselves. The time of the processes that
-render chats, which a model's template decides and options bound, stands beside that of server and tokenizer.
+Bodies are sent one after the other, or, where they wait so long that few would be sent, over several connections. What
+an idle server uses is measured first and subtracted, because some bodies wait for a compile process and use nothing
+meanwhile. A plain text to /generate is measured before and after each few shapes; figures of shapes are divided by the
+mean of the two, and by the figure of a plain text on the shape's own route. Work of many requests (heavy.py) is divided
+by what the same requests cost by themselves. The time of the processes that render chats, which a model's template
+decides and options bound, stands beside that of server and tokenizer.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ HEAVY_S = 30.0  # in which a body of much work must end
 NUM_PARTS = 512  # requests like those of a body of much work, at most
 IDLE_S = 5.0  # for which an idle server is watched
 LEAST_CPU_S = 0.01  # what the system counts in; a smaller figure counts as this
+ENOUGH_CPU_S = 0.1  # a smaller sum says more about how the system counts than about bodies
+AT_ONCE = 32  # bodies, where one after the other is too little
 QUIET_S = 0.2  # after the last reply, the tokenizer may still be working
 
 
@@ -83,9 +86,17 @@ async def spent(load: Load, shape: str, size: int) -> Cost:
     """A compressed body counts as the bytes that it inflates to."""
     num, on_wire = max(2, load.cost_mib * MIB // size), size // BOMB if shape in PACKED else size
     before = readers_cpu(load.pid)[RENDERER]
-    found, seconds = await _attacked(load, Attack(load.url, shape, on_wire, 1e6, num, 1, sends_s=SENDS_S))
+    found, seconds = await _enough(load, Attack(load.url, shape, on_wire, 1e6, num, 1, sends_s=SENDS_S))
     rendering_s = readers_cpu(load.pid)[RENDERER] - before
     return Cost(seconds, found.mib_sent * (BOMB if shape in PACKED else 1), found, rendering_s)
+
+
+async def _enough(load: Load, asked: Attack) -> tuple[Attacked, float]:
+    found, seconds = await _attacked(load, asked)
+    num = min(asked.num, AT_ONCE)
+    if seconds >= ENOUGH_CPU_S or found.num_sent >= num:
+        return found, seconds
+    return await _attacked(load, replace(asked, num=num, connections=num))
 
 
 async def _attacked(load: Load, asked: Attack) -> tuple[Attacked, float]:
@@ -146,7 +157,7 @@ async def _heavy(load: Load, shape: str, folder: Path) -> dict[str, Any]:
     num = len(HEAVY[shape].parts(size))
     num_bodies = max(1, load.cost_mib * MIB // size)
     asked = Attack(load.url, shape, size, 1e6, num_bodies, 1, sends_s=SENDS_S, lasts_s=HEAVY_S)
-    together, seconds = await _attacked(load, asked)
+    together, seconds = await _enough(load, asked)
     alone, seconds_alone = await _attacked(load, replace(asked, num=NUM_PARTS, control=True))
     plain = await spent(load, CONTROL, size)
     per_body, per_part = seconds / together.num_sent, seconds_alone / alone.num_sent

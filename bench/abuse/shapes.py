@@ -179,6 +179,8 @@ SHAPES: dict[str, Callable[[int], Body]] = {
         '"tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"k": [', LONG,
         ']}}}]}, {"role": "tool", "tool_call_id": "c", "content": "y"}]}',
     ),
+    "required properties of schemas": lambda size: _constrained(size, required),
+    "required properties with a null": lambda size: _constrained(size, partial(required, more='"default":null,')),
     "long numbers of schemas": lambda size: _constrained(
         size, lambda each: f'{{"enum":[{",".join([LONG] * (each // (len(LONG) + 1)))}]}}'
     ),

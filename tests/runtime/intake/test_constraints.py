@@ -192,8 +192,9 @@ def test_choices_are_spelled_by_few_calls() -> None:
     assert num_calls(lambda: of_choices("choices", choices)) < 4 * len(choices) + 100
 
 
-def test_a_schema_of_a_body_is_written_without_a_look_at_each_key() -> None:
-    schema = {"type": "object", "properties": {f"k{i}": True for i in range(5000)}}
+@pytest.mark.parametrize("more", [{}, {"default": None}, {"type": ["object", "null"]}])
+def test_a_schema_of_a_body_is_written_without_a_look_at_each_key(more: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {f"k{i}": True for i in range(5000)}, **more}
     text = orjson.dumps(schema).decode()
     assert of_schema("json_schema", schema).text == text
     assert num_calls(lambda: of_schema("json_schema", schema)) < 60
