@@ -182,16 +182,24 @@ def messages_of(items: list[InputItem], place: str) -> ItemMessages:
     objects = chain.from_iterable(map(_objects_as_json, [items]))  # made when the first of them is needed
     last: Message | None = None  # the turn of the assistant that the chat ends with so far
     for i, item in enumerate(items):
-        # A chat may have thousands of items, and `match` compares an item with the class of each kind.
+        # A chat may have thousands of items, most of which are functions' calls and their outputs. `match` compares an
+        # item with the class of each kind.
         known: Any = item
         kind = item.__class__
-        if kind is InputMessage:
+        if kind is FunctionOutput and known.output.__class__ is str:
+            messages.append({"role": "tool", "tool_call_id": known.call_id, "content": known.output})
+            last = None
+        elif kind is InputMessage:
             last = _add_message(messages, last, known, f"{place}[{i}].content", media)
         elif kind is Reasoning:
             if thought := _thought(known):
                 last = _think(messages, last, thought, thinking)
-        elif (called := CALLED.get(kind)) is not None:
-            call_id, name, arguments = called(known)
+        elif kind is FunctionCall or kind in CALLED:
+            if kind is FunctionCall:
+                name = full_name(known.group, known.name) if known.group else known.name
+                call_id, arguments = known.call_id, known.arguments
+            else:
+                call_id, name, arguments = CALLED[kind](known)
             if last is None:
                 messages.append(last := {"role": "assistant", "content": ""})
             call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -262,11 +270,8 @@ def _of_computer(item: ComputerOutput, objects: Iterator[str]) -> tuple[str, Out
     return item.call_id, "" if url is None else [InputImagePart(image_url=url)]
 
 
-# of each kind: the call's id, the tool's name and the arguments, which are an object, or JSON of one
+# of each kind but a function's: the call's id, the tool's name and the arguments, which are an object, or JSON of one
 CALLED: dict[type, Callable[[Any], tuple[str, str, Arguments]]] = {
-    FunctionCall: lambda item: (
-        item.call_id, full_name(item.group, item.name) if item.group else item.name, item.arguments
-    ),
     CustomCall: lambda item: (item.call_id, item.name, {"input": item.input}),
     LocalShellCall: lambda item: (item.call_id or item.id or "", "local_shell", _without_nulls(item.action)),
     ShellCall: lambda item: (item.call_id, "shell", _without_nulls(item.action)),
