@@ -274,7 +274,8 @@ class CompilePool:
             except WorkerEnded as error:
                 if not error.from_outside or self._closed:
                     raise
-                LOGGER.warning("a compile worker ended with %s; its constraint is tried again", error)
+                if error.returncode != 0:  # else it left by itself: its last job had left much memory in use
+                    LOGGER.warning("a compile worker ended with %s; its constraint is tried again", error)
         return worker.run(job, self._timeout_s)
 
     def _timed_out(self, constraint: Constraint, error: TimedOut) -> Failed:

@@ -8,14 +8,18 @@ from ramet.runtime.grammar.charsets import Ranges
 from ramet.runtime.grammar.free_text import piece, without_free_text
 from ramet.runtime.grammar.lexemes import with_runs
 from ramet.runtime.grammar.regex import quantifier, write_char, write_chars
-from ramet.runtime.grammar.tree import Alt, Chars, Embedded, Free, Node, Ref, Repeat, Rules, Seq, Token
+from ramet.runtime.grammar.tree import Alt, Chars, Embedded, Free, Node, Ref, Repeat, Rules, Seq, Token, renamed, walk
 
 ANY = "/(?s:.*)/"
+INNER = "in-"  # before the names of rules that refer to root
 
 
 def write_gbnf(rules: Rules) -> str:
-    """For xgrammar."""
-    return "".join(f"{name} ::= {gbnf(node)}\n" for name, node in without_free_text(rules).items())
+    """For xgrammar. It takes nothing to follow `root`, so no token that goes beyond the end of one inside another."""
+    rules = without_free_text(rules)
+    if any(Ref("root") in walk(node) for node in rules.values()):
+        rules = {"root": Ref(f"{INNER}root"), **renamed(rules, INNER)}
+    return "".join(f"{name} ::= {gbnf(node)}\n" for name, node in rules.items())
 
 
 def gbnf(node: Node) -> str:

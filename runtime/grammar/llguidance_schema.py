@@ -8,7 +8,9 @@ The library's refusals name no place: it is the innermost schema that is refused
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
+from urllib.parse import quote
 
 from ramet.ipc.params import quoted
 from ramet.runtime.grammar.base import GrammarError
@@ -16,22 +18,24 @@ from ramet.runtime.grammar.json_schema import Document, pointer_part
 from ramet.runtime.grammar.lark import in_one_line
 
 LEAST = 1e-9  # numbers between this and an excluded zero are not written
-COMMON = ("$defs", "definitions")
+PLACED = " while processing json-schema:"  # behind it the library names a place, but not of this schema
+WHOLE = "whole"
+MOVED = f"#/$defs/{WHOLE}"
 OF_PROPERTIES = frozenset({"minProperties", "maxProperties", "patternProperties"})  # which the library enforces in part
 UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")  # without \u, which strings may not have
 
 
 def written(document: Document, is_possible: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """CHANGES the document. `is_possible`: whether something is valid for a schema. Raises GrammarError."""
-    shared = {keyword: document.root[keyword] for keyword in COMMON if keyword in document.root}
+    parts = Parts(document.root)
     for place, schema in document.places.items():
         if isinstance(schema, dict):
             exclude_zero(schema)
             for keyword in ("const", "enum"):
                 check_constant(schema.get(keyword), f"{place}/{keyword}")
             if schema.get("additionalProperties") is not False:
-                for inner in schema.get("patternProperties", {}).values():
-                    if not is_possible({**shared, "allOf": [inner]}):
+                for pattern in schema.get("patternProperties", {}):
+                    if not is_possible(parts.alone(f"{place}/patternProperties/{pointer_part(pattern)}")):
                         fact = "llguidance does not enforce a pattern for whose properties nothing is valid"
                         raise GrammarError(f"{place}/patternProperties: {fact}")
     return document.root
@@ -45,17 +49,18 @@ def refusal(message: str) -> GrammarError | None:
         fact = "has minProperties or maxProperties beside properties that may be left out"
         return GrammarError(f"{fact}: llguidance does not enforce that")
     if message and not message.startswith("WARNING"):
-        return GrammarError(f"cannot be compiled: {in_one_line(message)}")
+        return GrammarError(f"cannot be compiled: {in_one_line(message).partition(PLACED)[0]}")
     return None
 
 
 def check_places(document: Document, validate: Callable[[dict[str, Any]], str]) -> None:
     """Raises GrammarError with the place of what the library refuses, if it refuses the document as `written`."""
-    shared = {keyword: document.root[keyword] for keyword in COMMON if keyword in document.root}
+    parts = Parts(document.root)
 
     def refused(place: str) -> GrammarError | None:
-        schema = document.places[place]
-        return refusal(validate({**shared, **schema})) if isinstance(schema, dict) else None
+        if not isinstance(document.places[place], dict):
+            return None
+        return refusal(validate(parts.alone(place)))
 
     for place, schema in reversed(document.places.items()):
         error = refused(place) if isinstance(schema, dict) and not OF_PROPERTIES.isdisjoint(schema) else None
@@ -67,6 +72,30 @@ def check_places(document: Document, validate: Callable[[dict[str, Any]], str]) 
         if inner is None:
             raise GrammarError(f"{place}: {found.fact}")
         place, found = inner
+
+
+class Parts:
+    """The schemas inside of one, each as a schema by itself, whose references lead where they did."""
+
+    def __init__(self, root: dict[str, Any]) -> None:
+        self._root = root
+
+    def alone(self, place: str) -> dict[str, Any]:
+        return {"$defs": {WHOLE: self._whole}, "$ref": MOVED + quote(place[1:], safe="/~")}
+
+    @cached_property
+    def _whole(self) -> Any:
+        return _moved(self._root)
+
+
+def _moved(schema: Any) -> Any:
+    """A copy whose references lead to where it stands in `$defs`."""
+    if isinstance(schema, dict):
+        return {
+            name: f"{MOVED}{value[1:]}" if name == "$ref" and isinstance(value, str) else _moved(value)
+            for name, value in schema.items()
+        }
+    return [_moved(value) for value in schema] if isinstance(schema, list) else schema
 
 
 def needed(document: Document, place: str) -> list[str]:

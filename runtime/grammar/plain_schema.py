@@ -6,7 +6,7 @@ uncertain, which is then enforced or refused as usual, and keywords whose own va
 """
 
 from collections.abc import Callable
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from ramet.runtime.grammar.formats import FORMATS, NUMBER_FORMATS, SILENT_FORMATS
@@ -198,7 +198,7 @@ def _empty(schema: dict[str, Any], depth: int) -> None:
 def _numbers(schema: dict[str, Any], depth: int) -> None:
     step = schema.get("multipleOf")
     if as_list(schema.get("type")) in (["integer"], ["integer", "null"], ["null", "integer"]) and _is_step(step):
-        _drop(schema, "multipleOf", 1 % Decimal(str(step)) == 0)
+        _drop(schema, "multipleOf", (1 / Fraction(str(step))).denominator == 1)
 
 
 def _is_step(value: Any) -> bool:

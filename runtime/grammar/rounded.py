@@ -47,8 +47,11 @@ class Rounded(float):
 
 
 def exact(number: float) -> Decimal:
-    """The decimal that a number of JSON is written as."""
-    return Decimal(str(number))
+    """The decimal that a number of JSON is written as, or the nearest double where no Decimal has its exponent."""
+    try:
+        return Decimal(str(number))
+    except ArithmeticError:
+        return Decimal(float(number))
 
 
 def number_of(text: str) -> float:

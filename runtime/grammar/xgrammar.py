@@ -180,7 +180,9 @@ class XGrammarBackend:
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         try:
             compiled = self._compiler.compile_grammar(self._grammar_of(constraint, whitespace))
-        except RuntimeError as error:
+        except RecursionError:
+            raise
+        except RuntimeError as error:  # the library's own
             raise GrammarError(f"cannot be compiled: {short(str(error))}") from error
         return zlib.compress(compiled.serialize_json().encode(), 1)
 

@@ -16,7 +16,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError
-from ramet.runtime.exact_json import may_round
+from ramet.runtime.exact_json import MAX_EXPONENT, has_no_number, may_round
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.body_items import ItemCount, check_numbers
 from ramet.runtime.intake.constraints import beginning_after
@@ -297,8 +297,10 @@ def _encoded(chat: Chat, place: str) -> tuple[bytes, int]:
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
     _check_arguments(chat.messages, place)
     try:
-        messages = _as_json(chat.messages)
-        json = _as_json({**asdict(chat), "messages": orjson.Fragment(messages)})
+        messages = _checked_json(chat.messages)
+        rest = {**asdict(chat), "messages": ()}
+        _checked_json(rest)
+        json = _as_json({**rest, "messages": orjson.Fragment(messages)})
     except (ValueError, TypeError, RecursionError):
         raise _no_json(chat, place) from None
     return json, len(_BEGIN) + len(messages) - len("[]")
@@ -342,6 +344,14 @@ def _as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def _checked_json(value: Any) -> bytes:
+    """As `_as_json`, for values of programs, too. Raises ValueError for NaN and infinity."""
+    json = _as_json(value)
+    if b"null" in json and has_no_number(value):
+        raise ValueError("NaN and infinity are no numbers of JSON")
+    return json
+
+
 def _as_json(value: Any) -> bytes:
     """Raises ValueError, TypeError or RecursionError for what is none, such as an object whose key is a number."""
     try:
@@ -353,6 +363,8 @@ def _as_json(value: Any) -> bytes:
 def _written(value: Any) -> orjson.Fragment:
     """What orjson cannot write by itself."""
     if isinstance(value, Decimal) and value.is_finite():
+        if value.adjusted() > MAX_EXPONENT:
+            raise ValueError(f"it is beyond 1e{MAX_EXPONENT}")
         return orjson.Fragment(str(value))
     if isinstance(value, msgspec.Raw):  # JSON of the body that nobody had to look into
         return orjson.Fragment(bytes(value))
@@ -382,9 +394,9 @@ def _no_json(chat: Chat, place: str) -> ClientError:
 
 def _why_no_json(value: Any) -> str | None:
     try:
-        _as_json(value)
+        _checked_json(value)
     except (ValueError, TypeError, RecursionError) as error:
-        return str(error)
+        return str(error.__cause__ or error)
     return None
 
 

@@ -87,12 +87,14 @@ def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
 
 
 def plain(place: str, value: Any, levels: int = MAX_DEPTH) -> Any:
-    """Arrays and tuples as lists, numbers of numpy or torch as Python's, which is what bodies hold. Raises ClientError
-    for what nests deeper than so many levels, as a list that contains itself.
+    """Arrays, tuples and ranges as lists, and numbers of numpy or torch and subclasses of str as Python's own, as in a
+    body. Raises ClientError for what nests deeper than so many levels, as a list that contains itself.
     """
     if hasattr(value, "tolist"):
         return value.tolist()
-    if not isinstance(value, dict | list | tuple):
+    if isinstance(value, str):
+        return str.__str__(value)
+    if not isinstance(value, dict | list | tuple | range):
         return value
     if levels == 0:
         raise ClientError(place, f"is nested deeper than {MAX_DEPTH} levels")

@@ -182,7 +182,24 @@ def test_a_constraint_that_does_not_compile_ends_its_prompt_alone(llm: LLM) -> N
     assert text_of(right) == "a"
 
 
+class Text(str):
+    pass
+
+
+@pytest.mark.parametrize("params", [
+    {"regex": Text("ab")}, {"json_schema": Text('{"const":"ab"}')}, {"json_schema": {Text("const"): Text("ab")}},
+    {"ebnf": Text('root ::= "ab"')},
+])  # fmt: skip
+def test_texts_of_a_program_may_be_of_a_subclass(llm: LLM, params: dict[str, Any]) -> None:
+    (reply,) = llm.generate(Text(TEXT), params)
+    assert text_of(reply).strip('"') == "ab"
+
+
 def test_what_no_backend_could_take_is_refused_at_once(llm: LLM) -> None:
+    with pytest.raises(
+        ClientError, match=r"^sampling_params\.json_schema is \[0, 1, 2\], must be a string"
+    ):
+        llm.generate(TEXT, {"json_schema": range(3)})
     with pytest.raises(ClientError, match=r"^sampling_params\[1\]\.json_schema is 5, must be"):
         llm.generate([TEXT, TEXT], [None, {"json_schema": 5}])
     with pytest.raises(ClientError, match=r"^sampling_params\.json_schema .* cannot be written as JSON"):

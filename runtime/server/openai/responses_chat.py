@@ -15,6 +15,7 @@ from ramet.ipc.messages import Chat
 from ramet.ipc.params import about
 from ramet.ipc.spec import Constraint
 from ramet.runtime import exact_json
+from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.fields import including, unbuilt
@@ -86,6 +87,8 @@ def read_chat(body: ResponsesBody, said: ItemMessages, style: Style) -> tuple[Ch
     messages = said.messages
     if body.instructions:
         messages = [{"role": "system", "content": body.instructions}, *messages]
+    if not messages:
+        raise ClientError("input", "has nothing that a model reads, must have at least one message, call or output")
     functions = functions_of(body.tools)
     if said.has_media:
         check_options(body)

@@ -228,10 +228,10 @@ def _add_message(
     WRITES `messages` and `media`.
     """
     role, content = item.role, item.content
-    if role == "assistant" and last is not None and not last["content"] and "tool_calls" not in last:
-        last["content"] = text_of(content)
-        return last
     text = content if content.__class__ is str else _content(content, place, media)
+    if role == "assistant" and last is not None and not last["content"] and "tool_calls" not in last:
+        last["content"] = text
+        return last
     message = {"role": role, "content": text}
     messages.append(message)
     return message if role == "assistant" else None

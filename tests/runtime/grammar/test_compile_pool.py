@@ -247,7 +247,16 @@ def test_what_needs_more_memory_than_the_option_is_refused_by_its_name(asking: C
     assert client.pool.get(LONG) is failed
 
 
-def test_memory_that_a_constraint_leaves_in_use_is_not_taken_from_the_next(asking: Callable[..., Asking]):
+@pytest.mark.parametrize("backend", ["xgrammar", "outlines"])
+def test_what_is_nested_too_deeply_is_refused_in_words(asking: Callable[..., Asking], backend: str):
+    schema = '{"type": "number", "minimum": 1e-200}'  # each decimal is a level
+    failed = asking().compile(Constraint(ConstraintKind.JSON_SCHEMA, schema, backend=backend, whitespace="compact"))
+    assert isinstance(failed, Failed) and failed.fact == "is nested too deeply to compile"
+
+
+def test_memory_that_a_constraint_leaves_in_use_is_not_taken_from_the_next(
+    asking: Callable[..., Asking], caplog: pytest.LogCaptureFixture
+):
     client = asking(memory_mb=64.0)
     small = replace(regex("a"), backend=LONG.backend)
     assert isinstance(client.compile(small), Loaded)
@@ -257,6 +266,7 @@ def test_memory_that_a_constraint_leaves_in_use_is_not_taken_from_the_next(askin
     assert isinstance(client.compile(replace(small, text="b")), Loaded)
     (second,) = client.workers
     assert second.memory_info().vms < before + (16 << 20)
+    assert "tried again" not in caplog.text  # no process failed
 
 
 def test_a_worker_that_frees_its_memory_stays(asking: Callable[..., Asking]):

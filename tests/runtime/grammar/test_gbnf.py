@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from constrained import backend, compiled, takes
+from constrained import allowed, backend, bytewise, compiled, takes
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
@@ -45,6 +45,8 @@ EXPRESSION = 'root ::= expr\nexpr ::= expr "+" term | term\nterm ::= [0-9]+ | "(
         ('root ::= x*\nx ::= "" | "a"', ["", "a", "aaa"], ["b"]),
         ('root ::= "é" . [^a]{2,3}', ["éxbc", "é\nbbb"], ["éxb", "éxab"]),
         ('root ::= "\\x41\\u00e9\\U0001F600\\"" [\\]\\-\\[^]', ['Aé😀"]', 'Aé😀"-', 'Aé😀"^'], ['Aé😀"a']),
+        ("root ::= root [a-z ] | [a-z ]", ["a", "ab c"], ["", "A"]),
+        ('root ::= "[" (root (", " root)*)? "]" | [0-9]+', ["[[1], [], 2]", "12"], ["[1]]", "[1,2]"]),
         ('root ::= "yes" # either\n | "no" (" " why)?\nwhy ::= "because"', ["yes", "no", "no because"], ["no "]),
     ],
 )
@@ -52,6 +54,16 @@ def test_a_grammar_takes_its_language(name, grammar, taken, refused):
     ready = compiled(name, EBNF, grammar)
     assert [text for text in taken if not takes(ready, text)] == []
     assert [text for text in refused if takes(ready, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("grammar", "begin"),
+    [("root ::= root [a-z ] | [a-z ]", "a"), ('root ::= "[" (root (", " root)*)? "]" | [0-9]+', "[[1")],
+)
+def test_a_token_may_go_beyond_the_end_of_a_root_inside_another_rule(grammar: str, begin: str) -> None:
+    states = [compiled(name, EBNF, grammar).start() for name in ("llguidance", "xgrammar")]
+    assert all(state.accept(token) for state in states for token in bytewise(begin))
+    assert allowed(states[0]) == allowed(states[1])
 
 
 @pytest.mark.parametrize(

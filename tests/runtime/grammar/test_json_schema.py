@@ -159,6 +159,8 @@ EMPTY = {"type": "string", "minLength": 3, "maxLength": 2}
         (EMPTY, "#: cannot be compiled: Unsatisfiable schema: minLength (3) is greater"),
         ({"type": "object", "properties": {"x/y": EMPTY}, "required": ["x/y"]}, "#/properties/x~1y: cannot"),
         ({"type": "array", "items": {"allOf": [EMPTY]}, "minItems": 1}, "#/items/allOf/0: cannot be compiled"),
+        ({"type": "object", "properties": {"n": {"$ref": "#/properties/é~1%25"}, "é/%": {"type": "string"}, "z": EMPTY},
+          "required": ["n", "z"]}, "#/properties/z: cannot be compiled: Unsatisfiable schema"),
         (PAIR | {"minProperties": 1}, "#: has minProperties or maxProperties beside"),
         ({"type": "object", "properties": {"q": {"type": "array", "items": PAIR | {"maxProperties": 1}}}},
          "#/properties/q/items: has minProperties or maxProperties beside"),

@@ -121,6 +121,8 @@ def test_two_bounds_that_are_one_double_are_two(name: BackendName) -> None:
         ("llguidance", "maximum", LONG, f"#/maximum has the number {LONG}, which a double rounds"),
         ("llguidance", "multipleOf", "0.10000000000000000001", "#/multipleOf has the number 0.1000.*, which a double"),
         ("xgrammar", "minimum", f"0.{'3' * 65}", "#/minimum has the number 0.3+..., at most 64 decimal places are"),
+        ("llguidance", "multipleOf", "1e-99999999999999999999", "#/multipleOf is 0.0, must be a number in"),
+        ("xgrammar", "const", "1e-99999999999999999999", "#/const has the number 1e-9.*, which a double rounds"),
         ("outlines", "minimum", "1e-99999999999999999999", "#/minimum has the number 1e-9.*, at most 64 decimal"),
     ],
 )

@@ -89,6 +89,8 @@ SAME: list[tuple[Any, Any]] = [
     # numbers
     (INT | {"multipleOf": 1}, INT),
     (INT | {"multipleOf": 0.5}, INT),
+    (INT | {"multipleOf": 1e-30}, INT),
+    (INT | {"multipleOf": 5e-324}, INT),
     (INT | {"exclusiveMinimum": False, "exclusiveMaximum": False}, INT),
     (INT | {"format": "int32"}, INT | {"minimum": -(2**31), "maximum": 2**31 - 1}),
     (INT | {"format": "uint8", "minimum": 3}, INT | {"minimum": 3, "maximum": 255}),

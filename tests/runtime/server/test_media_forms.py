@@ -452,12 +452,20 @@ def test_responses_have_pictures_in_messages_and_in_outputs_of_functions() -> No
         },
         {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_image", "image_url": "b"}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]},
+        {"role": "assistant", "content": [{"type": "input_image", "image_url": "c"}]},
     ]
     asks(
         "/v1/responses",
         {"input": items, "max_output_tokens": 1},
-        [[(IMAGE, "a", "input[0].content[1].image_url"), (IMAGE, "b", "input[2].output[0].image_url")]],
-        ["user:What?<image>\nassistant:\ntool:<image>\n"],
+        [
+            [
+                (IMAGE, "a", "input[0].content[1].image_url"),
+                (IMAGE, "b", "input[2].output[0].image_url"),
+                (IMAGE, "c", "input[4].content[0].image_url"),
+            ]
+        ],
+        ["user:What?<image>\nassistant:\ntool:<image>\nassistant:<image>\n"],
     )
 
 
@@ -525,11 +533,16 @@ def test_a_wrong_part_is_refused_at_its_place(path: str, body: dict[str, Any], w
     refuses(path, body, *words)
 
 
+BEFORE_A_TURN = (  # what an assistant's turn is joined with
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]}, {"role": "assistant", "content": ""},
+)  # fmt: skip
 OF_SURFACES = [
     (CHAT, {"messages": of_user({"type": "image_url", "image_url": "x"})}, f"{AT}.image_url"),
     (MESSAGES, {"messages": of_user({"type": "image", "source": {"type": "url", "url": "x"}}), "max_tokens": 1},
      f"{AT}.source"),
     (RESPONSES, {"input": of_user({"type": "input_image", "image_url": "x"})}, "input[0].content[0].image_url"),
+    *((RESPONSES, {"input": [before, {"role": "assistant", "content": [{"type": "input_image", "image_url": "x"}]}]},
+       "input[1].content[0].image_url") for before in BEFORE_A_TURN),
     ("/v1/tokenize", {"messages": of_user({"type": "image_url", "image_url": "x"})}, f"{AT}.image_url"),
     ("/v1/messages/count_tokens", {"messages": of_user({"type": "image", "source": {"type": "url", "url": "x"}})},
      f"{AT}.source"),

@@ -442,6 +442,8 @@ def test_the_owner_that_has_most_makes_room_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("change, named", [
+    ({"input": [{"type": "reasoning"}]}, "input has nothing that a model reads"),
+    ({"input": [{"type": "web_search_call"}]}, "input has nothing that a model reads"),
     ({"input": []}, "input"), ({"input": None}, "input"), ({"input": [3]}, "input[0]"),
     ({"input": [{"role": "boss", "content": "a"}]}, "input[0].role"),
     ({"input": [{"type": "item_reference", "id": "a"}]}, "input[0].type"),
