@@ -15,7 +15,7 @@ INNER = "in-"  # before the names of rules that refer to root
 
 
 def write_gbnf(rules: Rules) -> str:
-    """For xgrammar. It takes nothing to follow `root`, so no token that goes beyond the end of one inside another."""
+    """Return GBNF for xgrammar, which allows no token that goes beyond the end of a `root` inside another rule."""
     rules = without_free_text(rules)
     if any(Ref("root") in walk(node) for node in rules.values()):
         rules = {"root": Ref(f"{INNER}root"), **renamed(rules, INNER)}

@@ -345,7 +345,7 @@ def _as_bytes(text: str) -> bytes:
 
 
 def _checked_json(value: Any) -> bytes:
-    """As `_as_json`, for values of programs, too. Raises ValueError for NaN and infinity."""
+    """Return what `_as_json` returns. Raises ValueError for NaN and infinity, which only values of programs have."""
     json = _as_json(value)
     if b"null" in json and has_no_number(value):
         raise ValueError("NaN and infinity are no numbers of JSON")
