@@ -169,16 +169,23 @@ class WrittenChat(NamedTuple):
 
 
 def write_chat(
-    chat: Chat, taken: MediaTokens, place: str = "messages", before: int = 0, *, has_media: bool = True
+    chat: Chat,
+    taken: MediaTokens,
+    place: str = "messages",
+    before: int = 0,
+    *,
+    has_media: bool = True,
+    arguments: list[str] | None = None,
 ) -> WrittenChat:
     """`taken`: the kinds of media that the model takes. `place`: the field that holds the chat.
 
     `before`: how many messages stand before those that are its `entries`. `has_media`: False where it is known that
-    the messages have none: there may be thousands to look through. Raises ClientError.
+    the messages have none: there may be thousands to look through. `arguments`: those of `arguments_in`, where they are
+    known. Raises ClientError.
     """
     messages, sources = taken_out(chat.messages, taken) if has_media else (chat.messages, ())
     written = replace(chat, messages=messages) if sources else chat
-    json, end = _encoded(written, place)
+    json, end = _encoded(written, place, arguments)
     start = len(_BEGIN) + (len(_as_json(messages[:before])) - 1 if before else 0)
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
     thinks = chat.kwargs.get("enable_thinking") is not False
@@ -289,13 +296,16 @@ async def rendered_by(
 
 def encode_chat(chat: Chat, place: str = "messages") -> bytes:
     """The chat as JSON. Raises ClientError."""
-    return _encoded(chat, place)[0]
+    return _encoded(chat, place, None)[0]
 
 
-def _encoded(chat: Chat, place: str) -> tuple[bytes, int]:
-    """The chat as JSON, and where in it the list of its messages ends. Raises ClientError."""
+def _encoded(chat: Chat, place: str, arguments: list[str] | None) -> tuple[bytes, int]:
+    """The chat as JSON, and where in it the list of its messages ends. `arguments`: as `write_chat`'s.
+
+    Raises ClientError.
+    """
     check_most(place, "messages", len(chat.messages), MAX_TURNS)
-    _check_arguments(chat.messages, place)
+    _check_arguments(arguments_in(chat.messages) if arguments is None else arguments, place)
     try:
         messages = _checked_json(chat.messages)
         rest = {**asdict(chat), "messages": ()}
@@ -306,12 +316,11 @@ def _encoded(chat: Chat, place: str) -> tuple[bytes, int]:
     return json, len(_BEGIN) + len(messages) - len("[]")
 
 
-def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:
+def _check_arguments(found: list[str], place: str) -> None:
     """Raises ClientError if arguments of calls, which the tokenizer parses if they are texts, have too many items.
 
     They are strings of the body, in which nothing was counted.
     """
-    found = _arguments_in(messages)
     joined, count = _as_bytes(" ".join(found)), ItemCount(MAX_ARGUMENT_ITEMS)
     count.add(joined)
     rounds = may_round(joined)
@@ -325,7 +334,7 @@ def _check_arguments(messages: Iterable[Mapping[str, Any]], place: str) -> None:
         raise ClientError(place, f"has calls whose arguments are too long: their JSON {error.fact}") from None
 
 
-def _arguments_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+def arguments_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     """The arguments of calls that are texts."""
     found: list[str] = []
     for message in messages:  # once: thousands of them, which are in no cache, are what takes the time

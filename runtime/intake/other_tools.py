@@ -11,14 +11,18 @@ from typing import Any
 
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.limits import MAX_TOOLS
 from ramet.runtime.intake.misspelt import CLOSE, MAX_COMPARED, meant
+from ramet.runtime.intake.prompts import check_most
 
 FUNCTION = ("function",)
+OF_ALL = (None, "auto", "required")  # choices of tools after which the model may call any of them
 HINT = "this server runs no tools: it offers functions to the model, which the client runs"
 
 
 def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION, schema: str = "") -> dict[str, Any]:
-    """The body with only functions in `tools` and `tool_choice`. Raises ClientError if a removed tool is forced.
+    """The body with only functions in `tools` and `tool_choice`. Raises ClientError if a removed tool is forced, or if
+    too many may be called.
 
     `kinds`: this endpoint's types of functions; a tool without a type is one. `schema`: a key that only functions have.
     """
@@ -32,6 +36,8 @@ def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION
     others = [
         kind in other_kinds and not (schema and schema in tool) for tool, kind in zip(tools, written_kinds, strict=True)
     ]
+    if written.get("tool_choice") in OF_ALL:
+        check_most("tools", "entries", others.count(False), MAX_TOOLS)  # before anybody looks into thousands of them
     if any(others):
         left_out = [tool for tool, other in zip(tools, others, strict=True) if other]
         body["tools"] = [None if other else tool for tool, other in zip(tools, others, strict=True)]

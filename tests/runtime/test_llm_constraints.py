@@ -196,9 +196,7 @@ def test_texts_of_a_program_may_be_of_a_subclass(llm: LLM, params: dict[str, Any
 
 
 def test_what_no_backend_could_take_is_refused_at_once(llm: LLM) -> None:
-    with pytest.raises(
-        ClientError, match=r"^sampling_params\.json_schema is \[0, 1, 2\], must be a string"
-    ):
+    with pytest.raises(ClientError, match=r"^sampling_params\.json_schema is \[0, 1, 2\], must be a string"):
         llm.generate(TEXT, {"json_schema": range(3)})
     with pytest.raises(ClientError, match=r"^sampling_params\[1\]\.json_schema is 5, must be"):
         llm.generate([TEXT, TEXT], [None, {"json_schema": 5}])

@@ -16,7 +16,7 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import WrittenChat, write_chat
+from ramet.runtime.intake.chat import WrittenChat, arguments_in, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.intake.tool_choice import Calls
@@ -120,7 +120,9 @@ def _read_following(served: Served, asked: Asked, messages: bytes, media: bytes,
     """`messages`, `media`: of the stored response that this one follows. Raises ClientError."""
     _, body = _typed(written)
     own = messages_in(body.input)
-    said = ItemMessages([*read_stored(messages, media), *own.messages], own.has_media or bool(media))
+    stored = read_stored(messages, media)
+    arguments = [*arguments_in(stored), *own.arguments]
+    said = ItemMessages([*stored, *own.messages], own.has_media or bool(media), arguments)
     return _read_chat(served, asked, body, said)
 
 
@@ -134,7 +136,9 @@ def _read_chat(served: Served, asked: Asked, body: ResponsesBody, said: ItemMess
     """`said`: the chat without the body's instructions. Raises ClientError."""
     chat, calls = read_chat(body, said, served.style)
     before = len(chat.messages) - len(said.messages)
-    as_written = write_chat(chat, served.limits.media, "input", before, has_media=said.has_media)
+    as_written = write_chat(
+        chat, served.limits.media, "input", before, has_media=said.has_media, arguments=said.arguments
+    )
     return ReadInput(with_chat(asked, chat, calls, served.style), as_written, calls)
 
 

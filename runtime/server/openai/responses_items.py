@@ -171,7 +171,9 @@ class ItemMessages(NamedTuple):
     """The messages that items become."""
 
     messages: list[Message]
-    has_media: bool  # known here, so that nobody looks for media in thousands of messages
+    # known here, so that nobody looks through thousands of messages for them
+    has_media: bool
+    arguments: list[str]  # of calls, those that are texts
 
 
 def messages_of(items: list[InputItem], place: str) -> ItemMessages:
@@ -180,6 +182,7 @@ def messages_of(items: list[InputItem], place: str) -> ItemMessages:
     media: list[MediaSource] = []
     thinking: list[Message] = []  # messages whose thoughts are still lists: joined once, at the end
     objects = chain.from_iterable(map(_objects_as_json, [items]))  # made when the first of them is needed
+    texts: list[str] = []  # the arguments of calls that are texts
     last: Message | None = None  # the turn of the assistant that the chat ends with so far
     for i, item in enumerate(items):
         # A chat may have thousands of items, most of which are functions' calls and their outputs. `match` compares an
@@ -200,6 +203,8 @@ def messages_of(items: list[InputItem], place: str) -> ItemMessages:
                 call_id, arguments = known.call_id, known.arguments
             else:
                 call_id, name, arguments = CALLED[kind](known)
+            if arguments.__class__ is str:
+                texts.append(arguments)
             if last is None:
                 messages.append(last := {"role": "assistant", "content": ""})
             call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -217,7 +222,7 @@ def messages_of(items: list[InputItem], place: str) -> ItemMessages:
             last = None
     for message in thinking:
         message["reasoning_content"] = "\n\n".join(message["reasoning_content"])
-    return ItemMessages(messages, bool(media))
+    return ItemMessages(messages, bool(media), texts)
 
 
 def _add_message(

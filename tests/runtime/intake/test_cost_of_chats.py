@@ -8,7 +8,8 @@ import pytest
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import Style, _check_arguments, chosen_chat, write_chat
+from ramet.runtime.intake.chat import Style, _check_arguments, arguments_in, chosen_chat, write_chat
+from ramet.runtime.intake.limits import MAX_TOOLS
 from ramet.runtime.intake.media import taken_out, with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.server.anthropic import chat as anthropic
@@ -72,7 +73,7 @@ def read_items(written: dict[str, Any]) -> None:
     body = convert(sent, ResponsesBody)
     said = messages_in(body.input)
     chat, _ = read_chat(body, said, STYLE)
-    write_chat(chat, {}, has_media=said.has_media)
+    write_chat(chat, {}, has_media=said.has_media, arguments=said.arguments)
 
 
 def store_items(written: dict[str, Any]) -> None:
@@ -85,7 +86,7 @@ def read_turns(written: dict[str, Any]) -> None:
 
 
 def read_tools(written: dict[str, Any]) -> None:
-    without_others(written, schema="function")
+    without_others({**written, "tool_choice": "none"}, schema="function")  # any number of them is allowed then
 
 
 def made_ready(written: dict[str, Any]) -> None:
@@ -95,7 +96,7 @@ def made_ready(written: dict[str, Any]) -> None:
 
 
 def count_arguments(written: dict[str, Any]) -> None:
-    _check_arguments(written["messages"], "messages")
+    _check_arguments(arguments_in(written["messages"]), "messages")
 
 
 def read_pictures(written: dict[str, Any]) -> None:
@@ -118,7 +119,7 @@ class Cost(NamedTuple):
         Cost(read_messages, PIECE_TURNS, 2),
         Cost(read_items, ITEMS, 2),
         Cost(read_items, PARTS, 1),
-        Cost(read_items, CALL_ITEMS, 12),
+        Cost(read_items, CALL_ITEMS, 5),
         Cost(read_items, SHELL_OUTPUT, 0),
         Cost(read_items, CODE_OUTPUT, 3),
         Cost(read_items, SHELL_OUTPUTS, 8),
@@ -140,6 +141,12 @@ class Cost(NamedTuple):
 def test_each_turn_costs_few_calls(cost: Cost) -> None:
     cost.act(cost.written)  # what is made once is made
     assert num_calls(lambda: cost.act(cost.written)) < cost.most * NUM + 3000
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "required"])
+def test_tools_are_counted_before_they_are_checked(choice: str | None) -> None:
+    with pytest.raises(ClientError, match=f"tools has {MAX_TOOLS + 1} entries"):
+        without_others({"tools": [{"type": "function"}] * (MAX_TOOLS + 1), "tool_choice": choice})
 
 
 THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "b"}]}
