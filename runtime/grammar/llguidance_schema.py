@@ -6,6 +6,7 @@ from `additionalProperties`, and for which nothing is valid, could be begun ther
 The library's refusals name no place: it is the innermost schema that is refused by itself.
 """
 
+import json
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -19,6 +20,7 @@ from ramet.runtime.grammar.lark import in_one_line
 
 LEAST = 1e-9  # numbers between this and an excluded zero are not written
 PLACED = " while processing json-schema:"  # behind it the library names a place, but not of this schema
+REFERENCE = '"$ref"'
 WHOLE = "whole"
 MOVED = f"#/$defs/{WHOLE}"
 OF_PROPERTIES = frozenset({"minProperties", "maxProperties", "patternProperties"})  # which the library enforces in part
@@ -27,7 +29,7 @@ UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")  # without \u, which st
 
 def written(document: Document, is_possible: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """CHANGES the document. `is_possible`: whether something is valid for a schema. Raises GrammarError."""
-    parts = Parts(document.root)
+    parts = Parts(document)
     for place, schema in document.places.items():
         if isinstance(schema, dict):
             exclude_zero(schema)
@@ -55,7 +57,7 @@ def refusal(message: str) -> GrammarError | None:
 
 def check_places(document: Document, validate: Callable[[dict[str, Any]], str]) -> None:
     """Raises GrammarError with the place of what the library refuses, if it refuses the document as `written`."""
-    parts = Parts(document.root)
+    parts = Parts(document)
 
     def refused(place: str) -> GrammarError | None:
         if not isinstance(document.places[place], dict):
@@ -77,15 +79,19 @@ def check_places(document: Document, validate: Callable[[dict[str, Any]], str]) 
 class Parts:
     """The schemas inside of one, each as a schema by itself, whose references lead where they did."""
 
-    def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
+    def __init__(self, document: Document) -> None:
+        self._document = document
 
     def alone(self, place: str) -> dict[str, Any]:
+        """The one of this place. The others are with it if it has a reference, for there may be thousands."""
+        schema = self._document.places[place]
+        if REFERENCE not in json.dumps(schema):
+            return {"allOf": [schema]}
         return {"$defs": {WHOLE: self._whole}, "$ref": MOVED + quote(place[1:], safe="/~")}
 
     @cached_property
     def _whole(self) -> Any:
-        return _moved(self._root)
+        return _moved(self._document.root)
 
 
 def _moved(schema: Any) -> Any:

@@ -161,6 +161,8 @@ EMPTY = {"type": "string", "minLength": 3, "maxLength": 2}
         ({"type": "array", "items": {"allOf": [EMPTY]}, "minItems": 1}, "#/items/allOf/0: cannot be compiled"),
         ({"type": "object", "properties": {"n": {"$ref": "#/properties/é~1%25"}, "é/%": {"type": "string"}, "z": EMPTY},
           "required": ["n", "z"]}, "#/properties/z: cannot be compiled: Unsatisfiable schema"),
+        ({"type": "object", "properties": {"x": EMPTY}, "patternProperties": {"^a": {"$ref": "#/properties/x"}}},
+         "#/patternProperties: llguidance does not enforce a pattern for whose properties nothing is valid"),
         (PAIR | {"minProperties": 1}, "#: has minProperties or maxProperties beside"),
         ({"type": "object", "properties": {"q": {"type": "array", "items": PAIR | {"maxProperties": 1}}}},
          "#/properties/q/items: has minProperties or maxProperties beside"),
