@@ -182,7 +182,7 @@ class XGrammarBackend:
             compiled = self._compiler.compile_grammar(self._grammar_of(constraint, whitespace))
         except RecursionError:
             raise
-        except RuntimeError as error:  # the library's own
+        except RuntimeError as error:  # the library raises it
             raise GrammarError(f"cannot be compiled: {short(str(error))}") from error
         return zlib.compress(compiled.serialize_json().encode(), 1)
 
