@@ -173,7 +173,7 @@ class ItemMessages(NamedTuple):
     messages: list[Message]
     # known here, so that nobody looks through thousands of messages for them
     has_media: bool
-    arguments: list[str]  # of calls, those that are texts
+    arguments: list[str]  # the arguments of calls that are texts
 
 
 def messages_of(items: list[InputItem], place: str) -> ItemMessages:
