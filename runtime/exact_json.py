@@ -140,7 +140,7 @@ def has_no_number(value: Any) -> bool:
     try:
         if _NO_NUMBER.search(msgspec.msgpack.encode(value)) is None:  # takes 2 ms for a million bytes
             return False
-    except OverflowError:  # it has an integer beyond 64 bits
+    except (OverflowError, TypeError):  # it has an integer beyond 64 bits, or a subclass of a type
         pass
     pending = [value]
     while pending:

@@ -309,11 +309,12 @@ def _encoded(chat: Chat, place: str, arguments: list[str] | None) -> tuple[bytes
     try:
         messages = _checked_json(chat.messages)
         rest = {**asdict(chat), "messages": ()}
-        _checked_json(rest)
         json = _as_json({**rest, "messages": orjson.Fragment(messages)})
+        end = len(_BEGIN) + len(messages) - len("[]")
+        _check_numbers(rest, json[end:])
     except (ValueError, TypeError, RecursionError):
         raise _no_json(chat, place) from None
-    return json, len(_BEGIN) + len(messages) - len("[]")
+    return json, end
 
 
 def _check_arguments(found: list[str], place: str) -> None:
@@ -354,11 +355,16 @@ def _as_bytes(text: str) -> bytes:
 
 
 def _checked_json(value: Any) -> bytes:
-    """Return what `_as_json` returns. Raises ValueError for NaN and infinity, which only values of programs have."""
+    """Return what `_as_json` returns. Raises ValueError for NaN and infinity, too."""
     json = _as_json(value)
+    _check_numbers(value, json)
+    return json
+
+
+def _check_numbers(value: Any, json: bytes) -> None:
+    """Raise ValueError if the value, which was written as this JSON, has NaN or infinity: only a program's may."""
     if b"null" in json and has_no_number(value):
         raise ValueError("NaN and infinity are no numbers of JSON")
-    return json
 
 
 def _as_json(value: Any) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import examples
 
 from ramet.runtime import exact_json
-from ramet.runtime.exact_json import compact, dumps, dumps_each, encode, loads, may_round, ordinary
+from ramet.runtime.exact_json import compact, dumps, dumps_each, encode, has_no_number, loads, may_round, ordinary
 
 LONG = [
     "18446744073709551616", "-9223372036854775809", "9" * 300, "0.12345678901234567890", "-123456789012345678901.5",
@@ -77,6 +77,15 @@ def test_an_ordinary_value_is_written_as_any_other(value: Any) -> None:
     quick = ordinary(value)
     assert (quick is None) == has_large(value)
     assert quick is None or json.loads(quick) == value
+
+
+def test_no_number_is_found_beside_what_messagepack_cannot_hold() -> None:
+    class Text(str):
+        pass
+
+    for beside in (Text("x"), 2**70, Decimal("1.5")):
+        assert has_no_number([beside, {"a": [None, math.nan]}])
+        assert not has_no_number([beside, {Text("a"): (None, 1.5)}])
 
 
 @pytest.mark.parametrize(

@@ -195,6 +195,12 @@ def test_texts_of_a_program_may_be_of_a_subclass(llm: LLM, params: dict[str, Any
     assert text_of(reply).strip('"') == "ab"
 
 
+def test_texts_of_a_chat_may_be_of_a_subclass(llm: LLM) -> None:
+    said = [llm.chat([{"role": "user", "content": text("Hello")}], {"max_new_tokens": 4, "temperature": 0},
+                     chat_template_kwargs={"a": text("b"), "c": None}) for text in (str, Text)]  # fmt: skip
+    assert said[0]["message"] == said[1]["message"]
+
+
 def test_what_no_backend_could_take_is_refused_at_once(llm: LLM) -> None:
     with pytest.raises(ClientError, match=r"^sampling_params\.json_schema is \[0, 1, 2\], must be a string"):
         llm.generate(TEXT, {"json_schema": range(3)})
