@@ -198,7 +198,7 @@ def test_texts_of_a_program_may_be_of_a_subclass(llm: LLM, params: dict[str, Any
 def test_texts_of_a_chat_may_be_of_a_subclass(llm: LLM) -> None:
     said = [llm.chat([{"role": "user", "content": text("Hello")}], {"max_new_tokens": 4, "temperature": 0},
                      chat_template_kwargs={"a": text("b"), "c": None}) for text in (str, Text)]  # fmt: skip
-    assert said[0]["message"] == said[1]["message"]
+    assert said[0][0]["message"] == said[1][0]["message"]
 
 
 def test_what_no_backend_could_take_is_refused_at_once(llm: LLM) -> None:
