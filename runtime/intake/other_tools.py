@@ -16,7 +16,7 @@ from ramet.runtime.intake.misspelt import CLOSE, MAX_COMPARED, meant
 from ramet.runtime.intake.prompts import check_most
 
 FUNCTION = ("function",)
-OF_ALL = (None, "auto", "required")  # choices of tools after which the model may call any of them
+LEAVES_ALL = (None, "auto", "required")  # choices of tools after which the model may call any of them
 HINT = "this server runs no tools: it offers functions to the model, which the client runs"
 
 
@@ -36,7 +36,7 @@ def without_others(written: Mapping[str, Any], kinds: Collection[str] = FUNCTION
     others = [
         kind in other_kinds and not (schema and schema in tool) for tool, kind in zip(tools, written_kinds, strict=True)
     ]
-    if written.get("tool_choice") in OF_ALL:
+    if written.get("tool_choice") in LEAVES_ALL:
         check_most("tools", "entries", others.count(False), MAX_TOOLS)  # before anybody looks into thousands of them
     if any(others):
         left_out = [tool for tool, other in zip(tools, others, strict=True) if other]
