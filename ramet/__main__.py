@@ -51,13 +51,13 @@ def serve(argv: list[str]) -> int:
 
     warn_misspelt(os.environ)
     args = parse(argv, os.environ)
-    from ramet.runtime.launch import serve as launch
+    from ramet.runtime.processes.launch import serve as launch
 
     return launch(args)
 
 
 def run(argv: list[str]) -> int:
-    from ramet.runtime.run import main as answer
+    from ramet.runtime.commands.run import main as answer
 
     return answer(argv, os.environ)
 
@@ -105,13 +105,13 @@ def grammar(argv: list[str]) -> int:
         return 0 if argv else 2
     if argv[0] != "check":
         return _usage_error(f"grammar {argv[0]} is not a command: it is grammar check FILE")
-    from ramet.runtime.grammar_check import main as check
+    from ramet.runtime.commands.grammar_check import main as check
 
     return check(argv[1:], os.environ)
 
 
 def trace(argv: list[str]) -> int:
-    from ramet.runtime.trace import main as write
+    from ramet.runtime.commands.trace import main as write
 
     return write(argv, os.environ)
 
@@ -123,13 +123,13 @@ def backends(argv: list[str]) -> int:
 
 
 def doctor(argv: list[str]) -> int:
-    from ramet.runtime.doctor import main as examine
+    from ramet.runtime.commands.doctor import main as examine
 
     return examine(argv, os.environ)
 
 
 def completion(argv: list[str]) -> int:
-    from ramet.runtime.terminal.completion import main as write
+    from ramet.runtime.commands.completion import main as write
 
     words = dict.fromkeys(COMMANDS, ()) | {"bench": tuple(BENCHES), "grammar": ("check",)}
     return write(argv, words)

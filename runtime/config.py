@@ -14,14 +14,14 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.params import shown
-from ramet.runtime.adapter_paths import NamedAdapter, read_paths
+from ramet.runtime.access.key_file import check_keys as check_key_file
+from ramet.runtime.access.origins import read_hosts, read_origins
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.key_file import check_keys as check_key_file
-from ramet.runtime.media_options import MediaArgs, check_media
-from ramet.runtime.options import SECRET, about, options_of
-from ramet.runtime.origins import read_hosts, read_origins
-from ramet.runtime.otlp_endpoint import read_endpoint
-from ramet.runtime.placement import placement_of
+from ramet.runtime.options.adapter_paths import NamedAdapter, read_paths
+from ramet.runtime.options.media_options import MediaArgs, check_media
+from ramet.runtime.options.option import SECRET, about, options_of
+from ramet.runtime.options.otlp_endpoint import read_endpoint
+from ramet.runtime.options.placement import placement_of
 
 DAY_S, YEAR_S = 86400.0, 31536000.0
 DAY_MS = 86400000.0

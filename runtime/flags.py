@@ -18,8 +18,8 @@ from msgspec import inspect
 from ramet.kernels.cpu import measured
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.options import PREFIX, SECRET, Option, check, metavar, nearest, options_of
-from ramet.runtime.placement import num_cores, placement_of
+from ramet.runtime.options.option import PREFIX, SECRET, Option, check, metavar, nearest, options_of
+from ramet.runtime.options.placement import num_cores, placement_of
 
 # Other servers' spellings of the same option.
 ALIASES = {

@@ -28,7 +28,6 @@ from ramet.runtime.engine_client.pauses import PauseMode
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.engine_client.submission import Sequence as Output
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed
-from ramet.runtime.inprocess import InProcessEngine
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults
 from ramet.runtime.intake.chat import Style, style_of
@@ -36,18 +35,19 @@ from ramet.runtime.intake.classes import ClassifyFields, class_numbers, read_cla
 from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, vector_of
 from ramet.runtime.intake.programs import ChatCall, TextOrIds, pack_any, plain, read_chats, read_prompt, read_prompts
 from ramet.runtime.intake.reading import Reader, Reading, Thoughts
+from ramet.runtime.intake.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of, made_in_turn
 from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.language.calls import LanguageCalls
 from ramet.runtime.llm_language import ProgramCalls
-from ramet.runtime.long_list import Listed, LongList, parts_of
-from ramet.runtime.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of, made_in_turn
+from ramet.runtime.processes.inprocess import InProcessEngine
+from ramet.runtime.processes.threads import quiet_at_exit
+from ramet.runtime.replies.long_list import Listed, LongList, parts_of
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.healing import check_healing
 from ramet.runtime.text.labels import Labels, read_labels
 from ramet.runtime.text.pooling import Pooling, read_pooling
 from ramet.runtime.text.tokenizer import Tokenizer
-from ramet.runtime.threads import quiet_at_exit
 from ramet.runtime.weights import ahead
 
 T = TypeVar("T")

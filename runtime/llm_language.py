@@ -17,9 +17,9 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.intake.programs import plain
 from ramet.runtime.intake.prompts import new_id
+from ramet.runtime.intake.reply import made_in_turn
 from ramet.runtime.language.calls import LanguageCalls
 from ramet.runtime.language.replies import Ended, LanguageReply, Output
-from ramet.runtime.reply import made_in_turn
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Struct)

@@ -38,8 +38,7 @@ from ramet.runtime.models.composite import HARMLESS as COMPOSITE_KEYS
 from ramet.runtime.models.config_json import HARMLESS, ConfigObject
 from ramet.runtime.models.config_json import NEUTRAL as NEUTRAL_KEYS
 from ramet.runtime.models.registry import FAMILIES, family_of
-from ramet.runtime.offload import LARGE, SMALL
-from ramet.runtime.options import Option, options_of
+from ramet.runtime.options.option import Option, options_of
 from ramet.runtime.sampling.processors import LogitProcessor
 from ramet.runtime.server.http.accepting import MAX_CONNECTIONS, MIN_IDLE_S
 from ramet.runtime.server.http.connections import MAX_HEADER, MAX_TARGET
@@ -53,6 +52,7 @@ from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES
 from ramet.runtime.text.defaults import TAKEN, sampling_defaults
 from ramet.runtime.text.template_files import built_in_names, read_templates
+from ramet.runtime.workers.offload import LARGE, SMALL
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "docs" / "figures"

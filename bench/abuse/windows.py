@@ -23,7 +23,7 @@ from ramet.bench.server import CONSTRAINTS
 
 CLIENT = "client"
 SLIGHT_CLIENT = "client of slight bodies"  # beside burners (beside.py)
-NICENESS_OF = {CONSTRAINTS: 10}  # at least; as runtime/subordinate.py has it
+NICENESS_OF = {CONSTRAINTS: 10}  # at least; as runtime/workers/subordinate.py has it
 CALM_WITHIN_S = 30.0  # the server must have ended what a client left
 CALM_S = 0.25  # of an answer of /health
 IDLE_SHARE = 0.1  # of a core: the streams send no texts

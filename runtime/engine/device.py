@@ -8,7 +8,7 @@ import torch
 from ramet.kernels.without_triton import MISSING
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.machine import LEAST_CAPABILITY, available_memory
-from ramet.runtime.placement import Cores, num_cores
+from ramet.runtime.options.placement import Cores, num_cores
 
 log = logging.getLogger("ramet")
 

@@ -37,7 +37,7 @@ from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import read_model
-from ramet.runtime.placement import bind_model, placement_of
+from ramet.runtime.options.placement import bind_model, placement_of
 from ramet.runtime.sampling.epilogue import RowBuffer
 from ramet.runtime.sampling.processors import load, make_all
 from ramet.runtime.weights.heads import load_heads

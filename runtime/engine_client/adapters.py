@@ -10,10 +10,10 @@ from itertools import count
 
 from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
-from ramet.runtime.adapter_paths import NamedAdapter, wrong_name, wrong_path
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
+from ramet.runtime.options.adapter_paths import NamedAdapter, wrong_name, wrong_path
 
 MAX_NAMED = 8  # in an error
 

@@ -2,9 +2,9 @@
 
 Decides uids, which tokenizer worker gets a prompt, and whether a request may enter (queue limit, drain, failure). Knows
 no HTTP and no transport: messages leave through outboxes and come in through `deliver`. Between processes they travel
-over ZeroMQ (server/process.py), within one between threads (runtime/inprocess.py). Everything runs on the event loop
-that the client was made on: no lock, and no task per token. An Abort is sent through the worker that got the prompt, so
-it never overtakes it.
+over ZeroMQ (server/process.py), within one between threads (runtime/processes/inprocess.py). Everything runs on the
+event loop that the client was made on: no lock, and no task per token. An Abort is sent through the worker that got
+the prompt, so it never overtakes it.
 """
 
 import asyncio
@@ -59,6 +59,8 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.params import shown
 from ramet.ipc.stats import Stats
+from ramet.runtime.access.owner import CURRENT as OWNER
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation, in_use
 from ramet.runtime.engine_client.caller import Caller, for_caller
@@ -88,8 +90,6 @@ from ramet.runtime.engine_client.submission import (
 from ramet.runtime.engine_client.weights import ServedWeights
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.metrics.table import Metrics
-from ramet.runtime.owner import CURRENT as OWNER
-from ramet.runtime.owner import Owner
 
 Answer = ControlReply | TokenizeReply | RenderReply | DetokenizeReply | PromptReply | ChoicesReply
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from ramet.ipc.media import MediaKind, MediaTokens, Prepared
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.metrics.table import Metrics
-from ramet.runtime.owner import Owner
 
 
 class MediaService(Protocol):

@@ -1,8 +1,8 @@
 """How many sequences one key may have in the queue, where clients have keys of their own."""
 
+from ramet.runtime.access.shares import over, part
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
-from ramet.runtime.shares import over, part
 
 PER_ROW = 64  # places in the queue for each sequence that may run, where the queue has no bound of its own
 WHAT = "sequences in the queue"

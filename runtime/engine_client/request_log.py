@@ -23,8 +23,8 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime import log
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.engine_client.submission import Prompt, Sequence
-from ramet.runtime.log_lines import LineWriter, LoggerSink, RotatingFile, StdoutSink
 from ramet.runtime.metrics.table import REQUESTS, Metrics
+from ramet.runtime.workers.log_lines import LineWriter, LoggerSink, RotatingFile, StdoutSink
 
 MAX_CUT = 2048  # characters of a text, or token ids
 LINE_BYTES = 1024  # that a line keeps beside its texts, about

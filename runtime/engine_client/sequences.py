@@ -19,8 +19,8 @@ from ramet.runtime.engine_client.recording import Ended, Recording
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Prompt, Sequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
-from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.metrics.table import DEVICE, Metrics
+from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 
 NO_TOKEN_YET = 0.0
 MIXED = "The weights were updated while the prompts of this request were computed: send it again."

@@ -15,12 +15,12 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Contexts, Finish
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.trace_context import CURRENT
 from ramet.runtime.errors import ClientError, RametError, ServerError
-from ramet.runtime.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.owner import CURRENT as OWNER
+from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 
 T = TypeVar("T")
 E = TypeVar("E")

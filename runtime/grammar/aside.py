@@ -34,7 +34,7 @@ from ramet.runtime.grammar.aside_process import (
     State,
 )
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, GrammarError, TooComplex, Vocabulary
-from ramet.runtime.subordinate import LENGTH, NICENESS, ending
+from ramet.runtime.workers.subordinate import LENGTH, NICENESS, ending
 
 MAX_PROCESSES = 32  # outputs that have a process; others wait until one of these has ended
 QUICK_S = 1e-3  # processor time for a token, up to which the scheduler waits briefly for the output

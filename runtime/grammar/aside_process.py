@@ -23,8 +23,8 @@ import numpy as np
 from ramet.runtime.errors import describe
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Grammar, GrammarError, Vocabulary
-from ramet.runtime.subordinate import be_subordinate, end_with_parent, limit, read_frame, write_frame
 from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.workers.subordinate import be_subordinate, end_with_parent, limit, read_frame, write_frame
 
 MEMORY_BYTES = 1 << 30  # address space that an output's process may map beyond what it starts with
 COMMAND_BYTES = 1 << 12  # size of the longest command

@@ -17,8 +17,8 @@ from typing import Final, Protocol, cast
 from msgspec.structs import replace
 
 from ramet.ipc.spec import Constraint
+from ramet.runtime.access.shares import part
 from ramet.runtime.errors import ConfigError, describe
-from ramet.runtime.fair_queue import FairQueue
 from ramet.runtime.grammar.aside import Parsers, bounded
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary
@@ -27,9 +27,9 @@ from ramet.runtime.grammar.in_use import InUse
 from ramet.runtime.grammar.worker import STACK_BYTES, Job, Outcome, Refused
 from ramet.runtime.grammar.worker_process import CompileWorker
 from ramet.runtime.log import LOGGER
-from ramet.runtime.shares import part
-from ramet.runtime.subordinate import NICENESS
-from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded
+from ramet.runtime.workers.fair_queue import FairQueue
+from ramet.runtime.workers.subordinate import NICENESS
+from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded
 
 WORKERS = 2  # of a backend
 SHORT = 1 << 12  # characters of a constraint that every worker takes, a power of two

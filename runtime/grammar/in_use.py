@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ramet.ipc.spec import Constraint
-from ramet.runtime.shares import part
+from ramet.runtime.access.shares import part
 
 T = TypeVar("T")
 

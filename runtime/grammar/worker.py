@@ -1,8 +1,8 @@
 """A compile worker: `python -m ramet.runtime.grammar.worker FOLDER VOCAB_SIZE EOS_IDS MEMORY_MB NICENESS`.
 
 A process of its own, because no library can be told to stop compiling, and of low priority, because decoding goes
-first (runtime/subordinate.py). Loads a library when a job needs it; from then on its memory is bounded. It ends where
-its parent ends it, or by itself after a constraint that left much memory in use.
+first (runtime/workers/subordinate.py). Loads a library when a job needs it; from then on its memory is bounded. It
+ends where its parent ends it, or by itself after a constraint that left much memory in use.
 """
 
 import resource
@@ -19,7 +19,8 @@ from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.regex import normal_form
-from ramet.runtime.subordinate import (
+from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.workers.subordinate import (
     be_subordinate,
     limit,
     limit_memory,
@@ -28,7 +29,6 @@ from ramet.runtime.subordinate import (
     read_frame,
     write_frame,
 )
-from ramet.runtime.text.tokenizer import Tokenizer
 
 LEFT = 0.25  # the part of its memory which, if still in use after a job, makes the process end: later jobs need it all
 STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only

@@ -5,8 +5,8 @@ import time
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.worker import Frame, Job, Outcome, Ready
 from ramet.runtime.log import LOGGER
-from ramet.runtime.subordinate import STRETCH
-from ramet.runtime.worker_process import START_TIMEOUT_S, WorkerProcess
+from ramet.runtime.workers.subordinate import STRETCH
+from ramet.runtime.workers.worker_process import START_TIMEOUT_S, WorkerProcess
 
 
 class CompileWorker:

@@ -31,7 +31,7 @@ from ramet.runtime.intake.reading import Reader, Reading
 from ramet.runtime.language.replies import Ended, LanguageReply, Output, RenderedPrompt, SelectReply
 from ramet.runtime.language.selection import Selection
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.offload import offloaded
+from ramet.runtime.workers.offload import offloaded
 
 
 class LanguageCalls:

@@ -5,8 +5,8 @@ from msgspec import UNSET, UnsetType
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.parsers.tools import Thought
 from ramet.runtime.intake.reading import Reader
-from ramet.runtime.logprobs import Triple
-from ramet.runtime.reply import GrowingReply, MetaInfo, Reply, meta_info, prompt_ids_of
+from ramet.runtime.intake.reply import GrowingReply, MetaInfo, Reply, meta_info, prompt_ids_of
+from ramet.runtime.replies.logprobs import Triple
 
 
 class LanguageReply(Reply, frozen=True, kw_only=True):

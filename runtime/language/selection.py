@@ -17,10 +17,10 @@ from ramet.ipc.messages import ID_BYTES, ChoicesReply, pack_ids, unpack_ids
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_bytes
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.language import SelectBody, read_scoring
+from ramet.runtime.intake.reply import prompt_places_of
 from ramet.runtime.language.replies import ChoiceInfo, SelectInfo, SelectReply
 from ramet.runtime.language.trie import Ids, Trie
-from ramet.runtime.logprobs import Place, Triple
-from ramet.runtime.reply import prompt_places_of
+from ramet.runtime.replies.logprobs import Place, Triple
 from ramet.runtime.text.context import longer_than_context
 
 WITHOUT_PROMPT = "unconditional_likelihood_normalized"

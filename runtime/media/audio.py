@@ -18,7 +18,7 @@ from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.media.containers import check_seconds, check_whole, container_of, opened, stream_of
 from ramet.runtime.media.formats.base import Sound
 from ramet.runtime.media.mpeg_audio import after_tags, is_mp3, length_of
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 
 BLOCK = 1 << 16  # samples of each channel that are decoded at once
 MIN_RATE, MAX_RATE = 1000, 384_000

@@ -21,7 +21,7 @@ from yarl import URL
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.media.addresses import Address, address_of, is_public
-from ramet.runtime.media_options import MediaArgs, MediaHost, read_media_hosts
+from ramet.runtime.options.media_options import MediaArgs, MediaHost, read_media_hosts
 
 MAX_REDIRECTS = 5
 MAX_INTERIM = 8  # replies before the one that counts: 100, 103

@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from ramet.ipc.params import shown
+from ramet.runtime.access.shares import Places
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.downloads import Downloads, Network
 from ramet.runtime.media.local_files import Outside, read_below
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.media_options import MediaArgs
-from ramet.runtime.shares import Places
+from ramet.runtime.options.media_options import MediaArgs
 
 SLICE = 1 << 17  # bytes that are decoded at once
 MAX_HEADER = 1024  # characters of a data URI before its comma

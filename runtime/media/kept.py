@@ -13,8 +13,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from ramet.ipc.media import Prepared
+from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.owner import NOBODY, Owner
 
 SMALL = 1 << 18  # bytes that are hashed at once, in a tenth of a millisecond
 

@@ -26,8 +26,8 @@ from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media.turns import Turns
 from ramet.runtime.media.worker import Done, Job, Outcome, Refused
 from ramet.runtime.media.worker_process import MediaWorker
-from ramet.runtime.media_options import MediaArgs
-from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded
+from ramet.runtime.options.media_options import MediaArgs
+from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded
 
 GRACE_S = 1.0  # of a worker whose client went away: most pieces end sooner, and another process takes seconds to begin
 MAX_WAITING = 1024  # pieces

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ramet.ipc.media import Prepared
+from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.media.fetch import Fetcher
 from ramet.runtime.media.kept import KeptMedia
 from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.metrics.table import Metrics
-from ramet.runtime.owner import NOBODY, Owner
+from ramet.runtime.options.media_options import MediaArgs
 
 KEPT_SHARE = 8  # of the room for files, that those which no request needs may take: one in so many
 AT_ONCE = 4  # pieces of one request, so that those of others are fetched between them

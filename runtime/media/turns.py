@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from ramet.runtime.access.shares import over, part
 from ramet.runtime.errors import ServerError
 from ramet.runtime.media.worker_process import MediaWorker
-from ramet.runtime.shares import over, part
 
 CLOSED = "Media are not prepared any more: the engine was closed."
 

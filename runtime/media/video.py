@@ -21,7 +21,7 @@ from ramet.runtime.media.containers import check_seconds, check_whole, container
 from ramet.runtime.media.formats.base import Frames, MediaFormat
 from ramet.runtime.media.image import check_pixels, decode_picture, flattened
 from ramet.runtime.media.image import opened as opened_picture
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 
 MAX_FPS = 240.0  # of a file: more frames than this for each second of the limit are no film
 BYTES_OF_PIXEL = 3

@@ -18,8 +18,8 @@ from ramet.runtime.errors import ClientError, RametError, describe
 from ramet.runtime.media.formats.base import Decoded, Frames, MediaFormat, Processed, Sound
 from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.media.source import Arrays
-from ramet.runtime.media_options import MediaArgs
-from ramet.runtime.subordinate import be_subordinate, limit_memory, private_stdout, read_frame, write_frame
+from ramet.runtime.options.media_options import MediaArgs
+from ramet.runtime.workers.subordinate import be_subordinate, limit_memory, private_stdout, read_frame, write_frame
 
 DECODES = frozenset({"fps", "max_frames", "num_frames"})  # options that say what is decoded: the frames' times show it
 HINTS = frozenset({"detail", "num_pictures"})  # which every model takes, though few are changed by them

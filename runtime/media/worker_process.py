@@ -8,9 +8,9 @@ import msgspec
 from ramet.runtime.errors import ServerError
 from ramet.runtime.log import LOGGER
 from ramet.runtime.media.worker import Frame, Job, Outcome, Ready, Unusable
-from ramet.runtime.media_options import MediaArgs
-from ramet.runtime.subordinate import NICENESS, STRETCH
-from ramet.runtime.worker_process import ONE_THREAD, WorkerProcess
+from ramet.runtime.options.media_options import MediaArgs
+from ramet.runtime.workers.subordinate import NICENESS, STRETCH
+from ramet.runtime.workers.worker_process import ONE_THREAD, WorkerProcess
 
 ENVIRONMENT = ONE_THREAD | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 

@@ -27,11 +27,11 @@ from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Uid
 from ramet.ipc.spec import Namespace
 from ramet.runtime import log
+from ramet.runtime.access.shares import part
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.radix import Node, RadixTree
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.shares import part
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
 MAX_LEASES = 1024

@@ -24,7 +24,7 @@ from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.machine import collect_rarely
-from ramet.runtime.placement import bind_others, placement_of
+from ramet.runtime.options.placement import bind_others, placement_of
 from ramet.runtime.scheduler.garbage import collecting
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.profiling import Profiler

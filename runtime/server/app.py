@@ -9,12 +9,13 @@ import time
 from aiohttp import web
 
 from ramet.runtime import log
+from ramet.runtime.access.origins import HOST
+from ramet.runtime.access.owner import CURRENT as OWNER
+from ramet.runtime.access.shares import Held
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.trace_context import SAMPLED
 from ramet.runtime.errors import ClientError, RametError, ServerError, forget_frames
-from ramet.runtime.origins import HOST
-from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http import access, exchange, problems
 from ramet.runtime.server.http.accepting import MAX_CONNECTIONS
 from ramet.runtime.server.http.access import Allowed
@@ -26,7 +27,6 @@ from ramet.runtime.server.http.request_id import shown_id
 from ramet.runtime.server.http.service import Access, Front, Service
 from ramet.runtime.server.live import handlers as live
 from ramet.runtime.server.routes import NAMED, ROUTES
-from ramet.runtime.shares import Held
 
 
 def make_app(front: Front) -> web.Application:

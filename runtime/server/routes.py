@@ -7,8 +7,8 @@ from aiohttp import web
 from ramet.ipc.live import PrefixFound
 from ramet.runtime.intake.calls import GenerateBody
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
+from ramet.runtime.intake.reply import GenerateReply
 from ramet.runtime.language.replies import Ended, LanguageReply, RenderedPrompt, SelectReply
-from ramet.runtime.reply import GenerateReply
 from ramet.runtime.server.anthropic import replies as anthropic
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
 from ramet.runtime.server.anthropic.messages import count_tokens, messages

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.options import nearest
+from ramet.runtime.options.option import nearest
 from ramet.runtime.terminal.conversation import Conversation, read_field
 
 HELP = '''\

@@ -24,10 +24,10 @@ from ramet.ipc.messages import (
     ToTokenizer,
     Turn,
 )
-from ramet.runtime.fair_threads import FairThreads
 from ramet.runtime.text.long_calls import is_long, is_long_text
 from ramet.runtime.text.prompt_order import PromptOrder
 from ramet.runtime.text.rendering import WORKERS
+from ramet.runtime.workers.fair_threads import FairThreads
 
 
 class WrittenChat(NamedTuple):

@@ -16,7 +16,11 @@ import msgspec
 from ramet.ipc.media import MediaTokens
 from ramet.runtime.errors import ClientError, ErrorRecord, describe
 from ramet.runtime.machine import collect_rarely, keep_freed_blocks, trim_heap
-from ramet.runtime.subordinate import (
+from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
+from ramet.runtime.text.chats import Chats
+from ramet.runtime.text.context import TooManyBytes
+from ramet.runtime.text.template_files import TemplateSources
+from ramet.runtime.workers.subordinate import (
     be_subordinate,
     limit_memory,
     mapped_bytes,
@@ -24,10 +28,6 @@ from ramet.runtime.subordinate import (
     read_frame,
     write_frame,
 )
-from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
-from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.context import TooManyBytes
-from ramet.runtime.text.template_files import TemplateSources
 
 LEFT = 0.25  # the part of its memory which, if still in use after a rendering, makes the process end
 SMALL = 1 << 14  # bytes of a chat up to which Python decides when it looks for the cycles that a rendering leaves

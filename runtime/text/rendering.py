@@ -16,7 +16,6 @@ from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError, describe
 from ramet.runtime.exact_json import Bytes, encode
 from ramet.runtime.log import LOGGER
-from ramet.runtime.subordinate import WAITED_FOR
 from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, RenderLimits, cannot_render
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import TooManyBytes
@@ -32,7 +31,8 @@ from ramet.runtime.text.render_worker import (
     Withheld,
 )
 from ramet.runtime.text.template_files import TemplateSources, read_templates
-from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
+from ramet.runtime.workers.subordinate import WAITED_FOR
+from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
 
 WORKERS = 2  # so that one slow chat leaves a worker to the others
 GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues

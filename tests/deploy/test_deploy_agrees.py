@@ -14,7 +14,7 @@ import yaml
 
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.flags import BY_NAME
-from ramet.runtime.supervise import GRACE_S
+from ramet.runtime.processes.supervise import GRACE_S
 from tests.fakes.server import Served, served
 from tests.fakes.tls_files import Files
 

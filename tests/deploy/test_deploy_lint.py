@@ -17,10 +17,10 @@ import yaml
 from helm_python import HelmError
 from helm_python.chart import Chart, lint
 
+from ramet.runtime.access.key_file import check_keys, read_key_file
+from ramet.runtime.access.origins import read_hosts
 from ramet.runtime.flags import parse
-from ramet.runtime.key_file import check_keys, read_key_file
-from ramet.runtime.origins import read_hosts
-from ramet.runtime.supervise import GRACE_S
+from ramet.runtime.processes.supervise import GRACE_S
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 CHART = DEPLOY / "helm" / "ramet"

@@ -28,7 +28,7 @@ from ramet.ipc.messages import (
 from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
-from ramet.runtime.logprobs import HiddenLists, LogprobLists
+from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.scheduler.invariants import check_locks, check_owners, check_wanted
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.healing import take_tail

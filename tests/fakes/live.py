@@ -76,7 +76,8 @@ class Live:
     def children(self) -> dict[str, psutil.Process]:
         """Every child process by role."""
         roles: dict[str, psutil.Process] = {}
-        for child in running("ramet.runtime.child", psutil.Process(self.process.pid)):  # parents before their children
+        parent = psutil.Process(self.process.pid)
+        for child in running("ramet.runtime.processes.child", parent):  # parents before their children
             with suppress(psutil.NoSuchProcess):
                 # one of its own is called so, too, until it runs a program
                 roles.setdefault(child.cmdline()[-1], child)

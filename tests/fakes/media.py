@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ramet.ipc.media import MediaKind, MediaToken, Prepared
+from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.owner import NOBODY, Owner
 from tests.fakes.engine import LIMITS
 
 TOKENS = {

@@ -5,13 +5,13 @@ from itertools import count
 from pathlib import Path
 
 from ramet.ipc.media import Prepared
+from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.config import MediaArgs
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
 from ramet.runtime.media.objects import encoded
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media.worker import Job, Preparer, Refused
-from ramet.runtime.owner import NOBODY, Owner
 
 MAX_BYTES = 1 << 28  # of a file
 

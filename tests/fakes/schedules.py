@@ -9,7 +9,7 @@ from hash_runner import VOCABULARY
 
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.long_list import Listed, LongList, parts_of
+from ramet.runtime.replies.long_list import Listed, LongList, parts_of
 from ramet.runtime.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_folder(BUNDLED_MODEL)

@@ -12,7 +12,7 @@ from live import Live
 from test_deaths import SCRIPTED
 from test_health_of_hung_processes import until
 
-from ramet.runtime.service_manager import ServiceManager
+from ramet.runtime.processes.service_manager import ServiceManager
 
 QUIET_S = 1.5  # several pings
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from ramet.runtime.outputs import MAX_WAITING
+from ramet.runtime.processes.outputs import MAX_WAITING
 
 START_S = 60
 SMALLEST_PIPE = 4096  # bytes that the kernel keeps for a reader

@@ -13,7 +13,7 @@ import toolchains
 
 from ramet.kernels.cpu import build, wheel
 from ramet.kernels.cpu.classes import CLASSES, classes_of, features_here, fitting
-from ramet.runtime import doctor
+from ramet.runtime.commands import doctor
 
 ROOT = Path(__file__).parents[2]
 NAMES = [each.name for each in CLASSES]

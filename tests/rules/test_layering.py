@@ -18,14 +18,10 @@ CONVERTS_PICKLES = "runtime/weights/convert.py"  # the one file that reads some,
 DOOR = "frontend/backends/inprocess.py"  # the one file of the language that knows the runtime
 
 LEVELS = {  # runtime/...: the first match counts
-    "arrays.py": 0, "errors.py": 0, "log.py": 0, "long_list.py": 0, "machine.py": 0, "origins.py": 0, "__init__.py": 0,
-    "adapter_paths.py": 0, "file_bytes.py": 0, "signals.py": 0, "subordinate.py": 0, "worker_process.py": 0,
-    "log_lines.py": 0, "exact_json.py": 0, "key_file.py": 0, "owner.py": 0, "shares.py": 0, "fair_queue.py": 0,
-    "fair_threads.py": 0, "offload.py": 0,
-    "gguf": 1, "options.py": 1, "placement.py": 1, "config.py": 1, "metrics": 1, "timeline.py": 1,
-    "otlp_endpoint.py": 1, "media_options.py": 1,
-    "reply.py": 2, "logprobs.py": 2,
-    "media": 2, "text": 2, "intake": 2, "engine_client": 2, "language": 2,
+    "arrays.py": 0, "errors.py": 0, "log.py": 0, "machine.py": 0, "__init__.py": 0, "file_bytes.py": 0,
+    "exact_json.py": 0, "access": 0, "workers": 0,
+    "gguf": 1, "options": 1, "config.py": 1, "metrics": 1,
+    "replies": 2, "media": 2, "text": 2, "intake": 2, "engine_client": 2, "language": 2,
     "cache": 3,
     "attention": 4, "layers": 4, "sampling": 4, "grammar": 4,
     "models": 5, "weights": 5, "lora": 5,
@@ -33,7 +29,7 @@ LEVELS = {  # runtime/...: the first match counts
     "scheduler": 7,
     "server": 8,
 }  # fmt: skip
-TOP = 9  # launch, supervise, child, llm, flags, doctor, ...
+TOP = 9  # commands, processes, terminal, llm, flags
 SERVER_SEES = (0, 1, 2, 8)
 
 

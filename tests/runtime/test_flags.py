@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.ipc.params import SamplingParams
-from ramet.runtime import run
+from ramet.runtime.commands import run
 from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import ALIASES, BY_NAME, OPTIONS, parse, serve_parser, warn_misspelt
-from ramet.runtime.media_options import read_media_hosts
-from ramet.runtime.options import Option, options_of
+from ramet.runtime.options.media_options import read_media_hosts
+from ramet.runtime.options.option import Option, options_of
 
 
 def printed(capsys: pytest.CaptureFixture[str], argv: list[str], env: dict[str, str]) -> str:

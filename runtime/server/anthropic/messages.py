@@ -19,8 +19,8 @@ from ramet.runtime.intake.body import convert as as_struct
 from ramet.runtime.intake.chat import WrittenChat, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.reply import weight_spans
 from ramet.runtime.intake.tool_choice import Calls
-from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, functions_alone, read_chat
 from ramet.runtime.server.http import sse

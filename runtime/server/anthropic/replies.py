@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
 from ramet.runtime.engine_client.submission import Sequence
-from ramet.runtime.reply import Reply, WeightSpan
+from ramet.runtime.intake.reply import Reply, WeightSpan
 from ramet.runtime.server.http.problems import AnthropicError
 
 StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]

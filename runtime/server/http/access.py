@@ -17,9 +17,9 @@ from typing import NamedTuple
 from aiohttp import web
 
 from ramet.ipc.params import shown
+from ramet.runtime.access.origins import HOST, LOOPBACK, HostRules, OriginRules, parse_origin, read_hosts, read_origins
 from ramet.runtime.config import Args
 from ramet.runtime.errors import ClientError
-from ramet.runtime.origins import HOST, LOOPBACK, HostRules, OriginRules, parse_origin, read_hosts, read_origins
 from ramet.runtime.server.http.keys import Keys
 
 METHODS = "GET, HEAD, POST, PUT, DELETE"

@@ -15,8 +15,8 @@ from ramet.runtime.errors import RametError, ServerError
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import Bytes
 from ramet.runtime.server.http.body_worker import UNREAD, BodyJob
-from ramet.runtime.subordinate import WAITED_FOR
-from ramet.runtime.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
+from ramet.runtime.workers.subordinate import WAITED_FOR
+from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
 
 log = logging.getLogger("ramet")
 T = TypeVar("T")

@@ -17,7 +17,7 @@ import msgspec
 from ramet.runtime.errors import RametError
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.machine import trim_heap
-from ramet.runtime.subordinate import be_subordinate, private_stdout, read_frame, write_frame
+from ramet.runtime.workers.subordinate import be_subordinate, private_stdout, read_frame, write_frame
 
 HANDLERS = "ramet.runtime.server.routes"  # imports every handler, so that no body waits for an import
 TRIM_AFTER_S = 1.0  # without a body, after which freed memory goes back to the system

@@ -20,7 +20,7 @@ from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.misspelt import ALIKE, UNREAD, meant
 from ramet.runtime.log import LOGGER
-from ramet.runtime.long_list import LongList
+from ramet.runtime.replies.long_list import LongList
 from ramet.runtime.server.http.receiving import ReceivedBody, received, received_with_body
 from ramet.runtime.server.http.request_id import RequestId, id_headers, id_of, made_id, set_request_id, shown_id
 

@@ -20,9 +20,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from ramet.runtime.access.shares import part
 from ramet.runtime.errors import ClientError
 from ramet.runtime.server.http.freed_memory import FreedMemory
-from ramet.runtime.shares import part
 
 FREE_BYTES = 1 << 16
 SMALL = 1 << 20  # bytes of a body up to which it may use the memory for small ones

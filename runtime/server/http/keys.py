@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Iterable
 
 from aiohttp import web
 
+from ramet.runtime.access.key_file import ADMIN, read_key_file
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import ClientError, ConfigError
-from ramet.runtime.key_file import ADMIN, read_key_file
 from ramet.runtime.log import LOGGER
-from ramet.runtime.owner import Owner
 from ramet.runtime.server.http.service import Access
 
 LOOK_EVERY_S = 1.0  # time between two checks of the key file

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
 from ramet.runtime.errors import RametError, ServerError
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reply import Reply
 from ramet.runtime.server.http.exchange import respond
 
 TYPES_AND_CODES = {

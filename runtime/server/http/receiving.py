@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import Bytes
-from ramet.runtime.offload import LARGE, SMALL, Offload, offloaded
-from ramet.runtime.owner import CURRENT as OWNER
 from ramet.runtime.server.http.body_reader import BodyReader
 from ramet.runtime.server.http.held_bodies import HeldBodies, HeldBody
 from ramet.runtime.server.http.inflating import Inflater, coding_of
+from ramet.runtime.workers.offload import LARGE, SMALL, Offload, offloaded
 
 T = TypeVar("T")
 MIN_BYTES_PER_S = 16 << 10  # a transfer that is always at least this fast never times out
@@ -77,7 +77,7 @@ class ReceivedBody:
 
 
 async def received(request: web.Request, make: Callable[[dict[str, Any]], T], empty: bytes = b"") -> T:
-    """What `make` makes of the body as a JSON object, on a thread if it is large: see ramet/runtime/offload.py.
+    """What `make` makes of the body as a JSON object, on a thread if it is large: see ramet/runtime/workers/offload.py.
 
     `empty` stands for a body without any byte. Raises what `make` raises, and ClientError: 413 if the body is too
     large, 415 for a coding that is not taken, 408 if it takes too long, else 400.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from cachetools import LRUCache
 
-from ramet.runtime.owner import Owner
+from ramet.runtime.access.owner import Owner
 
 # Of an id that a client gave, beside its text: its place in a dictionary, and the pair of numbers there.
 OWN_ID_BYTES = 200

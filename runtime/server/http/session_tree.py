@@ -15,12 +15,12 @@ from typing import Literal, NamedTuple, Protocol
 
 from ramet.ipc.params import shown
 from ramet.ipc.spec import owned
+from ramet.runtime.access.owner import NOBODY, Owner
+from ramet.runtime.access.shares import over, part
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
 from ramet.runtime.metrics.table import Metrics
-from ramet.runtime.owner import NOBODY, Owner
-from ramet.runtime.shares import over, part
 
 ID_BYTES = 4  # of a token id
 # Of a turn, beside its tokens and its rid: the objects, their headers and its place in a dictionary.

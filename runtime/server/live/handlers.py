@@ -16,7 +16,7 @@ from ramet.ipc.stats import Stats
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reply import Reply
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
 from ramet.runtime.server.http.service import Front, Service

@@ -13,8 +13,8 @@ from functools import partial
 from typing import NamedTuple
 
 from ramet.ipc.stats import Stats
-from ramet.runtime.long_list import Listed, listed
 from ramet.runtime.metrics.table import Histogram, Metrics
+from ramet.runtime.replies.long_list import Listed, listed
 
 SAMPLES = 3600
 INTERVAL_S = 1.0

@@ -6,11 +6,11 @@ from aiohttp import web
 from msgspec import Meta, Struct
 
 from ramet.ipc.params import about
-from ramet.runtime.adapter_paths import MAX_NAME
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import including
 from ramet.runtime.intake.other_servers import COMMANDS, ignored
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reply import Reply
+from ramet.runtime.options.adapter_paths import MAX_NAME
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
 

@@ -16,6 +16,7 @@ from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import pack_ids
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S
 from ramet.runtime.engine_client.submission import Prompt
@@ -25,11 +26,10 @@ from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
 from ramet.runtime.intake.fields import including
 from ramet.runtime.intake.other_servers import COMMANDS, refused
+from ramet.runtime.intake.reply import Reply
 from ramet.runtime.metrics.compat import page_of
 from ramet.runtime.metrics.names import Served
-from ramet.runtime.options import SECRET
-from ramet.runtime.owner import CURRENT as OWNER
-from ramet.runtime.reply import Reply
+from ramet.runtime.options.option import SECRET
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.query_numbers import number
 from ramet.runtime.server.http.service import Service

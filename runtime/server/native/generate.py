@@ -16,15 +16,15 @@ from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id, num_prompts
 from ramet.runtime.intake.reading import ThoughtCount
-from ramet.runtime.long_list import MAX_PART, LongList, in_parts
-from ramet.runtime.offload import FEW_ITEMS, offloaded
-from ramet.runtime.reply import GenerateReply, GrowingReply
+from ramet.runtime.intake.reply import GenerateReply, GrowingReply
+from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_object, respond_in_turn
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.native.progress import Progress
 from ramet.runtime.server.native.sessions import take_turn
+from ramet.runtime.workers.offload import FEW_ITEMS, offloaded
 
 NUMBERS_OF_A_REPLY = MAX_PART // 16  # as many numbers one of a list of replies counts as, without its own long lists
 

@@ -15,8 +15,8 @@ from msgspec.structs import asdict
 from ramet.ipc.control import MemoryTag
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
+from ramet.runtime.intake.reply import Reply
 from ramet.runtime.metrics.table import PREFIX
-from ramet.runtime.reply import Reply
 from ramet.runtime.server.http.exchange import respond
 from ramet.runtime.server.http.service import Service
 from ramet.version import __version__

@@ -9,7 +9,7 @@ from ramet.ipc.params import about
 from ramet.runtime.engine_client.pauses import PauseMode
 from ramet.runtime.intake.fields import including
 from ramet.runtime.intake.other_servers import COMMANDS
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reply import Reply
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 

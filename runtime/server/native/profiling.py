@@ -14,10 +14,10 @@ from ramet.ipc.params import about, shown
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import named, unbuilt
+from ramet.runtime.metrics.timeline import DEFAULT_S, MAX_S
 from ramet.runtime.server.http.exchange import read_command
 from ramet.runtime.server.http.query_numbers import number
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.timeline import DEFAULT_S, MAX_S
 
 Name = Annotated[str, named("1 to 100 letters, digits and . _ -, first no dot", pattern=r"^[\w-][\w.-]{0,99}$(?!\n)")]
 _one_at_a_time = asyncio.Lock()  # a timeline takes a core for as long as it is made
@@ -99,7 +99,7 @@ async def trace(service: Service, request: web.Request) -> web.Response:
 
 async def _made_elsewhere(folder: str, seconds: float) -> bytes:
     """In a process of its own: other requests do not wait."""
-    command = (sys.executable, "-m", "ramet.runtime.timeline", folder, f"{seconds:g}")
+    command = (sys.executable, "-m", "ramet.runtime.metrics.timeline", folder, f"{seconds:g}")
     maker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
         data, _ = await maker.communicate()

@@ -8,8 +8,8 @@ from msgspec import UnsetType
 
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.reading import ThoughtCount
-from ramet.runtime.long_list import Listed, parts_of
-from ramet.runtime.reply import GrowingReply
+from ramet.runtime.intake.reply import GrowingReply
+from ramet.runtime.replies.long_list import Listed, parts_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import MAX_TURN, LongJson, encode, written
 

@@ -15,16 +15,16 @@ from msgspec import UNSET, Meta, Struct
 from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.ipc.params import about
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime.access.owner import CURRENT as OWNER
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake.calls import SessionParams
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.intake.reading import ThoughtCount
+from ramet.runtime.intake.reply import GrowingReply
 from ramet.runtime.log import LOGGER
-from ramet.runtime.owner import CURRENT as OWNER
-from ramet.runtime.owner import Owner
-from ramet.runtime.reply import GrowingReply
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_body, read_command, respond, respond_in_turn
 from ramet.runtime.server.http.service import Service

@@ -11,7 +11,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import including
 from ramet.runtime.intake.other_servers import COMMANDS, ignored, refused
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
 

@@ -19,8 +19,8 @@ from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader, Thoughts, merged
+from ramet.runtime.intake.reply import chat_message, prompt_ids_of
 from ramet.runtime.intake.tool_choice import Calls
-from ramet.runtime.reply import chat_message, prompt_ids_of
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat, with_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond_in_turn

@@ -22,9 +22,8 @@ from ramet.runtime.intake.classes import UseActivation, check_labels, class_numb
 from ramet.runtime.intake.embeddings import Dimensions, EmbedFields, Vector
 from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_INPUTS
-from ramet.runtime.long_list import LongList, in_parts
-from ramet.runtime.offload import offloaded
-from ramet.runtime.reply import meta_info
+from ramet.runtime.intake.reply import meta_info
+from ramet.runtime.replies.long_list import LongList, in_parts
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
@@ -42,6 +41,7 @@ from ramet.runtime.server.openai.embeddings import (
 )
 from ramet.runtime.server.openai.replies import usage_of
 from ramet.runtime.text.labels import Labels
+from ramet.runtime.workers.offload import offloaded
 
 NUMBERS_OF_A_REPLY = 16  # as many numbers the rest of an entry of a list counts as
 Task = Literal["embed", "classify"]

@@ -17,12 +17,11 @@ from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
+from ramet.runtime.intake.reply import prompt_ids_of
 from ramet.runtime.intake.specs import with_adapter
 from ramet.runtime.intake.truncation import cut_ids
-from ramet.runtime.logprobs import Places, Triple
-from ramet.runtime.long_list import MAX_PART, LongList, in_parts, in_pieces, listed
-from ramet.runtime.offload import offloaded
-from ramet.runtime.reply import prompt_ids_of
+from ramet.runtime.replies.logprobs import Places, Triple
+from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts, in_pieces, listed
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import read_asked, read_sampling
 from ramet.runtime.server.http.exchange import encode, read_body, respond_in_turn
@@ -31,6 +30,7 @@ from ramet.runtime.server.http.service import Served, Service, read_model
 from ramet.runtime.server.openai import replies
 from ramet.runtime.server.openai.prompt_logprobs import prompt_places
 from ramet.runtime.server.openai.types import CompletionBody
+from ramet.runtime.workers.offload import offloaded
 
 DEFAULT_MAX_TOKENS = 16
 COMPARED_AT_ONCE = 512  # outputs: 2 ms, where they are short

@@ -15,13 +15,13 @@ from ramet.runtime.intake import other_servers, prompts
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import Rid, including
 from ramet.runtime.intake.limits import MAX_INPUTS
-from ramet.runtime.long_list import LongList, in_parts
-from ramet.runtime.offload import offloaded
+from ramet.runtime.replies.long_list import LongList, in_parts
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import replies
 from ramet.runtime.text.pooling import Pooling
+from ramet.runtime.workers.offload import offloaded
 
 ModelName = Annotated[str | None, about("name of the served model, or absent")]
 User = Annotated[str | None, about("accepted, changes nothing")]

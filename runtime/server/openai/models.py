@@ -18,14 +18,14 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import WrittenChat, chat_of, write_chat
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
-from ramet.runtime.long_list import MAX_PART, MAX_SHORT, LongList, Part, listed
-from ramet.runtime.offload import offloaded
+from ramet.runtime.replies.long_list import MAX_PART, MAX_SHORT, LongList, Part, listed
 from ramet.runtime.server.http.asked import chat_ids
 from ramet.runtime.server.http.exchange import read_body, read_object, respond, respond_in_turn
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import Served, Service, read_model, unknown_model
 from ramet.runtime.server.openai.replies import DetokenizeReply, ModelCard, ModelList, TokenizeReply
 from ramet.runtime.server.openai.types import DetokenizeBody, TokenizeBody
+from ramet.runtime.workers.offload import offloaded
 
 A = TypeVar("A", bound=Sized)
 T = TypeVar("T")

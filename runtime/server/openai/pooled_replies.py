@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from ramet.runtime.reply import MetaInfo, Reply
+from ramet.runtime.intake.reply import MetaInfo, Reply
 from ramet.runtime.server.openai.replies import Usage
 
 

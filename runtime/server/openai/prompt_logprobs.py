@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from ramet.runtime.logprobs import LogprobLists, Place, Places
-from ramet.runtime.long_list import listed
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reply import Reply
+from ramet.runtime.replies.logprobs import LogprobLists, Place, Places
+from ramet.runtime.replies.long_list import listed
 
 
 class PromptLogprob(Reply, frozen=True):

@@ -20,7 +20,7 @@ from ramet.runtime.intake.classes import check_labels, class_numbers, prompt_to_
 from ramet.runtime.intake.parsers.reasoning import make_reasoning
 from ramet.runtime.intake.prompts import check_context
 from ramet.runtime.intake.scores import NEXT_TOKEN, label_scores
-from ramet.runtime.long_list import in_pieces
+from ramet.runtime.replies.long_list import in_pieces
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.openai.embeddings import run_all, vector_of
 

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.intake.reading import Reader
-from ramet.runtime.logprobs import LogprobLists, Triple
-from ramet.runtime.long_list import listed
-from ramet.runtime.reply import ChatMessage, Reply, WeightSpan, routes_of, weight_spans
+from ramet.runtime.intake.reply import ChatMessage, Reply, WeightSpan, routes_of, weight_spans
+from ramet.runtime.replies.logprobs import LogprobLists, Triple
+from ramet.runtime.replies.long_list import listed
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.openai.prompt_logprobs import PromptPlaces
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
+from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
@@ -19,10 +20,8 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import WrittenChat, arguments_in, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.reply import weight_spans
 from ramet.runtime.intake.tool_choice import Calls
-from ramet.runtime.offload import offloaded
-from ramet.runtime.owner import CURRENT as OWNER
-from ramet.runtime.reply import weight_spans
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat, with_chat
 from ramet.runtime.server.http.exchange import encode, read_object_with_body, respond, written
@@ -48,6 +47,7 @@ from ramet.runtime.server.openai.responses_chat import (
 from ramet.runtime.server.openai.responses_items import ItemMessages
 from ramet.runtime.server.openai.responses_replies import ResponseReply
 from ramet.runtime.server.openai.responses_tools import as_replied, groups_in, with_functions
+from ramet.runtime.workers.offload import offloaded
 
 MAX_ITEMS = 100
 LOGPROBS = "message.output_text.logprobs"

@@ -4,7 +4,7 @@ from typing import Any, Literal, Union
 
 from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
-from ramet.runtime.reply import Reply, WeightSpan
+from ramet.runtime.intake.reply import Reply, WeightSpan
 from ramet.runtime.server.openai.replies import CachedTokens, ReasoningTokens, TokenLogprob
 
 

@@ -20,8 +20,7 @@ from ramet.runtime.intake import scores as numbers
 from ramet.runtime.intake.body import Checked, convert
 from ramet.runtime.intake.classes import UseActivation
 from ramet.runtime.intake.fields import Some, Text, including
-from ramet.runtime.long_list import LongList, in_parts
-from ramet.runtime.offload import offloaded
+from ramet.runtime.replies.long_list import LongList, in_parts
 from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
@@ -29,6 +28,7 @@ from ramet.runtime.server.openai import pooled_replies as replies
 from ramet.runtime.server.openai.embeddings import ModelName, NamedRid, OtherRid, User, run_all
 from ramet.runtime.server.openai.relevance import Asked, Method, Pair, judged, usual_method
 from ramet.runtime.server.openai.replies import usage_of
+from ramet.runtime.workers.offload import offloaded
 
 NUMBERS_OF_A_SCORE = 4  # as many numbers a score counts as, which takes an exponential and some steps
 NUMBERS_OF_A_SEQUENCE = 512  # the same of a sequence whose scores are read: 0.1 ms

@@ -33,7 +33,7 @@ from ramet.runtime.config import ServeArgs
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.trace_context import SAMPLED, TraceContext
 from ramet.runtime.log import LOGGER
-from ramet.runtime.otlp_endpoint import GRPC, read_endpoint
+from ramet.runtime.options.otlp_endpoint import GRPC, read_endpoint
 from ramet.runtime.server.tracing.spans import OPERATIONS, Served, SpanRecord, spans_of
 from ramet.version import __version__
 

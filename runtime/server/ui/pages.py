@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.reply import Reply
+from ramet.runtime.intake.reply import Reply
 from ramet.runtime.server.http.exchange import respond
 from ramet.runtime.server.http.service import Service
 from ramet.runtime.server.ui import assets

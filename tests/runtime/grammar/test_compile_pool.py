@@ -30,8 +30,8 @@ from ramet.runtime.grammar.compile import (
     GrammarCache,
     Loaded,
 )
-from ramet.runtime.subordinate import NICENESS
-from ramet.runtime.worker_process import TRIES
+from ramet.runtime.workers.subordinate import NICENESS
+from ramet.runtime.workers.worker_process import TRIES
 
 WAIT_S = 120.0
 
@@ -490,7 +490,7 @@ def test_a_worker_does_not_outlive_its_killed_parent():
 
 PRINTING = """
 import os
-from ramet.runtime.subordinate import private_stdout, write_frame
+from ramet.runtime.workers.subordinate import private_stdout, write_frame
 stdout = private_stdout()
 print("noise of Python", flush=True)
 os.write(1, b"noise of a library")

@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 from tiny_model import make_tiny
 from torch import Tensor
 
-from ramet.runtime.adapter_paths import wrong_path
 from ramet.runtime.config import make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.lora.config import read_config
 from ramet.runtime.lora.reading import FILE, Adapter, check_model_rows, read_adapter
 from ramet.runtime.lora.targets import Target, Targets, targets_of
 from ramet.runtime.models.registry import read_shape
+from ramet.runtime.options.adapter_paths import wrong_path
 
 Q, DOWN = "base_model.model.model.layers.0.self_attn.q_proj", "base_model.model.model.layers.1.mlp.down_proj"
 EMBED = "base_model.model.model.embed_tokens"

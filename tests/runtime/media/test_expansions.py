@@ -22,7 +22,7 @@ from ramet.runtime.media.formats.pictures import PictureFormat
 from ramet.runtime.media.formats.qwen2_audio import Qwen2AudioFormat
 from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.media.worker import Done, Job, Preparer
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 
 SIZES = [(32, 32), (40, 30), (90, 30), (33, 100), (64, 64), (200, 190), (1, 1), (63, 500)]  # width, height
 LLAVA = dict(image_token="<image>", patch_size=PATCH, num_additional_image_tokens=1, num_image_tokens=16)

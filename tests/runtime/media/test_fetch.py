@@ -26,7 +26,7 @@ from ramet.runtime.media.addresses import address_of, is_public
 from ramet.runtime.media.downloads import MAX_INTERIM, MAX_REDIRECTS, Network
 from ramet.runtime.media.fetch import SLICE, Fetcher
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 from tests.fakes.tls_files import Files
 
 PIECE = bytes(range(256)) * 5

@@ -13,7 +13,7 @@ from PIL import Image
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.formats.base import Frames, MediaFormat
 from ramet.runtime.media.video import decode_film
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 
 SHADES = [10 + 6 * i for i in range(30)]  # three seconds
 FORMS = {

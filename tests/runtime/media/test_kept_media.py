@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ramet.ipc.media import MediaKind, Prepared
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.media.kept import SMALL, KeptMedia
 from ramet.runtime.media.source import Arrays, MediaSource
-from ramet.runtime.owner import Owner
 
 
 class CountingPool:

@@ -16,7 +16,7 @@ from ramet.runtime.media.fetch import Fetcher
 from ramet.runtime.media.image import decode_picture
 from ramet.runtime.media.objects import RATE
 from ramet.runtime.media.source import MediaSource
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 
 COLOURS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), np.uint8)
 

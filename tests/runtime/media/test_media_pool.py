@@ -41,8 +41,8 @@ from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.media.turns import Turns
 from ramet.runtime.media.worker import Done, Job, Outcome, Preparer, Refused
-from ramet.runtime.media_options import MediaArgs
-from ramet.runtime.subordinate import NICENESS
+from ramet.runtime.options.media_options import MediaArgs
+from ramet.runtime.workers.subordinate import NICENESS
 
 WAIT_S = 60.0
 MODULE = "ramet.runtime.media.worker"
@@ -584,7 +584,7 @@ import asyncio, sys
 sys.path[:] = {path!r}
 from pathlib import Path
 from ramet.runtime.media.worker_process import MediaWorker
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 worker = MediaWorker(Path({folder!r}), MediaArgs(), "media-1")
 worker.start()
 print(worker.pid, flush=True)

@@ -18,9 +18,9 @@ from ramet.runtime.media.arrays import write_arrays
 from ramet.runtime.media.formats.base import Frames, MediaFormat, Processed, Sound
 from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.media.worker import Job, Preparer, Refused
-from ramet.runtime.media_options import MediaArgs
 from ramet.runtime.models.registry import read_config
 from ramet.runtime.models.towers.registry import TOWERS
+from ramet.runtime.options.media_options import MediaArgs
 
 IMAGE, VIDEO, AUDIO = MediaKind
 HIDDEN = 64

@@ -11,7 +11,7 @@ import soxr
 
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.audio import MAX_CHANNELS, decode_sound
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 
 RATE = 16_000
 EXACT = {

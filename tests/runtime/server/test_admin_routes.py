@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ramet.ipc.control import Control
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.config import make_args
-from ramet.runtime.owner import Owner
 from ramet.runtime.server.http.keys import Keys
 from ramet.runtime.server.http.service import Access
 from ramet.runtime.server.routes import NAMED, ROUTES

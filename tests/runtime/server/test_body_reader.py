@@ -25,7 +25,6 @@ from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import ItemCount
 from ramet.runtime.intake.calls import Defaults
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.offload import FEW_ITEMS
 from ramet.runtime.server.anthropic import messages
 from ramet.runtime.server.http import body_worker, exchange
 from ramet.runtime.server.http.body_reader import BodyReader
@@ -34,6 +33,7 @@ from ramet.runtime.server.http.service import ModelNames, Served
 from ramet.runtime.server.native import generate
 from ramet.runtime.server.openai import chat, models, responses
 from ramet.runtime.server.openai.responses_chat import items_to_store
+from ramet.runtime.workers.offload import FEW_ITEMS
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served as Server
 from tests.fakes.server import served

@@ -10,7 +10,7 @@ from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, Opened, p
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
-from ramet.runtime.logprobs import LogprobLists
+from ramet.runtime.replies.logprobs import LogprobLists
 from ramet.runtime.server.openai.completions import COMPARED_AT_ONCE, Spelling, likeliest, named, shown_length
 from tests.fakes.engine import CACHED, floats, logprob_of, text_of, token_at
 from tests.fakes.server import Served, served

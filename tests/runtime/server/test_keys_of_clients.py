@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ramet.ipc.messages import Abort, Generate, ProgramsEnded
+from ramet.runtime.access.key_file import NamedKey, read_key_file
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.config import make_args
-from ramet.runtime.key_file import NamedKey, read_key_file
-from ramet.runtime.owner import Owner
 from ramet.runtime.server.http import keys as keys_of_clients
 from ramet.runtime.server.http.keys import Keys
 from tests.fakes.media import TAKES_MEDIA, FakeMedia

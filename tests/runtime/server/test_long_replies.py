@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, HiddenStates, Logprobs, Opened, TextStep, pack_ids
-from ramet.runtime.long_list import MAX_PART, LongList, in_parts
+from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import MAX_TURN, pieces_of
 from tests.fakes.engine import VOCAB

@@ -9,7 +9,7 @@ import pytest
 
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import Abort, Generate, Render
-from ramet.runtime.media_options import MediaArgs
+from ramet.runtime.options.media_options import MediaArgs
 from tests.fakes.media import TAKES_IMAGES, TAKES_MEDIA, FakeMedia
 from tests.fakes.server import Served, served
 

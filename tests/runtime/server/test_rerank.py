@@ -14,7 +14,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
 from ramet.runtime.intake.chat import Style
-from ramet.runtime.logprobs import LogprobLists
+from ramet.runtime.replies.logprobs import LogprobLists
 from ramet.runtime.server.openai.relevance import AT_ONCE, INSTRUCT, QUESTION, THEN, _answers
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import LIMITS, state_of

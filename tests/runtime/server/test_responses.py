@@ -9,7 +9,7 @@ import pytest
 
 from ramet.ipc.messages import Generate, Render
 from ramet.runtime import exact_json
-from ramet.runtime.owner import NOBODY, Owner
+from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.server.http.response_store import ResponseStore, Stored, StoredItems
 from ramet.runtime.server.openai import responses_chat
 from tests.fakes.engine import CACHED, cut_somewhere, pieces_of

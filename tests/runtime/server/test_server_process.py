@@ -28,10 +28,10 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import Ring
-from ramet.runtime import launch
 from ramet.runtime.config import ServeArgs, make_args
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.outputs import Outputs
+from ramet.runtime.processes import launch
+from ramet.runtime.processes.outputs import Outputs
 from ramet.runtime.server.process import bind
 from tests.fakes.engine import LIMITS
 from tests.fakes.specs import make_spec

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ramet.ipc.messages import pack_ids, unpack_ids
+from ramet.runtime.access.owner import Owner
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
-from ramet.runtime.owner import Owner
 from ramet.runtime.server.http.session_tree import (
     MAX_SESSIONS,
     NEVER_FINISHED,

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Generate, Render, Tokenize
+from ramet.runtime.access.shares import Places, part
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.http import session_tree
-from ramet.runtime.shares import Places, part
 from tests.fakes.effort import num_calls
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, serving

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from ramet.__main__ import main as ramet
+from ramet.runtime.commands.trace import asked
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.terminal.answer import Answer, say
 from ramet.runtime.terminal.commands import obey
@@ -26,7 +27,6 @@ from ramet.runtime.terminal.http_client import ServiceError
 from ramet.runtime.terminal.lines import read_message
 from ramet.runtime.terminal.service import Service, Usage
 from ramet.runtime.terminal.visible import visible
-from ramet.runtime.trace import asked
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from ramet.__main__ import BENCHES, COMMANDS, main
+from ramet.runtime.commands.completion import SHELLS
 from ramet.runtime.flags import OPTIONS
-from ramet.runtime.terminal.completion import SHELLS
 
 ASK = """
 {script}

@@ -33,7 +33,7 @@ from ramet.runtime.text.encode_process import Encoder
 from ramet.runtime.text.rendering import GRACE_S, WORKERS, ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer
-from ramet.runtime.worker_process import TRIES, WorkerProcess
+from ramet.runtime.workers.worker_process import TRIES, WorkerProcess
 
 WAIT_S = 120.0
 MODULE = "ramet.runtime.text.render_worker"
