@@ -19,7 +19,7 @@ from ramet.kernels.step_rows import take_in
 from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.attention.triton import TritonRows
 from ramet.runtime.engine.copies import Copies
-from ramet.runtime.engine.inputs import Columns, Draws, Forward, NotReplayable, StepGraphs, StepInputs
+from ramet.runtime.engine.prepared import Columns, Draws, Forward, NotReplayable, StepGraphs, StepInputs
 from ramet.runtime.engine.prompt_graphs import PromptGraphs, StatesOf
 from ramet.runtime.sampling.epilogue import Epilogue, RowBuffer
 from ramet.runtime.sampling.fused import FusedEpilogue, prepared_rows

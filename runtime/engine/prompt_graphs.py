@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import Extends, ForwardInputs
-from ramet.runtime.engine.inputs import NotReplayable
+from ramet.runtime.engine.prepared import NotReplayable
 from ramet.runtime.sampling.epilogue import on_device
 
 SIZES = tuple(16 << doubled for doubled in range(9))  # up to 4,096

@@ -35,9 +35,10 @@ from ramet.runtime.engine.batch import (
     StepResult,
 )
 from ramet.runtime.engine.copies import Copies, Readback
-from ramet.runtime.engine.inputs import Begun, NotReplayable, StepGraphs, drawing, place
+from ramet.runtime.engine.inputs import drawing, place
 from ramet.runtime.engine.loaded import LoadedModel
 from ramet.runtime.engine.occupation import Occupied, RunnerMemory
+from ramet.runtime.engine.prepared import Begun, NotReplayable, StepGraphs
 from ramet.runtime.engine.prompt_graphs import PromptGraphs
 from ramet.runtime.engine.reloading import WeightReader, copy_over
 from ramet.runtime.engine.startup import (

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ramet.kernels.cpu.arena import borrowed
 from ramet.kernels.cpu.native import Replay
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.engine.inputs import Draws, NotReplayable, StepInputs
+from ramet.runtime.engine.prepared import Draws, NotReplayable, StepInputs
 from ramet.runtime.sampling.epilogue import RowBuffer
 
 States = tuple[Tensor, Tensor]  # x and the residual, as of Decoder.hidden_states

@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_flatten
 from triton.runtime import interpreter
 
 from ramet.runtime.engine.graphs import CudaCapture
-from ramet.runtime.engine.inputs import Columns
+from ramet.runtime.engine.prepared import Columns
 
 CUDA = torch.device("cuda", 0)
 HOST = "host"

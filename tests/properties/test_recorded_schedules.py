@@ -28,7 +28,7 @@ from ramet.kernels import reference
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.copies import Copies, Readback
 from ramet.runtime.engine.graphs import Replay
-from ramet.runtime.engine.inputs import Begun, StepGraphs
+from ramet.runtime.engine.prepared import Begun, StepGraphs
 from ramet.runtime.engine.runner import ModelRunner
 
 END = 0

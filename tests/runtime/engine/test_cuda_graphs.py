@@ -13,7 +13,8 @@ from recording_device import CUDA, recording_device
 from toy_gpu_model import LENGTHS, ROWS, Toy
 
 from ramet.runtime.engine.graphs import prepare_all
-from ramet.runtime.engine.inputs import drawing, few_sizes_up_to, place
+from ramet.runtime.engine.inputs import drawing, place
+from ramet.runtime.engine.prepared import few_sizes_up_to
 from ramet.runtime.sampling.columns import Penalties, PenaltyReset, SamplingColumns
 
 

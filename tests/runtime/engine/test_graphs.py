@@ -22,7 +22,7 @@ from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
 from ramet.runtime.engine.batch import Batch, HiddenRows
-from ramet.runtime.engine.inputs import StepGraphs, sizes_up_to
+from ramet.runtime.engine.prepared import StepGraphs, sizes_up_to
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.engine.step_tape import Recorder, draw_next
 from ramet.runtime.sampling.columns import LogprobRow, SamplingColumns
