@@ -26,8 +26,8 @@ from ramet.ipc.stats import WaitKind
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.radix import Namespace, Node
 from ramet.runtime.scheduler.by_turns import ByTurns, take_out
-from ramet.runtime.scheduler.contexts import FirstGroup, memory_of_parts
-from ramet.runtime.scheduler.follow_ups import FollowUps, kind_of
+from ramet.runtime.scheduler.features.contexts import FirstGroup, memory_of_parts
+from ramet.runtime.scheduler.features.follow_ups import FollowUps, kind_of
 from ramet.runtime.scheduler.request import Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes

@@ -25,12 +25,12 @@ from ramet.runtime.sampling.columns import (
     ProcessorRows,
     SamplingColumns,
 )
-from ramet.runtime.scheduler.media import RequestMedia
-from ramet.runtime.scheduler.pace import StepTime
+from ramet.runtime.scheduler.features.media import RequestMedia
+from ramet.runtime.scheduler.features.pace import StepTime
+from ramet.runtime.scheduler.features.returned import ReturnBudget
+from ramet.runtime.scheduler.features.states import PlannedSnapshot
 from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
-from ramet.runtime.scheduler.returned import ReturnBudget
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.states import PlannedSnapshot
 
 ONE = np.int32(1)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Node
 from ramet.runtime.cache.stateful import StatefulCache
-from ramet.runtime.scheduler.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.running import RunningSet
 

@@ -2,7 +2,7 @@
 
 from ramet.ipc.message import Uid
 from ramet.runtime.scheduler.admission import WaitingQueue
-from ramet.runtime.scheduler.constraints import Constraints
+from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.pausing import HELD
 from ramet.runtime.scheduler.running import RunningSet
 

@@ -29,7 +29,6 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import LoadedRunner, Pending
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.aborts import Aborts
-from ramet.runtime.scheduler.adapters import Adapters
 from ramet.runtime.scheduler.admission import (
     Admission,
     Admitted,
@@ -39,29 +38,30 @@ from ramet.runtime.scheduler.admission import (
     WaitReasons,
 )
 from ramet.runtime.scheduler.arrivals import Inbox, TakeShare, taken_from
-from ramet.runtime.scheduler.assembler import Assembler
 from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
 from ramet.runtime.scheduler.begin_share import ENOUGH, OTHERS, BeginShare
-from ramet.runtime.scheduler.constraints import Constraints
-from ramet.runtime.scheduler.contexts import FirstGroup, groups_of, memory_of_parts, no_contexts
 from ramet.runtime.scheduler.control import ControlHandler
-from ramet.runtime.scheduler.follow_ups import FollowUps
+from ramet.runtime.scheduler.features.adapters import Adapters
+from ramet.runtime.scheduler.features.assembler import Assembler
+from ramet.runtime.scheduler.features.constraints import Constraints
+from ramet.runtime.scheduler.features.contexts import FirstGroup, groups_of, memory_of_parts, no_contexts
+from ramet.runtime.scheduler.features.follow_ups import FollowUps
+from ramet.runtime.scheduler.features.masks import MaskThread
+from ramet.runtime.scheduler.features.media import RequestMedia, Towers
+from ramet.runtime.scheduler.features.occupation import MemoryOccupation
+from ramet.runtime.scheduler.features.pace import chunk_of, pace_of
+from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.routes import ReturnedRoutes
+from ramet.runtime.scheduler.features.states import RowStates
+from ramet.runtime.scheduler.features.weights import WeightUpdates
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.locating import where
-from ramet.runtime.scheduler.masks import MaskThread
-from ramet.runtime.scheduler.media import RequestMedia, Towers
-from ramet.runtime.scheduler.occupation import MemoryOccupation
-from ramet.runtime.scheduler.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.pausing import Pausing
-from ramet.runtime.scheduler.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.report import Reporter, StepTimes
 from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest, StageTimes, seed_of_sample
 from ramet.runtime.scheduler.results import Results, Stopping
-from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.states import RowStates
 from ramet.runtime.scheduler.view import LiveView
-from ramet.runtime.scheduler.weights import WeightUpdates
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
 

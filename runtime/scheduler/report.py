@@ -18,10 +18,10 @@ from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.admission import WINDOW, WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.batch import Step
-from ramet.runtime.scheduler.constraints import Constraints
-from ramet.runtime.scheduler.media import Towers
+from ramet.runtime.scheduler.features.constraints import Constraints
+from ramet.runtime.scheduler.features.media import Towers
+from ramet.runtime.scheduler.features.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.pausing import Pausing
-from ramet.runtime.scheduler.prefix_leases import NOTHING_HELD, PrefixLeases
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
 

@@ -29,10 +29,10 @@ from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
-from ramet.runtime.scheduler.contexts import Base, FirstGroup, Group, Part
-from ramet.runtime.scheduler.media import RequestMedia
-from ramet.runtime.scheduler.tail_search import Healing
-from ramet.runtime.scheduler.turns import Turns
+from ramet.runtime.scheduler.features.contexts import Base, FirstGroup, Group, Part
+from ramet.runtime.scheduler.features.media import RequestMedia
+from ramet.runtime.scheduler.features.tail_search import Healing
+from ramet.runtime.scheduler.features.turns import Turns
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.pattern import build_automaton
 

@@ -28,18 +28,18 @@ from ramet.runtime.engine.batch import Pooler, StepResult
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
 from ramet.runtime.scheduler.batch import Step
-from ramet.runtime.scheduler.constraints import ConstrainedRows, place_of
-from ramet.runtime.scheduler.follow_ups import FollowUps
-from ramet.runtime.scheduler.healing import HealedRows
-from ramet.runtime.scheduler.masks import fill_mask
-from ramet.runtime.scheduler.pooled import Pooled, add_states, through_heads
-from ramet.runtime.scheduler.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.constraints import ConstrainedRows, place_of
+from ramet.runtime.scheduler.features.follow_ups import FollowUps
+from ramet.runtime.scheduler.features.healing import HealedRows
+from ramet.runtime.scheduler.features.masks import fill_mask
+from ramet.runtime.scheduler.features.pooled import Pooled, add_states, through_heads
+from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.routes import ReturnedRoutes
+from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
+from ramet.runtime.scheduler.features.stop_patterns import PatternRows
+from ramet.runtime.scheduler.features.unsound import UnsoundPrefixes
 from ramet.runtime.scheduler.request import Request, RowFlag, RunningRequest
-from ramet.runtime.scheduler.routes import ReturnedRoutes
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.slow_rows import LateRows, SlowRows
-from ramet.runtime.scheduler.stop_patterns import PatternRows
-from ramet.runtime.scheduler.unsound import UnsoundPrefixes
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer

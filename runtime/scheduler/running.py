@@ -15,11 +15,11 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, Left, LeftBehind, PrefixCache, RowAllocator
 from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.engine.batch import PenaltyReset, SlotCopy, SlotUpdate
-from ramet.runtime.scheduler.adapters import AdapterSlots
-from ramet.runtime.scheduler.assembly import Assembly, part_of
-from ramet.runtime.scheduler.parts import Parts
+from ramet.runtime.scheduler.features.adapters import AdapterSlots
+from ramet.runtime.scheduler.features.assembly import Assembly, part_of
+from ramet.runtime.scheduler.features.parts import Parts
+from ramet.runtime.scheduler.features.states import RowStates
 from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
-from ramet.runtime.scheduler.states import RowStates
 
 
 class Hold(Flag):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.radix import Namespace, Node, RadixTree
-from ramet.runtime.scheduler.contexts import FirstGroup
+from ramet.runtime.scheduler.features.contexts import FirstGroup
 from ramet.runtime.scheduler.request import Request
 
 MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for, nor is a shorter prompt announced

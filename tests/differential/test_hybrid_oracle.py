@@ -18,7 +18,7 @@ from tiny_families import VOCABULARY, make_family, make_hybrid_composite
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.llm import LLM
-from ramet.runtime.scheduler import states
+from ramet.runtime.scheduler.features import states
 
 NUM_NEW, SHARED = 24, 30
 

@@ -15,7 +15,7 @@ from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.messages import Contexts, FinishKind
 from ramet.ipc.spec import LogprobSpec
-from ramet.runtime.scheduler.contexts import groups_of, memory_of_parts
+from ramet.runtime.scheduler.features.contexts import groups_of, memory_of_parts
 
 
 def scenario_of(seed: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from samples import slow
 from schedules import TOKENIZER, Schedule, make_schedule, run, what_clients_see
 
 from ramet.ipc.messages import FinishKind
-from ramet.runtime.scheduler.healing import NOTHING_LEFT
+from ramet.runtime.scheduler.features.healing import NOTHING_LEFT
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from test_constrained_schedules import CASES

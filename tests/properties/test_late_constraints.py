@@ -15,8 +15,8 @@ from samples import slow
 from schedules import Schedule, what_clients_see
 
 from ramet.ipc.messages import Finish, FinishKind
-from ramet.runtime.scheduler import masks, slow_rows
-from ramet.runtime.scheduler.healing import NOTHING_LEFT
+from ramet.runtime.scheduler.features import masks, slow_rows
+from ramet.runtime.scheduler.features.healing import NOTHING_LEFT
 from ramet.runtime.scheduler.request import RunningRequest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -16,7 +16,7 @@ from samples import slow
 from schedules import TOKENIZER, Schedule, make_schedule, run
 
 from ramet.ipc.messages import Finish
-from ramet.runtime.scheduler import slow_rows
+from ramet.runtime.scheduler.features import slow_rows
 from ramet.runtime.scheduler.request import RunningRequest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

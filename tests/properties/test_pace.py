@@ -14,7 +14,7 @@ from seen_media import SeenMedia, laid_out, piece, runners_with
 from ramet.ipc.media import MediaKind, Prepared
 from ramet.runtime.engine.batch import Batch, Features
 from ramet.runtime.engine.step_cost import StepCost, StepLoad
-from ramet.runtime.scheduler.pace import HEADROOM, MIN_TOKENS
+from ramet.runtime.scheduler.features.pace import HEADROOM, MIN_TOKENS
 
 COST = StepCost(((1, 0.008), (8, 0.009), (64, 0.060), (512, 0.400)), draw_s=0.0002, read_s=1e-5, pair_s=2e-6)
 

@@ -15,7 +15,7 @@ from samples import examples
 
 from ramet.ipc.messages import FinishKind, ProgramsEnded
 from ramet.ipc.spec import FollowUp
-from ramet.runtime.scheduler.follow_ups import KEPT_S
+from ramet.runtime.scheduler.features.follow_ups import KEPT_S
 
 PROGRAMS = ("a", "b")
 ARRIVAL = st.fixed_dictionaries(

@@ -19,8 +19,8 @@ from state_runner import DelayedStateRunner, StateRunner
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import FollowUp
 from ramet.runtime.cache.stateful import StatefulCache
-from ramet.runtime.scheduler import states
-from ramet.runtime.scheduler.follow_ups import KEPT_S
+from ramet.runtime.scheduler.features import states
+from ramet.runtime.scheduler.features.follow_ups import KEPT_S
 from ramet.runtime.scheduler.invariants import check_snapshots
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

@@ -1,8 +1,7 @@
-"""The files that one /generate request runs through are those that docs/architecture.md lists, in that order."""
+"""One plain /generate request goes through the processes in their order, and runs no file of an optional feature."""
 
 import json
 import os
-import re
 import signal
 import socket
 import time
@@ -14,8 +13,16 @@ from live import Live
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACER = ROOT / "tests" / "fakes" / "tracer"
+FEATURES = "runtime/scheduler/features/"
 TIMEOUT_S = 60.0
 QUIET_S = 0.1
+ORDER = [  # the processes that a request passes: a file that runs in each of them and in no other
+    "runtime/server/native/generate.py",
+    "runtime/text/encode_process.py",
+    "runtime/scheduler/loop.py",
+    "runtime/text/decode_process.py",
+]
+MANY = 10  # calls while nobody asks: a process that runs more files of its own accord than this is not quiet
 
 
 @pytest.fixture
@@ -38,61 +45,38 @@ def records(live: Live, number: signal.Signals, inbox: socket.socket) -> list[li
     return [json.loads(inbox.recv(1 << 20)) for _ in children]
 
 
-def begin_when_quiet(live: Live, inbox: socket.socket, housekeeping: set[str]) -> None:
+def begin_when_quiet(live: Live, inbox: socket.socket) -> None:
     """Begin the records when every process waits: who has answered may have yet to go back to its waiting."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         records(live, signal.SIGURG, inbox)
         time.sleep(QUIET_S)
         ran = {name for record in records(live, signal.SIGWINCH, inbox) for _, name in record}
-        if ran <= housekeeping:
+        if len(ran) <= MANY and not ran & set(ORDER[:2]):
             break
         assert time.monotonic() < deadline, ran
     records(live, signal.SIGURG, inbox)
 
 
-def files_of(live: Live, inbox: socket.socket, housekeeping: set[str]) -> list[list[str]]:
-    """The files that run while one request is served, each in the process that calls it first.
-
-    Files are in the order of their first call, and processes in the order in which the request reaches them.
-    """
+def files_of(live: Live, inbox: socket.socket) -> list[list[str]]:
+    """The files that run while one request is served, by process, in the order of their first call."""
     body = {"text": "The capital of France is", "sampling_params": {"temperature": 0, "max_new_tokens": 4}}
     live.generate(**{**body, "text": "Some other text"})  # what only a first request loads
     live.state()  # the scheduler is idle and has said so
-    begin_when_quiet(live, inbox, housekeeping)
+    begin_when_quiet(live, inbox)
     assert len(live.generate(**body).json()["output_ids"]) > 0
-    calls = sorted(
-        (at, name, process)
-        for process, record in enumerate(records(live, signal.SIGWINCH, inbox))
-        for at, name in record
-    )
-    first = dict[str, int]()
-    for _, name, process in calls:
-        first.setdefault(name, process)
-    return [[name for name in first if first[name] == process] for process in dict.fromkeys(first.values())]
+    per_process = records(live, signal.SIGWINCH, inbox)
+    first = [dict.fromkeys(name for _, name in sorted(record)) for record in per_process]
+    begun = {name: min(at for at, each in record if each == name) for record in per_process for _, name in record}
+    own = [next((name for name in ORDER if name in files), "") for files in first]
+    return [list(first[i]) for i in sorted(range(len(own)), key=lambda i: begun.get(own[i], float("inf")))]
 
 
-def listed() -> tuple[list[str], set[str]]:
-    """(the numbered list of docs/architecture.md, the files of housekeeping that it names below the list)"""
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    section = text.split("## The path of a `/generate` request\n")[1].split("\n## ")[0]
-    path = re.findall(r"^\d+\. `(.+?)`", section, re.MULTILINE)
-    (line,) = re.findall(r"^Housekeeping: (.+)$", section, re.MULTILINE)
-    return path, set(re.findall(r"`(.+?)`", line))
-
-
-def test_a_request_runs_through_the_listed_files_in_order(inbox: socket.socket) -> None:
-    """The order is that of each process: two processes that run at once have no order between them."""
-    path, housekeeping = listed()
+def test_a_plain_request_passes_the_processes_in_order_and_runs_no_feature(inbox: socket.socket) -> None:
     with Live(device="cpu", log_level="warning", max_total_tokens=20000) as live:
-        ran = [[name for name in files if name not in housekeeping] for files in files_of(live, inbox, housekeeping)]
-    assert sorted(name for files in ran for name in files) == sorted(path)
-    for files in ran:
-        assert files == [name for name in path if name in files]
-    starts = [path.index(files[0]) for files in ran if files]
-    assert starts == sorted(starts)
+        ran = files_of(live, inbox)
+    assert [name for files in ran for name in ORDER if name in files] == ORDER
+    assert not [name for files in ran for name in files if name.startswith(FEATURES) and name not in STILL]
 
 
-def test_no_file_of_the_list_is_housekeeping() -> None:
-    path, housekeeping = listed()
-    assert not housekeeping & set(path)
+STILL = {FEATURES + name for name in ("aside.py", "slow_rows.py")}  # what the core still calls for every request

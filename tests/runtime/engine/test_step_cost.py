@@ -10,7 +10,7 @@ from tiny_model import make_tiny
 from ramet.runtime.config import Args, CacheArgs, ModelArgs
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.engine.step_cost import MAX_CHUNK, MIN_CHUNK, StepCost, StepLoad
-from ramet.runtime.scheduler.pace import Prediction
+from ramet.runtime.scheduler.features.pace import Prediction
 
 
 def test_the_load_of_a_batch_counts_each_pair_that_is_seen() -> None:

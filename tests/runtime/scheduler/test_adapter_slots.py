@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.batch import AdapterPlacement
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.scheduler.adapters import Adapters, AdapterSlots
+from ramet.runtime.scheduler.features.adapters import Adapters, AdapterSlots
 
 
 def slots_of(num: int, *generations: int, pinned: tuple[int, ...] = ()) -> AdapterSlots:

@@ -12,7 +12,7 @@ from ramet.ipc.control import FlushCache, GetState
 from ramet.ipc.messages import FinishKind, ProgramsEnded, Stats
 from ramet.ipc.spec import FollowUp
 from ramet.runtime.scheduler.admission import GROWTH_SHARE
-from ramet.runtime.scheduler.follow_ups import KEPT_S, MAX_EXPECTED, MAX_KINDS, SEEN, START_CALLS
+from ramet.runtime.scheduler.features.follow_ups import KEPT_S, MAX_EXPECTED, MAX_KINDS, SEEN, START_CALLS
 
 FIRST, SECOND = FollowUp("a", 0), FollowUp("b", 0)
 
@@ -287,7 +287,7 @@ def test_caches_that_hold_nothing_ignore_it(options: dict[str, Any]):
 
 
 def test_there_is_a_most(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ramet.runtime.scheduler.follow_ups.MAX_KEPT", 40)
+    monkeypatch.setattr("ramet.runtime.scheduler.features.follow_ups.MAX_KEPT", 40)
     top = bench(total=16384)
     for uid in range(1, 43):
         ask(top, uid, [uid % 90, uid // 90], 1, follow_up=FollowUp(str(uid), 0))

@@ -11,7 +11,7 @@ from schedules import TOKENIZER
 from ramet.ipc.messages import Wake
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.compile import Failed
-from ramet.runtime.scheduler.constraints import MAX_SETTLED
+from ramet.runtime.scheduler.features.constraints import MAX_SETTLED
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]

@@ -10,8 +10,9 @@ from hash_runner import VOCABULARY
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.messages import Contexts
-from ramet.runtime.scheduler import admission, assembler
-from ramet.runtime.scheduler.contexts import FirstGroup, groups_of
+from ramet.runtime.scheduler import admission
+from ramet.runtime.scheduler.features import assembler
+from ramet.runtime.scheduler.features.contexts import FirstGroup, groups_of
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
 from tests.fakes.specs import make_spec

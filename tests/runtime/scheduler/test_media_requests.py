@@ -13,7 +13,7 @@ from ramet.ipc.control import ReadNode, Watch
 from ramet.ipc.live import LiveState, NodeTokens
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import FinishKind
-from ramet.runtime.scheduler.media import MediaNumbers
+from ramet.runtime.scheduler.features.media import MediaNumbers
 
 BEFORE, AFTER = list(range(20)), list(range(30, 40))
 CAT, DOG, FILM = piece(1, 8), piece(2, 8), piece(3, 4, 4, kind=MediaKind.VIDEO)

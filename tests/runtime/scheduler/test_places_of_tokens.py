@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.ipc.media import Grid, MediaKind, PlacedMedia, Prepared
-from ramet.runtime.scheduler.turns import turns_of
+from ramet.runtime.scheduler.features.turns import turns_of
 
 MERGE, TOKENS_PER_SECOND = 2, 2
 SIDES = st.integers(1, 6)

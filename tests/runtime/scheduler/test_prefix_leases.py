@@ -10,7 +10,7 @@ from hash_runner import VOCABULARY, expected_output
 from ramet.ipc.control import FlushCache, GetState
 from ramet.ipc.messages import FinishKind, Stats
 from ramet.ipc.spec import HiddenMode, LogprobSpec
-from ramet.runtime.scheduler import prefix_leases
+from ramet.runtime.scheduler.features import prefix_leases
 
 PROMPT = np.random.default_rng(1).integers(0, VOCABULARY, 40).tolist()
 OTHER = np.random.default_rng(2).integers(0, VOCABULARY, 40).tolist()

@@ -7,7 +7,7 @@ from hash_runner import VOCABULARY, HashRunner, expected_output, hidden_state, l
 
 from ramet.ipc.messages import TokenStep
 from ramet.ipc.spec import HiddenMode, LogprobSpec
-from ramet.runtime.scheduler.returned import LOGPROB_TOKENS, MAX_HIDDEN, MAX_LOGPROBS
+from ramet.runtime.scheduler.features.returned import LOGPROB_TOKENS, MAX_HIDDEN, MAX_LOGPROBS
 
 LENGTH = 300
 
@@ -81,8 +81,8 @@ def test_no_step_returns_more_hidden_states_than_the_bound(monkeypatch: pytest.M
 def test_cut_and_uncut_return_the_same(seed: int, monkeypatch: pytest.MonkeyPatch):
     """Random prompts, starts, chunks and memory; the bounds are a few numbers, or none."""
     draw = np.random.default_rng(seed)
-    monkeypatch.setattr("ramet.runtime.scheduler.returned.MAX_LOGPROBS", int(draw.integers(1, 40)))
-    monkeypatch.setattr("ramet.runtime.scheduler.returned.MAX_HIDDEN", int(draw.integers(1, 30)))
+    monkeypatch.setattr("ramet.runtime.scheduler.features.returned.MAX_LOGPROBS", int(draw.integers(1, 40)))
+    monkeypatch.setattr("ramet.runtime.scheduler.features.returned.MAX_HIDDEN", int(draw.integers(1, 30)))
     top = BenchTop(
         total=420, chunked_prefill_size=int(draw.integers(1, 60)), schedule_conservativeness=0.01,
         overlap="on" if seed % 2 else "off",

@@ -10,7 +10,7 @@ from hash_runner import expected_output
 
 from ramet.ipc.messages import RouteLayout
 from ramet.ipc.spec import ExpertRoutes
-from ramet.runtime.scheduler.routes import packed
+from ramet.runtime.scheduler.features.routes import packed
 
 
 def prompt_of(which: int, length: int) -> list[int]:

@@ -6,9 +6,9 @@ from manual_clock import ManualClock
 from schedules import TOKENIZER
 
 from ramet.ipc.messages import FinishKind
-from ramet.runtime.scheduler import slow_rows
+from ramet.runtime.scheduler.features import slow_rows
+from ramet.runtime.scheduler.features.slow_rows import DEBT_S, SHARE, SlowRows
 from ramet.runtime.scheduler.running import Hold
-from ramet.runtime.scheduler.slow_rows import DEBT_S, SHARE, SlowRows
 
 PROMPT = [11, 12, 13, 14, 15]
 

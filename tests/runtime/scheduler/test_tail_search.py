@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ramet.runtime.sampling.columns import HealedPlace
-from ramet.runtime.scheduler.tail_search import MAX_NODES, TailSearch
+from ramet.runtime.scheduler.features.tail_search import MAX_NODES, TailSearch
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.token_bytes import TokenBytes
 

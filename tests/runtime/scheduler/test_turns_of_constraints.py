@@ -21,12 +21,12 @@ from ramet.runtime.grammar.aside import Apart, Parsers
 from ramet.runtime.grammar.base import Grammar
 from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED
-from ramet.runtime.scheduler import slow_rows
-from ramet.runtime.scheduler.constraints import FREE_FORCED, MAX_TURN_FORCED
-from ramet.runtime.scheduler.masks import MAX_TOGETHER
+from ramet.runtime.scheduler.features import slow_rows
+from ramet.runtime.scheduler.features.constraints import FREE_FORCED, MAX_TURN_FORCED
+from ramet.runtime.scheduler.features.masks import MAX_TOGETHER
+from ramet.runtime.scheduler.features.slow_rows import DEBT_S, SlowRows
 from ramet.runtime.scheduler.request import RunningRequest
 from ramet.runtime.scheduler.running import Hold
-from ramet.runtime.scheduler.slow_rows import DEBT_S, SlowRows
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]

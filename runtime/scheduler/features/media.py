@@ -19,7 +19,7 @@ from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
-from ramet.runtime.scheduler.turns import Turns, turns_of
+from ramet.runtime.scheduler.features.turns import Turns, turns_of
 
 KINDS = tuple(MediaKind)
 MOST_NUMBERS = ((1 << 31) - 1) // len(KINDS)

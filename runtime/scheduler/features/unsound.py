@@ -23,7 +23,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.cache.radix import Namespace, Node
 from ramet.runtime.log import LOGGER
-from ramet.runtime.scheduler.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RunningRequest, request_of_part
 from ramet.runtime.scheduler.running import RunningSet
 

@@ -9,8 +9,8 @@ from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, RowAllocator
 from ramet.runtime.engine.batch import PART_ROWS
-from ramet.runtime.scheduler.assembly import Assembly
-from ramet.runtime.scheduler.contexts import Part
+from ramet.runtime.scheduler.features.assembly import Assembly
+from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.request import RowTable, RunningRequest
 
 

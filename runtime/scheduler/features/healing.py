@@ -13,10 +13,10 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs
 from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
-from ramet.runtime.scheduler.constraints import ConstrainedRows, Send
+from ramet.runtime.scheduler.features.constraints import ConstrainedRows, Send
+from ramet.runtime.scheduler.features.tail_search import MAX_NODES, Healing, Path
 from ramet.runtime.scheduler.request import Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.tail_search import MAX_NODES, Healing, Path
 
 NOTHING_LEFT = "no output that begins with the healed end of the prompt can be drawn"
 TOO_MANY = f"the healed end of the prompt was looked for in {MAX_NODES} steps (send token_healing: false)"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.scheduler.assembly import Assembly
-from ramet.runtime.scheduler.contexts import Part
+from ramet.runtime.scheduler.features.assembly import Assembly
+from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.request import Request, RunningRequest, request_of_part
 from ramet.runtime.scheduler.running import RunningSet
 

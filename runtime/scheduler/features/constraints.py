@@ -25,11 +25,11 @@ from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Load
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, Thought
 from ramet.runtime.log import LOGGER
-from ramet.runtime.scheduler.aside import AsideRows
 from ramet.runtime.scheduler.batch import logprob_row
+from ramet.runtime.scheduler.features.aside import AsideRows
+from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
 from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.slow_rows import LateRows, SlowRows
 from ramet.runtime.text.tokenizer import Tokenizer
 
 MAX_SETTLED = 256  # requests that begin with a compiled constraint in one turn: 5 ms

@@ -21,7 +21,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Logprobs
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.radix import Namespace
-from ramet.runtime.scheduler.contexts import (
+from ramet.runtime.scheduler.features.contexts import (
     NO_SLOTS,
     Base,
     Group,
