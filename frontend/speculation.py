@@ -153,7 +153,7 @@ class Speculation:
         if cut is None and not ahead.whole:
             return None
         text = rest if cut is None else rest[: cut[0]]
-        if _most_tokens(text, cut) > call.sampling["max_new_tokens"]:
+        if _max_tokens(text, cut) > call.sampling["max_new_tokens"]:
             return None
         return self._take(ahead, len(since), text, _reason(cut))
 
@@ -250,7 +250,7 @@ def _seen(text: str, call: GenCall, whole: bool, num_tokens: int | None) -> tupl
     most, cut = call.sampling["max_new_tokens"], first_stop(text, call.sampling.get("stop", ()))
     own = text if cut is None else text[: cut[0]]
     is_short = num_tokens is not None and num_tokens + (cut is None) <= most
-    fits = is_short or _most_tokens(own, cut) <= most
+    fits = is_short or _max_tokens(own, cut) <= most
     return (own, _reason(cut)) if fits and (cut is not None or whole) else None
 
 
@@ -269,7 +269,7 @@ def may_speculate(call: Gen | GenCall, sampling: Mapping[str, Any]) -> bool:
     return plain and local and OPTIONS.issuperset(call.options)
 
 
-def _most_tokens(text: str, cut: tuple[int, str] | None) -> int:
+def _max_tokens(text: str, cut: tuple[int, str] | None) -> int:
     """Of a text and what ends it, a stop text or one token: each token has a byte at least."""
     return len(text.encode()) + (len(cut[1].encode()) if cut is not None else 1)
 

@@ -201,7 +201,7 @@ flag = Check("true or false", _read_flag, {"type": "boolean"})
 _token_id = {"type": "integer", "minimum": 0}
 
 
-def _strings(most: int, most_bytes: int) -> Check:
+def _strings(most: int, max_bytes: int) -> Check:
     def check(where: str, value: Any) -> tuple[str, ...]:
         items = [value] if isinstance(value, str) else value
         if isinstance(items, list | tuple) and len(items) > most:
@@ -213,13 +213,13 @@ def _strings(most: int, most_bytes: int) -> Check:
                 size = len(s.encode())
             except UnicodeEncodeError:
                 raise ClientError(f"{where}[{i}]", "has half a surrogate pair, must be valid Unicode") from None
-            if size > most_bytes:
-                raise ClientError(f"{where}[{i}]", f"has {size} bytes, must have at most {most_bytes}")
+            if size > max_bytes:
+                raise ClientError(f"{where}[{i}]", f"has {size} bytes, must have at most {max_bytes}")
         return tuple(dict.fromkeys(s for s in items if s))
 
-    text = {"type": "string", "maxLength": most_bytes}
+    text = {"type": "string", "maxLength": max_bytes}
     schema = {"anyOf": [text, {"type": "array", "items": text, "maxItems": most}]}
-    return Check(f"a string or at most {most}, of {most_bytes} bytes each", check, schema)
+    return Check(f"a string or at most {most}, of {max_bytes} bytes each", check, schema)
 
 
 def _token_ids(where: str, value: Any) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from ramet.ipc.folders import OwnedFolder, check_room, remove_stale
 
 PARENT, SERVER, SCHEDULER, DETOKENIZER = "parent", "server", "scheduler", "detokenizer"
 PREFIX = "ramet-ipc-"
-MOST_FILES = 64  # in a folder: sockets and rings of sixteen tokenizers and the others
+MAX_FILES = 64  # in a folder: sockets and rings of sixteen tokenizers and the others
 MAX_SOCKET_PATH = 107  # bytes: of sockaddr_un, without the zero at its end
 LONGEST_NAME = f"/{PREFIX}xxxxxxxx/tokenizer-999.sock"
 
@@ -45,14 +45,14 @@ class SocketFolder:
                 return cls._made(place, num_bytes)
             except OSError as error:
                 refused.append(f"{place}: {error.strerror}")
-        needed = f"no folder has room for {MOST_FILES} files and {num_bytes / (1 << 20):.1f} MiB of sockets and rings"
+        needed = f"no folder has room for {MAX_FILES} files and {num_bytes / (1 << 20):.1f} MiB of sockets and rings"
         raise NoPlace(f"{needed} ({'; '.join(refused)}); set TMPDIR to one that has")
 
     @classmethod
     def _made(cls, place: Path, num_bytes: int) -> "SocketFolder":
         owned = OwnedFolder.make(place, PREFIX)
         try:
-            check_room(owned.path, MOST_FILES, num_bytes)
+            check_room(owned.path, MAX_FILES, num_bytes)
         except OSError:
             owned.remove()
             raise

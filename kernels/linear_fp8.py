@@ -14,7 +14,7 @@ from ramet.kernels.triton_parts import INTERPRETED, LARGEST_FP8, _stored
 from ramet.kernels.triton_there import tl, triton
 
 ALIGNED = 16  # inputs and outputs are a multiple of it
-MOST_INPUTS = 1 << 15  # of a program, which holds a token
+MAX_INPUTS = 1 << 15  # of a program, which holds a token
 WARPS = 8
 
 
@@ -53,10 +53,10 @@ class Fp8Weight:
     @classmethod
     def of(cls, weight: Tensor) -> "Fp8Weight":
         """Raises ValueError where the tensor cores take no such sizes."""
-        if any(size % ALIGNED for size in weight.shape) or weight.shape[1] > MOST_INPUTS:
+        if any(size % ALIGNED for size in weight.shape) or weight.shape[1] > MAX_INPUTS:
             raise ValueError(
                 f"a layer of {weight.shape[1]} inputs and {weight.shape[0]} outputs, which float8 products do not "
-                f"take: both must be multiples of {ALIGNED}, and inputs at most {MOST_INPUTS}"
+                f"take: both must be multiples of {ALIGNED}, and inputs at most {MAX_INPUTS}"
             )
         return cls(*round_rows(weight), weight.dtype)
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 Ints = npt.NDArray[np.int32]
-LEAST_SQUARE = 1e-6  # added to the square of a length
+MIN_SQUARE = 1e-6  # added to the square of a length
 ALIGNED = 4  # numbers of 16 bytes
 
 
@@ -176,4 +176,4 @@ def _advance(x: Tensor, gates: Tensor, of: DeltaShape, weights: DeltaWeights, st
 
 
 def _unit(x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + LEAST_SQUARE)
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + MIN_SQUARE)

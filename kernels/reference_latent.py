@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ramet.kernels.reference_experts import Projections
 
-MOST_SCORES = 1 << 26  # that are made at once
+MAX_SCORES = 1 << 26  # that are made at once
 
 
 def of_heads(layers: Projections, x: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def latent_attention(
     out, first = q.new_empty(*q.shape[:2], latent), 0
     for row, (new, length) in enumerate(zip(num_new, seq_lens, strict=True)):
         own = keys[table[row, :length].long(), 0].float()  # [K, L + P]
-        step = max(1, MOST_SCORES // (q.shape[1] * length))
+        step = max(1, MAX_SCORES // (q.shape[1] * length))
         for start in range(0, new, step):
             stop = min(start + step, new)
             seen = length - new + stop

@@ -1,6 +1,6 @@
 """Decode attention to what many rows share, in Triton: keys and values of a shared prefix are read once for all.
 
-Where the slots of a whole chunk are the same for LEAST_SHARERS rows or more, they are multiplied with the queries of
+Where the slots of a whole chunk are the same for MIN_SHARERS rows or more, they are multiplied with the queries of
 many rows at once. Each row's result is a part of its sum as any other chunk's is, and decode_attention.py merges it
 (Juravsky et al. 2024, Hydragen; Ye et al. 2025, FlashInfer). Which rows share which chunks is found on the device by
 the slots themselves, once for a step, so a CUDA graph replays it for any rows. Chunks are cut as those of decode
@@ -17,7 +17,7 @@ from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _take_in, _tile, pad
 from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import ExtendTuning, processor_of, processors_of, shared_tuning
 
-LEAST_SHARERS = 8  # rows: fewer gain less than the launches take
+MIN_SHARERS = 8  # rows: fewer gain less than the launches take
 ITEM = 5  # numbers of an item
 COMPARED = 256  # slots at once
 PER_PROCESSOR = 2  # programs
@@ -185,7 +185,7 @@ def plan_shared(
     _lead[(num,)](rows, seq_lens, table, table.stride(0), *found, **cuts, COMPARED=COMPARED, num_warps=4)
     _group[(num,)](
         seq_lens, scratch.leaders, scratch.members, scratch.shared, scratch.own_chunks, scratch.items,
-        scratch.num_items, num, **cuts, PER_TILE=per_tile, LEAST=LEAST_SHARERS, num_warps=4,
+        scratch.num_items, num, **cuts, PER_TILE=per_tile, LEAST=MIN_SHARERS, num_warps=4,
     )  # fmt: skip
 
 

@@ -20,11 +20,11 @@ Bytes = bytes | bytearray | memoryview
 MAX_EXPONENT = 9999  # bound for a Decimal: an int of it, or its text without an exponent, takes that many bytes
 SURE = 15  # a float keeps all digits of a number that has at most so many
 DIGITS = 17  # and of none that needs more
-MOST_NORMAL = 300  # characters of a number without exponent, of which a float keeps SURE digits however small it is
+MAX_NORMAL = 300  # characters of a number without exponent, of which a float keeps SURE digits however small it is
 MARK = f"NUMBER_{os.urandom(8).hex()}"  # stands for a number in a text; no client can guess it
 BETWEEN = f"BETWEEN_{os.urandom(8).hex()}"  # stands between two values; nor this
 # digits and points become 0, E becomes e, signs are removed: this shows which numbers are long or have a large exponent
-MOST_SHAPE = 20  # bytes of the part of a number that is looked for, with its signs
+MAX_SHAPE = 20  # bytes of the part of a number that is looked for, with its signs
 AT_ONCE = 1 << 18  # bytes that are looked at in one call, which keeps Python's lock
 _SHAPES = bytes(ord("0") if chr(i) in "0123456789." else ord("e") if chr(i) in "eE" else ord(" ") for i in range(256))
 _DIGITS, _EXPONENT = b"0" * 16, b"0e000"  # more than a float may keep, and one that may be out of its range
@@ -46,7 +46,7 @@ def _number(text: str) -> float | Decimal:
         value: float = orjson.loads(text)  # float() and repr() take ten times as long for 17 digits
     except orjson.JSONDecodeError:  # it is beyond a float's range
         return _decimal(text)
-    if not has_exponent and size <= SURE and len(text) <= MOST_NORMAL:
+    if not has_exponent and size <= SURE and len(text) <= MAX_NORMAL:
         return value
     written = orjson.dumps(value).decode()
     if written == text:
@@ -191,7 +191,7 @@ def may_round(data: bytes | bytearray) -> bool:
     if len(data) < SHORTEST:  # a chat may have thousands of short arguments
         return False
     for start in range(0, len(data), AT_ONCE):
-        shapes = data[start : start + AT_ONCE + MOST_SHAPE].translate(_SHAPES, b"+-")
+        shapes = data[start : start + AT_ONCE + MAX_SHAPE].translate(_SHAPES, b"+-")
         if _DIGITS in shapes or _EXPONENT in shapes:
             return True
     return False

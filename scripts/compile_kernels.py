@@ -77,7 +77,7 @@ OF_THE_MODEL = (
     "k_weight", "gate_up", "bias", "turned", "gates", "conv", "last", "read",
 )  # fmt: skip
 HALVES, FP8 = ("bf16", "fp16"), "fp8e4nv"
-LEAST_FP8 = 89  # capability
+MIN_FP8 = 89  # capability
 ATTENTION = ("_decode", "_extend", "_shared")
 LATENTS = ((16, 512, 64), (20, 512, 64), (128, 512, 64), (40, 256, 32))  # heads, numbers of a latent and of what turns
 USAGE = {"registers": "REG", "stack": "STACK", "local": "LOCAL"}
@@ -121,7 +121,7 @@ def attention(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
         HALVES, ((64, 7), (80, 1), (128, 4), (128, 8), (256, 2), (512, 8)),
         ((False, False), (True, False), (True, True)), ((False, None),),
     )  # fmt: skip
-    caches = (None,) if processor.capability < LEAST_FP8 else (None, FP8)
+    caches = (None,) if processor.capability < MIN_FP8 else (None, FP8)
     further = product(("bf16",), ((64, 8), (128, 4)), ((False, False), (True, False)), product((False, True), caches))
     for kind, (head_dim, group), (windowed, capped), (sinks, cache) in chain(plain, further):
         heads = {"GROUP": group, "KV_HEADS": 8, "D": head_dim, "D_PAD": triton_parts.padded(head_dim), "cache": cache}
@@ -174,7 +174,7 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
     compared = {"COMPARED": shared_attention.COMPARED}
     yield shared_attention._lead, "bf16", {**decode_attention.CUTS, **compared, "num_warps": 4}
     for per_tile in (8, 16, 64):
-        least = {"PER_TILE": per_tile, "LEAST": shared_attention.LEAST_SHARERS}
+        least = {"PER_TILE": per_tile, "LEAST": shared_attention.MIN_SHARERS}
         yield shared_attention._group, "bf16", {**decode_attention.CUTS, **least, "num_warps": 4}
     yield step_rows._take_in, "bf16", {"BLOCK": step_rows.BLOCK, "num_warps": 4}
     yield gated._softcap, "fp32", {"BLOCK": gated.BLOCK, "num_warps": 4}
@@ -187,7 +187,7 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
             turned = {"HEADS": rope.HEADS, "BLOCK": half, "REST": rest, "NORMED": normed}
             turned |= {"VALUES": normed, "norm": "fp32" if normed else kind}
             yield rope._place, kind, {**heads, **turned}
-            if processor.capability >= LEAST_FP8:
+            if processor.capability >= MIN_FP8:
                 yield rope._place, kind, {**heads, **turned, "cache": FP8}
         for activation in (gated.SILU, gated.GELU, gated.GELU_TANH, gated.CLAMPED):
             yield gated._gated, kind, {**heads, "KIND": activation, "BLOCK": gated.BLOCK}
@@ -195,7 +195,7 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
 
 def linears(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
     """Layers of 4-bit and float8 weights."""
-    for kind, block in product(HALVES, (1024, 4096, 16384)) if processor.capability >= LEAST_FP8 else ():
+    for kind, block in product(HALVES, (1024, 4096, 16384)) if processor.capability >= MIN_FP8 else ():
         rounds = {"BLOCK": block, "INTERPRETED": False, "num_warps": linear_fp8.WARPS, "cache": FP8}
         yield linear_fp8._round_rows, kind, rounds
     for kind, group in product(HALVES, GROUPS):

@@ -256,13 +256,13 @@ def body_rows(struct: Any) -> list[str]:
     ]
 
 
-MOST_KINDS = 12  # more of them are in /openapi.json alone
+MAX_KINDS = 12  # more of them are in /openapi.json alone
 
 
 def kind_of(schema: dict[str, Any]) -> str:
     """A schema's kinds in JSON's words; null goes without saying."""
     kinds = list(dict.fromkeys(kind for kind in kinds_of(schema) if kind != "null"))
-    return " or ".join(kinds) if len(kinds) <= MOST_KINDS else "object, by its `type`"
+    return " or ".join(kinds) if len(kinds) <= MAX_KINDS else "object, by its `type`"
 
 
 def kinds_of(schema: dict[str, Any]) -> list[str]:

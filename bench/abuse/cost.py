@@ -31,7 +31,7 @@ SENDS_S = 4.0  # no further body is sent after so long
 HEAVY_S = 30.0  # in which a body of much work must end
 NUM_PARTS = 512  # requests like those of a body of much work, at most
 IDLE_S = 5.0  # for which an idle server is watched
-LEAST_CPU_S = 0.01  # what the system counts in; a smaller figure counts as this
+MIN_CPU_S = 0.01  # what the system counts in; a smaller figure counts as this
 ENOUGH_CPU_S = 0.1  # a smaller sum says more about how the system counts than about bodies
 AT_ONCE = 32  # bodies, where one after the other is too little
 QUIET_S = 0.2  # after the last reply, the tokenizer may still be working
@@ -108,7 +108,7 @@ async def _attacked(load: Load, asked: Attack) -> tuple[Attacked, float]:
 
 
 def without_idle(used_s: float, wall_s: float, idle_share: float) -> float:
-    return max(LEAST_CPU_S, used_s - idle_share * wall_s)
+    return max(MIN_CPU_S, used_s - idle_share * wall_s)
 
 
 def _used(load: Load) -> float:

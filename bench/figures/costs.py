@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ramet.bench.figures.records import Record, newest_of_each_variant, variant
-from ramet.bench.figures.svg import MOST_SERIES, Plot, Row, Value
+from ramet.bench.figures.svg import MAX_SERIES, Plot, Row, Value
 from ramet.bench.figures.view import Cells, View, simple_rows, slug
 
 
@@ -24,7 +24,7 @@ def phases(records: Sequence[Record]) -> View:
 
 def pipeline(records: Sequence[Record]) -> View:
     """CPU time of each process per token, of each kind of stream that was measured."""
-    newest = newest_of_each_variant(records)[-MOST_SERIES:]
+    newest = newest_of_each_variant(records)[-MAX_SERIES:]
     plain = next((record for record in newest if not variant(record)), newest[-1])
     costs = plain["cpu_us_per_token"]
     whole = sum(costs.values())

@@ -60,7 +60,7 @@ SHOWN = (
 )  # fmt: skip
 ENGINES = ("headline", "offline-headline", "peer", "steps", "sampling")  # parts whose options are those of an engine
 LEFT_OUT = re.compile(r"products of (?!(?:64|128|256|448|512|1024|2048) )")  # of 32 sizes
-MOST_KERNELS = 10
+MAX_KERNELS = 10
 PREDICTED = "gpu-predicted"  # the plot's files
 KERNELS = {"_decode": "decode", "_extend": "extend", "_shared": "shared"}
 WARPS = {80: 64, 89: 48, 90: 64, 100: 64}  # that a multiprocessor holds, by its capability
@@ -223,7 +223,7 @@ def _table(part: str, figures: dict[str, dict[str, float]]) -> Iterator[str]:
 def _shares(shares: dict[str, dict[str, float]]) -> Iterator[str]:
     """Of the time that kernels run."""
     for name, values in shares.items():
-        kernels = [(kernel, share) for kernel, share in values.items() if kernel != "busy"][:MOST_KERNELS]
+        kernels = [(kernel, share) for kernel, share in values.items() if kernel != "busy"][:MAX_KERNELS]
         yield f"Kernels while {name} (busy {values['busy']:.0%} of the time, its first step included):\n"
         yield "| kernel | share |"
         yield "| --- | ---: |"

@@ -18,8 +18,8 @@ BAR_HEIGHT = 15
 ROW_GAP = 11
 VALUE_ROOM = 64  # right of the axis, for the text of the longest bar
 CHAR_WIDTH = 7.3  # of the widest usual sans serif at 13 px, on average
-MOST_TICKS = 7
-MOST_SERIES = 4  # that a theme has a colour for
+MAX_TICKS = 7
+MAX_SERIES = 4  # that a theme has a colour for
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Axes:
 
 
 def draw(plot: Plot, theme: Theme) -> str:
-    """Of at most MOST_SERIES series."""
+    """Of at most MAX_SERIES series."""
     assert len(plot.series) <= len(theme.series), plot.series
     axes = axes_of(plot)
     height = axes.bottom + AXIS_HEIGHT
@@ -115,8 +115,8 @@ def axes_of(plot: Plot) -> Axes:
 def ticks(low: float, high: float) -> tuple[float, ...]:
     """Round numbers at equal distances, the first at most low and the last at least high."""
     wide = (high - low) or 1.0
-    size = 10.0 ** math.floor(math.log10(wide / MOST_TICKS))
-    step = next(size * factor for factor in (1, 2, 5, 10) if wide / (size * factor) <= MOST_TICKS)
+    size = 10.0 ** math.floor(math.log10(wide / MAX_TICKS))
+    step = next(size * factor for factor in (1, 2, 5, 10) if wide / (size * factor) <= MAX_TICKS)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return tuple(i * step for i in range(first, max(last, first + 1) + 1))
 

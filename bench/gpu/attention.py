@@ -16,7 +16,7 @@ from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning, extend_tuning, processor_of
 
-LEAST_BYTES = 1 << 29
+MIN_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ EXTENDS = (
 class Pools:
     """Keys and values of a few layers, and rows whose slots are scattered over them."""
 
-    def __init__(self, shape: Shape, least_bytes: int | None = None) -> None:
+    def __init__(self, shape: Shape, min_bytes: int | None = None) -> None:
         num, device = shape.rows * shape.context, DEVICE
         self.shape = shape
-        layers = min(16, max(1, -(-(least_bytes or LEAST_BYTES) // shape.kv_bytes)))
+        layers = min(16, max(1, -(-(min_bytes or MIN_BYTES) // shape.kv_bytes)))
         size = (num, shape.kv_heads, shape.head_dim)
         self.layers = [
             tuple(torch.randn(size, dtype=torch.bfloat16, device=device).to(shape.cache) for _ in "kv")

@@ -19,7 +19,7 @@ from ramet.bench.gpu.lines import Lines, Options
 from ramet.kernels import gpu_ops
 from ramet.kernels.grouped_linear import combine, gather_linear, scatter_linear, sort_routes
 
-LEAST_BYTES = 1 << 29
+MIN_BYTES = 1 << 29
 TOKENS = (1, 32, 256, 4096)
 
 
@@ -46,14 +46,14 @@ QWEN3 = Shape("Qwen3 30B-A3B", 128, 8, 2048, 768)
 class Layers:
     """Weights of a few layers, and tokens with their experts."""
 
-    def __init__(self, shape: Shape, tokens: int, least_bytes: int = LEAST_BYTES, device: str = "cuda") -> None:
+    def __init__(self, shape: Shape, tokens: int, min_bytes: int = MIN_BYTES, device: str = "cuda") -> None:
         chance = torch.Generator(device).manual_seed(tokens)
 
         def random(*size: int) -> Tensor:
             return torch.randn(*size, generator=chance, dtype=torch.float32, device=device).bfloat16()
 
         num, hidden, inner = shape.num_experts, shape.hidden, shape.intermediate
-        layers = max(1, min(16, -(-least_bytes // (num * shape.expert_bytes))))
+        layers = max(1, min(16, -(-min_bytes // (num * shape.expert_bytes))))
         self.shape, self.x = shape, random(tokens, hidden)
         self.layers = [(random(num, 2 * inner, hidden), random(num, hidden, inner)) for _ in range(layers)]
         wanted = torch.rand(tokens, num, generator=chance, device=device).topk(shape.per_token)

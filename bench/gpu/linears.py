@@ -20,7 +20,7 @@ from ramet.bench.loads import SHAPE_8B
 from ramet.kernels.linear_fp8 import Fp8Weight
 from ramet.kernels.linear_int4 import GpuInt4Weight
 
-LEAST_BYTES = 1 << 27  # of a product's weights, one behind the other: more than the card's cache holds
+MIN_BYTES = 1 << 27  # of a product's weights, one behind the other: more than the card's cache holds
 TOKENS = (1, 8, 16, 32, 64, 128, 256)
 GROUP = 128
 
@@ -64,7 +64,7 @@ def figures(card: Card, options: Options) -> Lines:
 def _copies(maker: Callable[[Tensor], Any], kind: str, num_in: int, num_out: int) -> list[Any]:
     """One is rounded, the others are its copies."""
     made = maker(torch.randn(num_out, num_in, device=DEVICE).mul_(0.02).to(torch.bfloat16))
-    num = -(-LEAST_BYTES // int(num_in * num_out * WEIGHT_BYTES[kind]))
+    num = -(-MIN_BYTES // int(num_in * num_out * WEIGHT_BYTES[kind]))
     return [made, *(copied(made) for _ in range(num - 1))]
 
 

@@ -24,7 +24,7 @@ PROMPT, FEW, MANY = 384, 32, 160  # tokens before the steps that steps.py measur
 MEASURED_CONTEXT = PROMPT + (FEW + MANY) // 2  # of their mean step
 NUMBER = 2  # bytes
 SLOT = 4  # bytes of an entry of the slot table
-LEAST_SHARERS = 8  # rows from which on attention looks for what they share, as kernels/shared_attention.py
+MIN_SHARERS = 8  # rows from which on attention looks for what they share, as kernels/shared_attention.py
 SHARERS, SHARED, OWN = 256, 8192, 256  # the load of steps.py whose rows share a prefix
 
 
@@ -136,7 +136,7 @@ def kernels_of(shape: Mapping[str, Any], rows: int, context: int, shared: int = 
         norm(rows, hidden),
         product("qkv", rows, hidden, (heads + 2 * kv_heads) * head_dim),
         place(rows, heads, kv_heads, head_dim),
-        *([shared_attention(rows, shared, heads, kv_heads, head_dim)] if rows >= LEAST_SHARERS else ()),
+        *([shared_attention(rows, shared, heads, kv_heads, head_dim)] if rows >= MIN_SHARERS else ()),
         attention(rows, context - shared, heads, kv_heads, head_dim),
         product("o", rows, heads * head_dim, hidden),
         norm(rows, hidden),
@@ -148,7 +148,7 @@ def kernels_of(shape: Mapping[str, Any], rows: int, context: int, shared: int = 
     inputs = rows * (64.0 + NUMBER * hidden)
     begins = (
         Kernel("inputs and embedding", "small", inputs, inputs, launches=3),
-        Kernel("plan of attention", "small", 16.0 * rows, 16.0 * rows, launches=3 if rows >= LEAST_SHARERS else 1),
+        Kernel("plan of attention", "small", 16.0 * rows, 16.0 * rows, launches=3 if rows >= MIN_SHARERS else 1),
     )
     ends = (norm(rows, hidden), product("head", rows, hidden, shape["vocab_size"]))
     return [*begins, *each, *ends, *epilogue(rows, shape["vocab_size"])]

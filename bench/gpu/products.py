@@ -12,7 +12,7 @@ from ramet.bench.gpu.card import DEVICE, Card, seconds
 from ramet.bench.gpu.lines import Lines, Options
 from ramet.bench.loads import SHAPE_8B
 
-LEAST_BYTES = 1 << 28
+MIN_BYTES = 1 << 28
 TOKENS = range(64, 2049, 64)
 
 
@@ -50,5 +50,5 @@ def figures(card: Card, options: Options) -> Lines:
 
 def _weights(num_in: int, num_out: int) -> list[torch.Tensor]:
     size = (num_out, num_in)
-    num = -(-LEAST_BYTES // (2 * num_in * num_out))
+    num = -(-MIN_BYTES // (2 * num_in * num_out))
     return [torch.randn(size, dtype=torch.bfloat16, device=DEVICE) for _ in range(num)]

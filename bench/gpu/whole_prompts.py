@@ -6,7 +6,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from ramet.bench.gpu.attention import LEAST_BYTES, Shape, extended
+from ramet.bench.gpu.attention import MIN_BYTES, Shape, extended
 from ramet.bench.gpu.card import DEVICE, Card, seconds
 from ramet.bench.gpu.lines import Lines, Options
 
@@ -30,7 +30,7 @@ def by_cudnn(shape: Shape) -> float | None:
     """Seconds of a layer. Keys are there once for each query head. None: cuDNN has none for such heads."""
     size = (shape.rows, shape.heads, shape.new, shape.head_dim)
     bytes_of_all = 3 * shape.rows * shape.heads * shape.new * shape.head_dim * 2
-    num = min(16, max(1, -(-LEAST_BYTES // bytes_of_all)))
+    num = min(16, max(1, -(-MIN_BYTES // bytes_of_all)))
     turns = cycle([[torch.randn(size, dtype=torch.bfloat16, device=DEVICE) for _ in "qkv"] for _ in range(num)])
 
     def run() -> None:

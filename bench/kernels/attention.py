@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ramet.kernels.cpu.measured import Limits
     from ramet.kernels.cpu.ops import CpuOps
 
-LEAST_BYTES = 1 << 28  # of keys and values of all layers of a case
-MOST_LAYERS = 64
+MIN_BYTES = 1 << 28  # of keys and values of all layers of a case
+MAX_LAYERS = 64
 EXTENDED_LAYERS = 2  # of a case that extends, whose products take longer than what it reads
 GROWTHS = ("context", "rows")
 
@@ -98,7 +98,7 @@ def main(argv: Sequence[str]) -> int:
     p = argparse.ArgumentParser(prog="ramet bench attention", description="Attention against the machine's limits.")
     p.add_argument("--only", choices=("decode", "extend", "growth"), help="default: all three")
     p.add_argument("--rounds", type=positive, default=5, help="of each case, of which the median counts; default 5")
-    p.add_argument("--least-mb", type=positive, default=LEAST_BYTES >> 20, help="of keys and values of a case's layers")
+    p.add_argument("--least-mb", type=positive, default=MIN_BYTES >> 20, help="of keys and values of a case's layers")
     p.add_argument("--num-threads", type=positive, default=len(os.sched_getaffinity(0)), help="default: one per core")
     p.add_argument("--first", type=positive, help="so many cases of each kind; default: all")
     p.add_argument(
@@ -133,8 +133,8 @@ def main(argv: Sequence[str]) -> int:
 class Bench:
     """Measures cases over one buffer."""
 
-    def __init__(self, ops: "CpuOps", rounds: int, least_bytes: int) -> None:
-        self._ops, self._rounds, self._least_bytes = ops, rounds, least_bytes
+    def __init__(self, ops: "CpuOps", rounds: int, min_bytes: int) -> None:
+        self._ops, self._rounds, self._min_bytes = ops, rounds, min_bytes
         self._best = self._measured()
 
     def limits(self) -> "Limits":
@@ -208,8 +208,8 @@ class Bench:
         exact = torch.randn(1024, case.kv_heads, case.head_dim).to(dtype)
         some = quantised(exact) if is_int8 else exact
         size, shape = case.tokens * 2 * some[0].nbytes, (case.tokens + 1, *some.shape[1:])
-        most = MOST_LAYERS if case.new == 1 else EXTENDED_LAYERS
-        for _ in range(min(most, -(-self._least_bytes // size))):
+        most = MAX_LAYERS if case.new == 1 else EXTENDED_LAYERS
+        for _ in range(min(most, -(-self._min_bytes // size))):
             both = huge_empty(shape, some.dtype), huge_empty(shape, some.dtype)
             for tensor in both:
                 for start in range(0, len(tensor), len(some)):

@@ -47,8 +47,8 @@ def main(argv: Sequence[str]) -> int:
 
     ops = CpuOps(load_library(), options.num_threads)
     flops = measure(ops.library, ops.threads, tiles=False).float32_flops
-    least_s = 2 * OPERATIONS * options.heads * SIZE * SIZE / flops  # of a token
-    record: dict[str, Any] = {name: rates(ops, name, options, least_s) for name in DTYPES}
+    min_s = 2 * OPERATIONS * options.heads * SIZE * SIZE / flops  # of a token
+    record: dict[str, Any] = {name: rates(ops, name, options, min_s) for name in DTYPES}
     sizes = {"key_heads": options.heads // 2, "value_heads": options.heads, "size": SIZE, "input": options.input_len}
     made = stamp.stamp(stamp.command_line("delta", argv))
     record |= {"float32_flops": flops, "threads": ops.threads}
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def rates(ops: "CpuOps", dtype: str, options: argparse.Namespace, least_s: float) -> dict[str, dict[str, float]]:
+def rates(ops: "CpuOps", dtype: str, options: argparse.Namespace, min_s: float) -> dict[str, dict[str, float]]:
     """Of steps of so many tokens, tokens/s; prints them."""
     layer = Layer(ops, dtype, options.heads, options.input_len)
     cases = [str(step) for step in (*STEPS, options.input_len) if step <= options.input_len]
@@ -67,8 +67,8 @@ def rates(ops: "CpuOps", dtype: str, options: argparse.Namespace, least_s: float
     found: dict[str, dict[str, float]] = {}
     for step, each in seconds.items():
         rate = options.input_len / statistics.median(each)
-        found[step] = {"tokens_per_s": round(rate, 1), "of_limit": round(rate * least_s, 3)}
-        print(f"{dtype:<9} steps of {step:>5} {rate:>10.0f} tokens/s {rate * least_s:>6.0%} of the limit", flush=True)
+        found[step] = {"tokens_per_s": round(rate, 1), "of_limit": round(rate * min_s, 3)}
+        print(f"{dtype:<9} steps of {step:>5} {rate:>10.0f} tokens/s {rate * min_s:>6.0%} of the limit", flush=True)
     return found
 
 

@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr float LEAST_SQUARE = 1e-6f;  // added to the square of a length
+constexpr float MIN_SQUARE = 1e-6f;  // added to the square of a length
 constexpr int64_t TOKENS = 32;         // at most that go through a block of a state's columns before the next one
 
 struct Layer {
@@ -82,7 +82,7 @@ inline void to_length(float *x, int64_t size, float length) {
         const vf value = get(x + i, n);
         squares += value * value;
     });
-    const float scale = length / std::sqrt(sum_of(squares) + LEAST_SQUARE);
+    const float scale = length / std::sqrt(sum_of(squares) + MIN_SQUARE);
     each(size, [&](int64_t i, int64_t n) { put(x + i, get(x + i, n) * scale, n); });
 }
 
@@ -96,7 +96,7 @@ struct Job {
     Job(const Layer &layer, int64_t at_row, int64_t key_head, int64_t num)
         : of(layer), row(at_row), head(key_head), own(layer.own()), before(layer.taps - 1), most(std::min(num, TOKENS)), width(layer.value + LANES),
           weights(layer.taps * own), seen((before + most) * own), mixed(most * own + LANES), decay(most), beta(most), o(most * width),
-          block(most >= LEAST_COPIED || layer.value % LANES ? layer.key * BLOCK * LANES : 0) {
+          block(most >= MIN_COPIED || layer.value % LANES ? layer.key * BLOCK * LANES : 0) {
         for (int64_t c = 0; c < own; c++)
             for (int64_t w = 0; w < of.taps; w++) weights[w * own + c] = widen(((const T *)of.conv)[of.channel(head, c) * of.taps + w]);
     }

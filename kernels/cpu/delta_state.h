@@ -10,7 +10,7 @@
 namespace {
 
 constexpr int BLOCK = 4;             // vectors of a state's columns at a time
-constexpr int64_t LEAST_COPIED = 4;  // tokens for which a block is copied: rows of 512 bytes share few places of a cache
+constexpr int64_t MIN_COPIED = 4;  // tokens for which a block is copied: rows of 512 bytes share few places of a cache
 
 // Some tokens of a row in one head of values, one behind the other.
 struct Tokens {
@@ -77,7 +77,7 @@ void copied(float *state, int64_t at, int64_t some, const Tokens &of, float *blo
 
 // state [K, V]; block [K, BLOCK LANES]
 void advance(float *state, const Tokens &of, float *block) {
-    const bool copies = of.num >= LEAST_COPIED;
+    const bool copies = of.num >= MIN_COPIED;
     int64_t at = 0;
     for (; at + BLOCK * LANES <= of.width; at += BLOCK * LANES)
         copies ? copied<BLOCK>(state, at, BLOCK * LANES, of, block) : columns<BLOCK>(state + at, of.width, at, of);

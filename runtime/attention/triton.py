@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
-from ramet.kernels.shared_attention import LEAST_SHARERS, plan_shared, rows_of_tile, shared_attention
+from ramet.kernels.shared_attention import MIN_SHARERS, plan_shared, rows_of_tile, shared_attention
 from ramet.kernels.tuned import extend_tuning, processor_of, shared_tuning
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import Extends, ForwardInputs, LayerAttention
@@ -80,7 +80,7 @@ class TritonAttention(TritonRows):
 
     def plan(self, inputs: ForwardInputs) -> None:
         super().plan(inputs)
-        self._shares = self._can_share and inputs.num_decode >= LEAST_SHARERS
+        self._shares = self._can_share and inputs.num_decode >= MIN_SHARERS
         if self._decoding is not None and self._shares:
             plan_shared(*self._decoding, inputs.table, self._scratch.shared, CUTS, self._rows_of_tile)
 

@@ -108,10 +108,6 @@ class Lease:
     matched: int = 0  # tokens whose keys were found, where more of them were than states (stateful.py)
     pinned: Node | None = None  # whose state is kept as long as the lease
 
-    @property
-    def cached_in(self) -> Namespace:
-        return self.namespace
-
 
 class Peeked(NamedTuple):
     lengths: list[int]  # cached tokens of each
@@ -306,9 +302,9 @@ class PrefixCache:
         """What was found at an earlier version may be found no more."""
         return self._tree.dropped_version
 
-    def free_dropped(self, most_nodes: int = MAX_FREED) -> None:
+    def free_dropped(self, max_nodes: int = MAX_FREED) -> None:
         """Free the memory of some nodes."""
-        self._take_evicted(self._tree.take_dropped(most_nodes))
+        self._take_evicted(self._tree.take_dropped(max_nodes))
 
     def beyond(self, tokens: Ints, namespace: Namespace, start: int) -> list[Node]:
         """Nodes that are for `withdraw`: what begins with more than the first `start` of `tokens`, to whole pages."""

@@ -46,8 +46,8 @@ class SequenceList(RadixTree):
         self._remove(entry)
         return entry.slots
 
-    def beyond(self, tokens: Ints, start: int, cached_in: Namespace) -> list[Node]:
-        found = self._roots.get(cached_in)
+    def beyond(self, tokens: Ints, start: int, namespace: Namespace) -> list[Node]:
+        found = self._roots.get(namespace)
         entries = [] if found is None or start >= len(tokens) else list(found.children.values())
         return [each for each in entries if not each.withdrawn and self._common(each.run, tokens) > start]
 

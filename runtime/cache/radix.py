@@ -243,11 +243,11 @@ class RadixTree:
                 self._remove(leaf)
         return freed
 
-    def beyond(self, tokens: Ints, start: int, cached_in: Namespace) -> list[Node]:
+    def beyond(self, tokens: Ints, start: int, namespace: Namespace) -> list[Node]:
         """The nodes that hold, with all below them, what begins with more than the first `start` (whole pages) of
         `tokens`. Splits an edge there.
         """
-        node, slots = self.match(tokens, cached_in)
+        node, slots = self.match(tokens, namespace)
         above = len(slots) - len(node.run)
         if len(slots) <= start:
             return []
@@ -300,11 +300,11 @@ class RadixTree:
         """Something is dropped, and not all of its slots are given back."""
         return bool(self._dropping or self._dropped)
 
-    def take_dropped(self, most_nodes: int) -> list[Ints]:
+    def take_dropped(self, max_nodes: int) -> list[Ints]:
         """The slots of some nodes that are dropped, which are removed."""
         freed: list[Ints] = []
         way = self._dropping
-        for _ in range(most_nodes):
+        for _ in range(max_nodes):
             if not way:
                 if not self._dropped:
                     break

@@ -31,38 +31,38 @@ class StatefulCache(PrefixCache):
 
     # -- prefixes ---------------------------------------------------------------------------------------------------
 
-    def peek(self, tokens: Ints, cached_in: Namespace) -> int:
-        return self.longest(tokens[:-1], cached_in)[1] if self.enabled else 0
+    def peek(self, tokens: Ints, namespace: Namespace) -> int:
+        return self.longest(tokens[:-1], namespace)[1] if self.enabled else 0
 
-    def longest(self, tokens: Ints, cached_in: Namespace) -> tuple[Node | None, int]:
+    def longest(self, tokens: Ints, namespace: Namespace) -> tuple[Node | None, int]:
         """The deepest node with a snapshot that `tokens` reach the end of, and its length."""
         length = 0
         best: tuple[Node | None, int] = None, 0
-        for node, common in self._tree.walk(tokens, cached_in):
+        for node, common in self._tree.walk(tokens, namespace):
             length += common
             if node.state and common == len(node.run):
                 best = node, length
         return best
 
-    def acquire_all(self, tokens: Ints, cached_in: Namespace) -> tuple[Lease, Ints]:
+    def acquire_all(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
         if not self.enabled:
-            return Lease(0, cached_in, None), NO_SLOTS
-        found, length = self.longest(tokens, cached_in)
-        matched = self._tree.match_length(tokens, cached_in)
-        node, slots = self._tree.match(tokens[:length], cached_in)
+            return Lease(0, namespace, None), NO_SLOTS
+        found, length = self.longest(tokens, namespace)
+        matched = self._tree.match_length(tokens, namespace)
+        node, slots = self._tree.match(tokens[:length], namespace)
         self._tree.lock(node)
         if found is not None:
             self._kept.move_to_end(found)
-        return Lease(length, cached_in, node, matched=matched), slots
+        return Lease(length, namespace, node, matched=matched), slots
 
-    def want(self, tokens: Ints, cached_in: Namespace) -> Node:
-        return self._tree.want(tokens[: self.peek(tokens, cached_in)], cached_in)
+    def want(self, tokens: Ints, namespace: Namespace) -> Node:
+        return self._tree.want(tokens[: self.peek(tokens, namespace)], namespace)
 
-    def is_longest(self, end: Node | None, num_losses: int, page: bytes, cached_in: Namespace) -> bool:
+    def is_longest(self, end: Node | None, num_losses: int, page: bytes, namespace: Namespace) -> bool:
         return False  # there may be a snapshot by now that was not there
 
-    def hold(self, tokens: Ints, cached_in: Namespace) -> Lease:
-        return self._pinned(super().hold(tokens, cached_in))
+    def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
+        return self._pinned(super().hold(tokens, namespace))
 
     def again(self, lease: Lease) -> Lease:
         return self._pinned(super().again(replace(lease, pinned=None)))
@@ -120,9 +120,9 @@ class StatefulCache(PrefixCache):
         self._taken.remove(place)
         self._free.append(place)
 
-    def attach(self, tokens: Ints, cached_in: Namespace, place: int) -> None:
+    def attach(self, tokens: Ints, namespace: Namespace, place: int) -> None:
         """What was taken has the state after `tokens`, whole pages that are published."""
-        node, slots = self._tree.match(tokens, cached_in)
+        node, slots = self._tree.match(tokens, namespace)
         assert len(slots) == len(tokens), f"{len(slots)} of {len(tokens)} tokens are cached"
         if node.state:
             self.give_back(place)

@@ -25,7 +25,7 @@ from ramet.runtime.commands.findings import Finding
 from ramet.runtime.config import Args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import parse
-from ramet.runtime.machine import LEAST_CAPABILITY, available_memory, usable_cores
+from ramet.runtime.machine import MIN_CAPABILITY, available_memory, usable_cores
 from ramet.runtime.options.placement import num_cores, placement_of
 from ramet.version import __version__
 
@@ -45,7 +45,7 @@ FAST_FLAGS = (
     "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "asimddp", "bf16", "sve",
 )  # fmt: skip
 GIB = 2**30
-LEAST_MEMORY = 1 * GIB  # the bundled model and its processes
+MIN_MEMORY = 1 * GIB  # the bundled model and its processes
 WITHOUT_KERNELS = "the CPU runs plain torch instead of our kernels"
 USE_GCC = "apt install g++, or name one in RAMET_CXX"
 BUNDLED = ("bundled model", "reinstall ramet")
@@ -148,8 +148,8 @@ def cpu(flags: frozenset[str], cores: int) -> Finding:
 
 def memory(available: int) -> Finding:
     found = f"{available / GIB:.1f} GiB available"
-    if available < LEAST_MEMORY:
-        return Finding("missing", "memory", found, f"free at least {LEAST_MEMORY / GIB:.0f} GiB")
+    if available < MIN_MEMORY:
+        return Finding("missing", "memory", found, f"free at least {MIN_MEMORY / GIB:.0f} GiB")
     return Finding("ok", "memory", found)
 
 
@@ -274,8 +274,8 @@ def lacks_of_cuda(gpu: Finding, torch: str, triton: str) -> tuple[str, str]:
     if not triton:
         return "the kernels of a GPU need the package triton", "pip install triton"
     capability = gpu.found.split(";")[0].rsplit(",", 1)[-1].strip()
-    if not capability.replace(".", "", 1).isdigit() or float(capability) < LEAST_CAPABILITY[0]:
-        least = f"{LEAST_CAPABILITY[0]}.{LEAST_CAPABILITY[1]}"
+    if not capability.replace(".", "", 1).isdigit() or float(capability) < MIN_CAPABILITY[0]:
+        least = f"{MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]}"
         return f"its compute capability is {capability}, and auto takes {least} or more", "--device cuda tries it"
     return "", ""
 

@@ -7,7 +7,7 @@ import torch
 
 from ramet.kernels.without_triton import MISSING
 from ramet.runtime.errors import ConfigError, describe
-from ramet.runtime.machine import LEAST_CAPABILITY, available_memory
+from ramet.runtime.machine import MIN_CAPABILITY, available_memory
 from ramet.runtime.options.placement import Cores, num_cores
 
 log = logging.getLogger("ramet")
@@ -17,7 +17,7 @@ SMALL_MODEL_BYTES = 16 << 20
 
 
 def choose_device(name: str) -> torch.device:
-    """`name` is auto, cpu or cuda. auto is cuda where torch finds a device of LEAST_CAPABILITY."""
+    """`name` is auto, cpu or cuda. auto is cuda where torch finds a device of MIN_CAPABILITY."""
     has_cuda = torch.cuda.is_available()
     if has_cuda and name != "cpu" and find_spec("triton") is None:
         if name == "cuda":
@@ -30,11 +30,11 @@ def choose_device(name: str) -> torch.device:
         log.warning("runs on the CPU: torch finds no CUDA device%s", why)
     if name == "auto" and has_cuda:
         capability = torch.cuda.get_device_capability()
-        name = "cuda" if capability >= LEAST_CAPABILITY else "cpu"
+        name = "cuda" if capability >= MIN_CAPABILITY else "cpu"
         if name == "cpu":
             log.warning(
                 "runs on the CPU: the CUDA device has compute capability %d.%d, and auto takes one of %d.%d or more; "
-                "--device cuda tries it all the same", *capability, *LEAST_CAPABILITY,
+                "--device cuda tries it all the same", *capability, *MIN_CAPABILITY,
             )  # fmt: skip
     return torch.device("cuda" if name == "cuda" else "cpu")
 

@@ -60,11 +60,11 @@ class Media:
     """`tower`: see runtime/models/towers/base.py; torch computes it with `num_threads` on a CPU."""
 
     def __init__(
-        self, tower: Any, tokens: MediaTokens, most_bytes: int, is_whole: bool = False, num_threads: int = 1
+        self, tower: Any, tokens: MediaTokens, max_bytes: int, is_whole: bool = False, num_threads: int = 1
     ) -> None:
         self._tower, self.tokens, self.is_whole = tower, tokens, is_whole
         self._num_threads = num_threads
-        self._cache = FeatureCache(most_bytes)
+        self._cache = FeatureCache(max_bytes)
 
     def find(self, key: bytes) -> Features | None:
         return self._cache.find(key)

@@ -99,7 +99,7 @@ def default_share(weights: int, available: int, on_cpu: bool) -> float:
 
 def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:
     """`available` before the weights are loaded; `share` of it is for weights and KV pool."""
-    most = _most_tokens(needs, available, share)
+    most = _max_tokens(needs, available, share)
     tokens = most if needs.max_total_tokens is None else needs.max_total_tokens
     if needs.max_total_tokens is not None:
         pool = (tokens + needs.page_size) * needs.bytes_per_token
@@ -141,7 +141,7 @@ def _of_states(needs: Needs) -> str:
     )
 
 
-def _most_tokens(needs: Needs, available: int, share: float) -> int:
+def _max_tokens(needs: Needs, available: int, share: float) -> int:
     room = (int(available * share) - needs.fixed) // needs.bytes_per_token - needs.page_size
     pages_of_a_request = -(-needs.context_length // needs.page_size)
     contexts = needs.max_running if needs.is_filled else max(needs.max_running, MIN_CONTEXTS)

@@ -59,7 +59,7 @@ from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processing import Failures
 from ramet.runtime.weights.heads import Heads
 
-LEAST_DEFERRED = 16  # tokens of a step whose calls are listed first: those of fewer leave Python in the caches
+MIN_DEFERRED = 16  # tokens of a step whose calls are listed first: those of fewer leave Python in the caches
 
 log = logging.getLogger("ramet")
 
@@ -447,7 +447,7 @@ class ModelRunner(LoadedModel):
             return self._model.hidden_states(inputs, self._attention, wanted)
 
         is_text = not inputs.embeds and inputs.turns is None
-        if self._deferred_steps is not None and is_text and len(inputs.token_ids) >= LEAST_DEFERRED:
+        if self._deferred_steps is not None and is_text and len(inputs.token_ids) >= MIN_DEFERRED:
             try:
                 kind = None if wanted is None else len(wanted.rows) > 0, inputs.adapters is None
                 return self._deferred_steps.run(kind, computed)

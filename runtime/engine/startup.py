@@ -49,9 +49,9 @@ from ramet.runtime.weights.random import fill_random
 log = logging.getLogger("ramet")
 
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
-LEAST_FP8_CAPABILITY = (8, 9)
+MIN_FP8_CAPABILITY = (8, 9)
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
-LEAST_CONTEXT = 2  # a prompt's token and one of the output
+MIN_CONTEXT = 2  # a prompt's token and one of the output
 MEASURED_TOKENS = (1, 8, 32, 128, 512, MAX_CHUNK)  # of steps whose cost is measured
 MEASURE_S = 0.15  # once it has taken so long, no larger step is measured
 BOUND_TOKENS = 32  # up to which steps are measured however long it takes, where --max-itl-ms asks for it
@@ -128,10 +128,10 @@ def keep_routes(model: torch.nn.Module, table: RouteTable) -> None:
 
 def check_float8(option: str, device: torch.device, remedy: str) -> None:
     """Raises ConfigError where a GPU is too old for it."""
-    if device.type == "cuda" and (capability := torch.cuda.get_device_capability()) < LEAST_FP8_CAPABILITY:
+    if device.type == "cuda" and (capability := torch.cuda.get_device_capability()) < MIN_FP8_CAPABILITY:
         raise ConfigError(
-            f"{option} is fp8, which needs a CUDA device of compute capability {LEAST_FP8_CAPABILITY[0]}."
-            f"{LEAST_FP8_CAPABILITY[1]} or more, and this one has {capability[0]}.{capability[1]}: {remedy}"
+            f"{option} is fp8, which needs a CUDA device of compute capability {MIN_FP8_CAPABILITY[0]}."
+            f"{MIN_FP8_CAPABILITY[1]} or more, and this one has {capability[0]}.{capability[1]}: {remedy}"
         )
 
 
@@ -172,8 +172,8 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.de
     asked = args.model.context_length or shape.context_length
     if asked > shape.context_length:
         raise ConfigError(f"--context-length is {asked}, must be at most the model's {shape.context_length}")
-    if asked < LEAST_CONTEXT:
-        raise ConfigError(f"the model's context is {asked} tokens, must be at least {LEAST_CONTEXT}")
+    if asked < MIN_CONTEXT:
+        raise ConfigError(f"the model's context is {asked} tokens, must be at least {MIN_CONTEXT}")
     routes = route_layout(args, shape)
     cached = bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype))
     of, on_cpu = shape.latent, device.type == "cpu"

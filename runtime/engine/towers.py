@@ -21,8 +21,8 @@ def load_media(
     found = format_of(args.model_folder) if has_tower(shape) else None
     if found is None:
         return None
-    tower, most_bytes = tower_for(args, shape, dtype, device), int(args.media.media_cache_mb * (1 << 20))
-    return Media(tower, found.tokens, most_bytes, found.is_whole, num_threads)
+    tower, max_bytes = tower_for(args, shape, dtype, device), int(args.media.media_cache_mb * (1 << 20))
+    return Media(tower, found.tokens, max_bytes, found.is_whole, num_threads)
 
 
 def tower_for(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Any:

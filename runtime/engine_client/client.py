@@ -72,7 +72,7 @@ from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable, as_written
 from ramet.runtime.engine_client.submission import (
-    MOST_NUMBERS,
+    MAX_NUMBERS,
     QUEUE_FULL,
     SEQUENCES_AT_ONCE,
     Prompt,
@@ -111,7 +111,7 @@ class EngineClient:
         limits: Limits,
         metrics: Metrics,
         args: Args,
-        max_numbers: int | None = MOST_NUMBERS,
+        max_numbers: int | None = MAX_NUMBERS,
         media: MediaService | None = None,
     ) -> None:
         self.limits, self.media = limits, media

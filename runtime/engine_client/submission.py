@@ -26,7 +26,7 @@ T = TypeVar("T")
 E = TypeVar("E")
 WEIGHT_VERSION = "default"  # of the weights of the start
 MAX_RENDERED = 8  # waits for the tokenizer that are kept of a request that is traced
-MOST_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
+MAX_NUMBERS = 1 << 22  # of one reply: they become lists and JSON while other requests wait
 
 # of all prompts of one request, each times its samples: 128 samples of 127k token ids, or every body of 32 MiB once
 MAX_PROMPT_BYTES = 1 << 26
@@ -38,8 +38,8 @@ COUNTED = "a token id or number counts 4 and a character, of a constraint too, 1
 
 def check_numbers(place: str, count: int, each: int) -> None:
     """Raises ClientError where `count` prompts, so many numbers of each, come to more than one reply holds."""
-    if count * each > MOST_NUMBERS:
-        fact = f"makes {count} times {each} numbers, must be at most {MOST_NUMBERS} together"
+    if count * each > MAX_NUMBERS:
+        fact = f"makes {count} times {each} numbers, must be at most {MAX_NUMBERS} together"
         raise ClientError(place, fact, "send it as several requests")
 
 
@@ -251,7 +251,7 @@ class Submission:
         *,
         as_batch: bool = False,
         probe: bool = False,
-        max_numbers: int | None = MOST_NUMBERS,
+        max_numbers: int | None = MAX_NUMBERS,
         rid: str = "",
     ) -> None:
         self.rid = rid  # of the whole; its prompts have their own

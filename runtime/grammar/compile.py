@@ -128,7 +128,7 @@ class CompilePool:
         self._lock, self._building, self._telling = threading.Lock(), threading.Lock(), threading.Lock()
         self._backends: dict[BackendName, Backend] = {}
         self._jobs: dict[str, FairQueue[Constraint]] = {}  # by backend
-        self._most_of_one = part(WORKERS, share)
+        self._max_of_one = part(WORKERS, share)
         self._workers: dict[str, list[CompileWorker]] = {}
         self._closed = False
         self._open: dict[Constraint, Compiling] = {}  # queued or being compiled
@@ -196,23 +196,23 @@ class CompilePool:
 
     def _start(self, constraint: Constraint) -> None:
         """A worker, if this one, which was just added, would wait although another may be begun for it."""
-        jobs = self._jobs.setdefault(constraint.backend, FairQueue(self._most_of_one, self.has_room))
+        jobs = self._jobs.setdefault(constraint.backend, FairQueue(self._max_of_one, self.has_room))
         workers = self._workers.setdefault(constraint.backend, [])
         most = min(WORKERS, self._num_open[constraint.backend])
         if self._closed or len(workers) >= most or (workers and not is_short(constraint)):
             return
-        most_size = SHORT if workers else None
+        max_size = SHORT if workers else None
         workers.append(worker := CompileWorker(self._vocabulary, self._memory_mb, self._niceness))
         name = f"grammar-{constraint.backend}-{len(workers)}"
-        thread = threading.Thread(target=self._serve, args=(jobs, worker, most_size), name=name, daemon=True)
+        thread = threading.Thread(target=self._serve, args=(jobs, worker, max_size), name=name, daemon=True)
         self._threads.append(thread)
         before = threading.stack_size(4 * STACK_BYTES)  # what a worker's stack was enough for is loaded on this one
         thread.start()
         threading.stack_size(before)
 
-    def _serve(self, jobs: FairQueue[Constraint], worker: CompileWorker, most_size: int | None) -> None:
+    def _serve(self, jobs: FairQueue[Constraint], worker: CompileWorker, max_size: int | None) -> None:
         self._begin()
-        while (found := jobs.take(most_size)) is not None:
+        while (found := jobs.take(max_size)) is not None:
             owner, constraint = found
             try:
                 self._run(worker, constraint, owner)
@@ -306,10 +306,10 @@ class CompilePool:
 
 
 class GrammarCache:
-    """Constraint -> what became of it; the least recently used go when `most_bytes` are passed."""
+    """Constraint -> what became of it; the least recently used go when `max_bytes` are passed."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes, self._num_bytes = most_bytes, 0
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._num_bytes = max_bytes, 0
         self._entries: OrderedDict[Constraint, Loaded | Failed] = OrderedDict()
 
     @property
@@ -328,15 +328,15 @@ class GrammarCache:
             self._num_bytes -= _size(key, self._entries.pop(key))
         self._entries[key] = value
         self._num_bytes += _size(key, value)
-        while self._num_bytes > self._most_bytes and len(self._entries) > 1:
+        while self._num_bytes > self._max_bytes and len(self._entries) > 1:
             self._num_bytes -= _size(*self._entries.popitem(last=False))
 
-    def shrink(self, most_bytes: int, in_use: InUse[Loaded]) -> None:
+    def shrink(self, max_bytes: int, in_use: InUse[Loaded]) -> None:
         """Forget those that no request has, until all take at most so many bytes."""
-        if in_use.num_bytes + self._num_bytes <= most_bytes:
+        if in_use.num_bytes + self._num_bytes <= max_bytes:
             return
         kept = [(key, _size(key, value)) for key, value in self._entries.items() if key not in in_use]
-        over = in_use.num_bytes + sum(size for _, size in kept) - most_bytes
+        over = in_use.num_bytes + sum(size for _, size in kept) - max_bytes
         for key, size in kept:
             if over <= 0:
                 return

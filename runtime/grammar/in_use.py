@@ -25,10 +25,10 @@ class _Entry(Generic[T]):
 
 
 class InUse(Generic[T]):
-    """`share`: the part of `most_bytes` that one key with a name may take. One lock guards everything that writes."""
+    """`share`: the part of `max_bytes` that one key with a name may take. One lock guards everything that writes."""
 
-    def __init__(self, most_bytes: int, share: float) -> None:
-        self._most_bytes, self._most_of_one = most_bytes, part(most_bytes, share)
+    def __init__(self, max_bytes: int, share: float) -> None:
+        self._max_bytes, self._max_of_one = max_bytes, part(max_bytes, share)
         self._entries: dict[Constraint, _Entry[T]] = {}
         self._bytes_of = Counter[str]()  # by owner
         self.num_bytes = 0
@@ -41,7 +41,7 @@ class InUse(Generic[T]):
 
     def has_room(self, owner: str) -> bool:
         """Whether one more may be compiled for this owner. For any thread, without the lock."""
-        return self.num_bytes < self._most_bytes and not (owner and self._bytes_of[owner] >= self._most_of_one)
+        return self.num_bytes < self._max_bytes and not (owner and self._bytes_of[owner] >= self._max_of_one)
 
     def find(self, key: Constraint) -> T | None:
         entry = self._entries.get(key)

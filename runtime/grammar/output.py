@@ -232,29 +232,29 @@ class ConstrainedOutput:
         """`next_jump` looks for what follows."""
         return self.active and not self.ended and self.mode is not JumpMode.OFF and self.opening is None
 
-    def next_jump(self, output: Ints, most_bytes: int = MAX_FORCED_BYTES, most_tokens: int = MAX_FORCED) -> Jump | None:
+    def next_jump(self, output: Ints, max_bytes: int = MAX_FORCED_BYTES, max_tokens: int = MAX_FORCED) -> Jump | None:
         """What follows `output` [n], all of which was accepted, without a draw. None: there is a choice, or no jump.
 
-        `most_bytes`: of forced text, but at least one token. `most_tokens`: about as many, but at least one.
+        `max_bytes`: of forced text, but at least one token. `max_tokens`: about as many, but at least one.
         """
         try:
-            return self._next_jump(output, most_bytes, most_tokens)
+            return self._next_jump(output, max_bytes, max_tokens)
         except TooComplex as error:
             self.move_aside(error)
             return None
 
-    def _next_jump(self, output: Ints, most_bytes: int, most_tokens: int) -> Jump | None:
+    def _next_jump(self, output: Ints, max_bytes: int, max_tokens: int) -> Jump | None:
         if not self.may_jump:
             return None
         if self.grammar.must_end:
             return None if self.end_token is None else Jump(0, (self.end_token,))
         if self.mode is JumpMode.FF:
-            forced = self.grammar.forced()[:most_tokens]
-            if most_bytes < MAX_FORCED_BYTES:
+            forced = self.grammar.forced()[:max_tokens]
+            if max_bytes < MAX_FORCED_BYTES:
                 ends = accumulate(len(self._tokenizer.token_bytes(token) or b"") for token in forced)
-                forced = forced[: max(sum(end <= most_bytes for end in ends), 1)]
+                forced = forced[: max(sum(end <= max_bytes for end in ends), 1)]
             return Jump(0, tuple(forced)) if forced else None
-        return self._retokenized(output, min(most_bytes, BYTES_OF_A_TOKEN * most_tokens))
+        return self._retokenized(output, min(max_bytes, BYTES_OF_A_TOKEN * max_tokens))
 
     def drop(self, num_tokens: int) -> None:
         """Take back the last tokens that were accepted."""
@@ -314,13 +314,13 @@ class ConstrainedOutput:
             return None
         return Jump(1, tuple(instead))
 
-    def _retokenized(self, output: Ints, most_bytes: int) -> Jump | None:
+    def _retokenized(self, output: Ints, max_bytes: int) -> Jump | None:
         assert self._retokenizer is not None, "there is nothing to tokenise anew with"
         forced = self._path.forced() if self._path is not None else self.grammar.forced_text()
         if not forced:
             return None
         window = output[len(output) - min(len(self._accepted), RETOKENIZE_WINDOW) :].tolist()
-        found = self._retokenizer.retokenize(window, forced[:most_bytes])
+        found = self._retokenizer.retokenize(window, forced[:max_bytes])
         if not found.tokens:
             return None
         dropped = window[len(window) - found.num_dropped :]

@@ -23,17 +23,17 @@ class CompileWorker:
 
         Raises TimedOut and WorkerEnded; the next call starts a new process then.
         """
-        began_s, most_s = time.monotonic(), STRETCH * timeout_s
+        began_s, max_s = time.monotonic(), STRETCH * timeout_s
         if self._process.start() is not None:
             self._libraries.clear()
         known = job.constraint.backend in self._libraries
-        frame = self._process.run(job, timeout_s if known else START_TIMEOUT_S, most_s)
+        frame = self._process.run(job, timeout_s if known else START_TIMEOUT_S, max_s)
         if isinstance(frame, Ready):
             if not known:
                 line = "a worker for constraints has loaded %s in %.1f s (not part of --grammar-timeout-s)"
                 LOGGER.info(line, job.constraint.backend, time.monotonic() - began_s)
             self._libraries.add(job.constraint.backend)
-            frame = self._process.read(timeout_s, most_s)
+            frame = self._process.read(timeout_s, max_s)
         assert not isinstance(frame, Ready)
         return frame
 

@@ -23,14 +23,14 @@ M = TypeVar("M")
 T = TypeVar("T", bound=Struct)
 
 
-def made_of(make: Callable[[dict[str, Any]], M], data: Bytes, most_items: int, in_pieces: bool = True) -> M:
+def made_of(make: Callable[[dict[str, Any]], M], data: Bytes, max_items: int, in_pieces: bool = True) -> M:
     """What `make` makes of a body as a JSON object, in which are not too many things. Raises ClientError, and what
     `make` raises.
 
-    `most_items`: as ItemCount's `most`. `in_pieces`: no call of the parser keeps Python's lock for long, which takes up
+    `max_items`: as ItemCount's `most`. `in_pieces`: no call of the parser keeps Python's lock for long, which takes up
     to twice as long in all.
     """
-    counted = ItemCount(most_items)
+    counted = ItemCount(max_items)
     counted.add(data)
     counted.check(data)
     return make(parse_object(data, counted, in_pieces))

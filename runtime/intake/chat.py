@@ -35,7 +35,7 @@ OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)
 _BEGIN = b'{"messages":['  # of a chat's JSON
 SPELLED = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA)  # which allow no control token: a tag is its characters
 
-MOST_BITS = 64  # of an integer that orjson writes: a negative one has 63
+MAX_BITS = 64  # of an integer that orjson writes: a negative one has 63
 
 Render = Callable[[bytes, bool, bool], Awaitable[RenderReply]]  # of a Chat as JSON: EngineClient.render
 
@@ -392,7 +392,7 @@ def _with_long_numbers(value: Any) -> Any:
         return {key: _with_long_numbers(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_with_long_numbers(item) for item in value]
-    if isinstance(value, int) and value.bit_length() >= MOST_BITS:
+    if isinstance(value, int) and value.bit_length() >= MAX_BITS:
         return orjson.Fragment(str(int(value)))
     return value
 

@@ -13,14 +13,14 @@ from ramet.runtime.exact_json import loads, may_round
 
 Path = tuple[str, ...]  # names of fields; ITEMS leads to each entry of a list
 ITEMS = "*"
-MOST_LOOKS = 1024  # values that are looked at one by one; where there are more, reading all at once costs less
+MAX_LOOKS = 1024  # values that are looked at one by one; where there are more, reading all at once costs less
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class _ManyValues(Exception):
-    """More than MOST_LOOKS."""
+    """More than MAX_LOOKS."""
 
 
 def with_unread(value: Any, data: bytes, paths: Collection[Path]) -> Any:
@@ -42,7 +42,7 @@ class _Parts:
     """The parts of one value."""
 
     def __init__(self) -> None:
-        self._left = MOST_LOOKS
+        self._left = MAX_LOOKS
 
     def exact(self, value: Any, data: bytes, paths: Collection[Path]) -> Any:
         if not may_round(data):

@@ -32,10 +32,10 @@ class Pool(Protocol):
 
 
 class KeptMedia:
-    """For one event loop. `most_bytes`: of files that no request needs."""
+    """For one event loop. `max_bytes`: of files that no request needs."""
 
-    def __init__(self, pool: Pool, most_bytes: int) -> None:
-        self._pool, self._most_bytes = pool, most_bytes
+    def __init__(self, pool: Pool, max_bytes: int) -> None:
+        self._pool, self._max_bytes = pool, max_bytes
         self._known: dict[bytes, Prepared] = {}
         self._keys: dict[str, bytes] = {}  # of each known file
         self._users = Counter[str]()  # of each file
@@ -75,7 +75,7 @@ class KeptMedia:
             self._pool.release(prepared)
             return
         self._unused[file] = prepared
-        while sum(map(self._pool.size_of, self._unused.values())) > self._most_bytes:
+        while sum(map(self._pool.size_of, self._unused.values())) > self._max_bytes:
             oldest, dropped = self._unused.popitem(last=False)
             del self._known[self._keys.pop(oldest)]
             self._pool.release(dropped)

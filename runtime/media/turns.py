@@ -25,7 +25,7 @@ class Turns:
 
     def __init__(self, workers: Sequence[MediaWorker], most: int, share: float = 1.0) -> None:
         self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is running
-        self._most, self._most_of_one, self._most_busy = most, part(most, share), part(len(workers), share)
+        self._most, self._max_of_one, self._most_busy = most, part(most, share), part(len(workers), share)
         self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
         self._owners: dict[MediaWorker, str] = {}  # owners of the busy workers
         self._busy = Counter[str]()  # how many workers each owner has
@@ -44,8 +44,8 @@ class Turns:
         if self.num_waiting >= self._most:
             raise ServerError(f"{place} was not prepared: {self._most} pieces of media wait already.", 503)
         own = sum(len(each.turns) for each in self._waiting.values() if each.owner == owner)
-        if owner and own >= self._most_of_one:
-            raise over("pieces of media that wait", self._most_of_one, own)
+        if owner and own >= self._max_of_one:
+            raise over("pieces of media that wait", self._max_of_one, own)
         turn: asyncio.Future[MediaWorker] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(request, _Waiting(owner, deque())).turns.append(turn)
         try:

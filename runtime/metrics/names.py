@@ -19,7 +19,7 @@ class Served:
     model_name: str
     page_size: int = 1  # tokens
     num_pages: int = 0
-    most_adapters: int = 0  # in one step
+    max_adapters: int = 0  # in one step
     running_adapters: frozenset[str] = frozenset()
     waiting_adapters: frozenset[str] = frozenset()
 

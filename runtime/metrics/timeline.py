@@ -24,7 +24,7 @@ from ramet.version import __version__
 Slice = dict[str, Any]  # an event of the format
 MAIN, DEVICE = 1, 2  # tracks of a process
 DEFAULT_S, MAX_S = 30.0, 86400.0  # how far a timeline goes back
-MOST_KEPT = 8  # files in a folder that were written without being asked for
+MAX_KEPT = 8  # files in a folder that were written without being asked for
 PATTERN = "timeline-*.json.gz"
 
 
@@ -115,12 +115,12 @@ def check_folder(given: str) -> None:
 
 
 def write_unasked(sockets: SocketFolder, given: str) -> Path:
-    """A file with the timeline in --trace-dir, where the latest MOST_KEPT stay. Raises OSError."""
+    """A file with the timeline in --trace-dir, where the latest MAX_KEPT stay. Raises OSError."""
     data = timeline(sockets)
     folder = trace_folder(given)
     path = folder / f"timeline-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{time.monotonic_ns() % 1_000_000}.json.gz"
     write_new(path, data)
-    for old in sorted(folder.glob(PATTERN), key=lambda each: each.stat().st_mtime)[:-MOST_KEPT]:
+    for old in sorted(folder.glob(PATTERN), key=lambda each: each.stat().st_mtime)[:-MAX_KEPT]:
         old.unlink(missing_ok=True)
     return path
 

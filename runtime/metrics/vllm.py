@@ -107,7 +107,7 @@ def _of_model(served: Served) -> tuple[Row, ...]:
         Level(
             "lora_requests_info",
             "the time (Unix, s); its labels name the adapters of sequences that run and that wait",
-            lambda _: {(f"{served.most_adapters}", running, waiting): time.time()},
+            lambda _: {(f"{served.max_adapters}", running, waiting): time.time()},
             ("max_lora", "running_lora_adapters", "waiting_lora_adapters"),
         ),
     )

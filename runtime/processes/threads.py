@@ -16,7 +16,7 @@ from ramet.ipc.loop_thread import call_soon
 from ramet.ipc.message import Message
 
 _quiet: set[type[BaseException]] = set()  # errors that are expected when Python ends
-MOST_WAITING = 32  # messages that wake no event loop
+MAX_WAITING = 32  # messages that wake no event loop
 
 
 class EngineThread(threading.Thread):
@@ -58,7 +58,7 @@ class EngineThread(threading.Thread):
 class Arrivals:
     """Messages of other threads for an event loop. One wake-up of the loop delivers all that is waiting by then.
 
-    A message that `can_wait` is delivered with the next one that cannot, or as the last of MOST_WAITING: a wake-up
+    A message that `can_wait` is delivered with the next one that cannot, or as the last of MAX_WAITING: a wake-up
     takes a core from the threads that compute.
     """
 
@@ -74,7 +74,7 @@ class Arrivals:
 
     def send(self, message: Message) -> None:
         self._queue.append(message)
-        if self._can_wait(message) and len(self._queue) < MOST_WAITING:
+        if self._can_wait(message) and len(self._queue) < MAX_WAITING:
             return
         if not self._waking:  # set back before the queue is read: no message is left behind
             self._waking = True

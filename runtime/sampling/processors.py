@@ -31,8 +31,8 @@ from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.sampling.columns import REQUEST, RequestView
 
 GROUP = "ramet.logit_processors"
-MOST_IDS = 1 << 16  # of one parameter
-MOST_STEPS = 1024
+MAX_IDS = 1 << 16  # of one parameter
+MAX_STEPS = 1024
 _PLAIN = re.compile("0|[1-9][0-9]{0,9}")  # a token id as a key of an object
 
 
@@ -158,7 +158,7 @@ class TemperatureByPosition(LogitProcessor):
 
     def check(self, params: dict[str, Any], vocab_size: int) -> None:
         words = "[position, temperature], position an integer >= 0, temperature in [0.01, 100]"
-        steps = _list(params, "temperatures", f"a list of at most {MOST_STEPS} {words}", MOST_STEPS)
+        steps = _list(params, "temperatures", f"a list of at most {MAX_STEPS} {words}", MAX_STEPS)
         if not steps:
             raise ValueError("temperatures is [], must hold at least one [position, temperature]")
         wrong = next((i for i, step in enumerate(steps) if not _is_step(step)), None)
@@ -184,8 +184,8 @@ class SequenceAutomaton(LogitProcessor):
         states = params.get("transitions")
         if not isinstance(states, list) or not states or not all(isinstance(state, dict) for state in states):
             raise ValueError("transitions must be a list of objects from token id to state")
-        if sum(map(len, states)) > MOST_IDS:
-            raise ValueError(f"transitions has {sum(map(len, states))} entries in all, must have at most {MOST_IDS}")
+        if sum(map(len, states)) > MAX_IDS:
+            raise ValueError(f"transitions has {sum(map(len, states))} entries in all, must have at most {MAX_IDS}")
         for i, state in enumerate(states):
             for token, target in state.items():
                 if not _PLAIN.fullmatch(token) or int(token) >= vocab_size:
@@ -247,7 +247,7 @@ def _is_step(step: Any) -> bool:
 
 
 def _ids(params: dict[str, Any], name: str, vocab_size: int) -> list[int]:
-    ids = _list(params, name, f"a list of at most {MOST_IDS} token ids in [0, {vocab_size})", MOST_IDS)
+    ids = _list(params, name, f"a list of at most {MAX_IDS} token ids in [0, {vocab_size})", MAX_IDS)
     wrong = next((i for i, token in enumerate(ids) if not _is_id(token, vocab_size)), None)
     if wrong is not None:
         raise ValueError(f"{name}[{wrong}] is {shown(ids[wrong])}, must be a token id in [0, {vocab_size})")

@@ -22,7 +22,7 @@ from ramet.runtime.scheduler.request import Request, RowTable
 MAX_BEGUN = 64  # requests that begin in one step beside rows that draw: 5 to 8 ms
 MAX_TIMES = 1.5  # of a step without further prompts
 ROW_TOKENS = 16  # that a prompt counts beside its own: 250 us of admission and results, where a token takes 15
-LEAST_ROOM = 2 * ROW_TOKENS  # tokens: those of two prompts that are cached
+MIN_ROOM = 2 * ROW_TOKENS  # tokens: those of two prompts that are cached
 SHRINK, GROW = 0.7, 1.02  # of the room, after a step that took too long, and after another: so one in 20 takes too long
 GROW_FAST, FAST_AFTER = 1.1, 64  # of the room, after so many steps in a row that did not, and at the start
 MOVE = 1.05  # of the time of a step without further prompts, toward the side of the last one
@@ -35,8 +35,8 @@ class BeginShare:
     """`begin` once in a step, then `begins` for each of the `allowed` requests that does, and `end`."""
 
     def __init__(self, table: RowTable, chunk: int, clock: Callable[[], float]) -> None:
-        self._table, self._most, self._clock = table, max(chunk, LEAST_ROOM), clock
-        self.room = float(LEAST_ROOM)
+        self._table, self._most, self._clock = table, max(chunk, MIN_ROOM), clock
+        self.room = float(MIN_ROOM)
         self._step = self._left = self._tokens = 0  # of prompts in the step
         self._drawing: Ints | None = None  # rows; None: none draws
         self._begun = set[float]()  # arrivals of what has begun in the step beside rows of others
@@ -94,4 +94,4 @@ class BeginShare:
             within = seconds <= MAX_TIMES * self._plain_s
             self._num_within = self._num_within + 1 if within else 0
             by = (GROW_FAST if self._num_within > FAST_AFTER else GROW) if within else SHRINK
-            self.room = min(max(self.room * by, LEAST_ROOM), self._most)
+            self.room = min(max(self.room * by, MIN_ROOM), self._most)

@@ -392,7 +392,7 @@ def seed_of_sample(seed: int, sample: int) -> int:
     return z ^ (z >> 31)
 
 
-LEAST_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
+MIN_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
 HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
 
 
@@ -483,7 +483,7 @@ class RowTable:
         self.num_healed[row] = request.num_healed
         self.penalty_slots[row] = penalty_slot
         self.frequency[row], self.presence[row] = params.frequency_penalty, params.presence_penalty
-        self.repetition[row] = max(params.repetition_penalty, LEAST_REPETITION)
+        self.repetition[row] = max(params.repetition_penalty, MIN_REPETITION)
         self.flags[row] = _flags_of(request)
 
 

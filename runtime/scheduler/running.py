@@ -201,15 +201,15 @@ class RunningSet:
         self._prefill(running)
         return running
 
-    def take_apart(self, request: Request, cached_in: Namespace) -> RunningRequest:
+    def take_apart(self, request: Request, namespace: Namespace) -> RunningRequest:
         """Run a request whose prompt has contexts: it has no slots until they are computed (assembler.py)."""
         row = self._rows.allocate()
-        running = RunningRequest(request, row, Lease(0, cached_in, None), self.table)
+        running = RunningRequest(request, row, Lease(0, namespace, None), self.table)
         self.table.open(row, request, 0, self._penalty_slots.allocate() if request.params.penalised else 0)
         self._enter(running)
         request.reads_others = True  # maybe
         self.parts.assemblies[request.uid] = Assembly(
-            running, cached_in, cached=self._cache.enabled, copies=self._cache.copies
+            running, namespace, cached=self._cache.enabled, copies=self._cache.copies
         )
         return running
 

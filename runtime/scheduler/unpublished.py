@@ -38,41 +38,41 @@ class UnpublishedPrefixes:
 
     def add(self, computing: Iterable[tuple[Request, Namespace]]) -> None:
         """These are being computed as well."""
-        for request, cached_in in computing:
+        for request, namespace in computing:
             is_worth = request.first_group is not None or len(request.tokens) >= MIN_SHARED
             if is_worth and request.uid not in self._keys:
-                self._announce(request, cached_in)
+                self._announce(request, namespace)
 
-    def has(self, first: FirstGroup, cached_in: Namespace) -> bool:
+    def has(self, first: FirstGroup, namespace: Namespace) -> bool:
         """A prompt that begins with it is announced."""
-        return cached_in + first.key in self._announced
+        return namespace + first.key in self._announced
 
-    def worth_waiting(self, tokens: Ints, cached_in: Namespace, matched: int) -> int:
+    def worth_waiting(self, tokens: Ints, namespace: Namespace, matched: int) -> int:
         """Tokens that a prompt would find cached if it waited, beyond those that are; 0 when it is not worth it."""
         if len(tokens) <= MIN_SHARED:
             return 0
-        gain = self._tree.match_length(tokens[:-1], cached_in) - matched
+        gain = self._tree.match_length(tokens[:-1], namespace) - matched
         return gain if gain >= MIN_SHARED else 0
 
-    def worth_waiting_for_contexts(self, first: FirstGroup, cached_in: Namespace, matched: Sequence[int]) -> int:
+    def worth_waiting_for_contexts(self, first: FirstGroup, namespace: Namespace, matched: Sequence[int]) -> int:
         """As `worth_waiting`, of all contexts together. `matched`: of each, with what all begin with."""
-        found, shared = self._tree.match_lengths(first.before, first.contexts, cached_in), len(first.before)
+        found, shared = self._tree.match_lengths(first.before, first.contexts, namespace), len(first.before)
         each = zip(found, matched, strict=True)
         gain = sum(max(0, max(length, shared) - max(known, shared)) for length, known in each)
         gain += max(0, min(found[0], shared) - min(matched[0], shared))
         return gain if gain >= MIN_SHARED else 0
 
-    def _announce(self, request: Request, cached_in: Namespace) -> None:
+    def _announce(self, request: Request, namespace: Namespace) -> None:
         first = request.first_group
-        key = self._keys[request.uid] = request.uid if first is None else cached_in + first.key
+        key = self._keys[request.uid] = request.uid if first is None else namespace + first.key
         if key not in self._announced:
             prefixes = [request.tokens] if first is None else first.prefixes
-            self._announced[key] = _Announced([self._insert(each, cached_in) for each in prefixes])
+            self._announced[key] = _Announced([self._insert(each, namespace) for each in prefixes])
         self._announced[key].uids.add(request.uid)
 
-    def _insert(self, tokens: Ints, cached_in: Namespace) -> Node:
+    def _insert(self, tokens: Ints, namespace: Namespace) -> Node:
         whole = tokens[: len(tokens) - len(tokens) % self._tree.page_size]
-        end, _ = self._tree.insert(whole, whole, cached_in)
+        end, _ = self._tree.insert(whole, whole, namespace)
         self._tree.lock(end)
         return end
 

@@ -22,7 +22,7 @@ from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import Activity, MessageRing, RingView, silence_s
 from ramet.runtime.errors import ServerError
 
-MOST_BETWEEN_S = 1.0  # two looks at the processes
+MAX_BETWEEN_S = 1.0  # two looks at the processes
 LOOKS = 5  # in a timeout, at least
 
 
@@ -84,7 +84,7 @@ class Liveness:
         while True:
             self.look()
             ring.beat(Activity.WORKING if self.is_alive else Activity.STUCK)
-            await asyncio.sleep(min(MOST_BETWEEN_S, self._timeout_s / LOOKS))
+            await asyncio.sleep(min(MAX_BETWEEN_S, self._timeout_s / LOOKS))
 
     @property
     def is_alive(self) -> bool:

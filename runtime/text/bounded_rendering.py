@@ -60,7 +60,7 @@ class BoundedTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] = {},
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> str:
         """As ChatTemplate.render."""
         if not self._is_bounded.get(self._sources.of(tools is not None) or "", False):
@@ -71,7 +71,7 @@ class BoundedTemplate:
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             kwargs=kwargs,
-            most_bytes=most_bytes,
+            max_bytes=max_bytes,
         )
 
 
@@ -164,7 +164,7 @@ class BoundedEnvironment(TemplateEnvironment):
         self._room = MAX_MADE
 
     @property
-    def most_characters(self) -> int:
+    def max_characters(self) -> int:
         return MAX_TEXT
 
     @property

@@ -31,9 +31,9 @@ from ramet.runtime.text.chat_messages import REASONING_NAMES
 from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.template_files import TemplateSources
 
-MOST_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
-MOST_REPEATED = 1 << 24  # items of one `sequence * number`
-MOST_BITS = 1 << 16  # of one product or power of whole numbers
+MAX_CHARACTERS = 1 << 26  # of one rendering: more than any context holds
+MAX_REPEATED = 1 << 24  # items of one `sequence * number`
+MAX_BITS = 1 << 16  # of one product or power of whole numbers
 
 DICT_NAMES = frozenset(dir(dict))
 CANNOT = "cannot be rendered by the chat template"
@@ -82,11 +82,11 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] = {},
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> str:
         """With `continue_final_message` the text ends inside the last message.
 
-        Raises ClientError, and TooManyBytes as soon as a text that is certain to have more than `most_bytes` is
+        Raises ClientError, and TooManyBytes as soon as a text that is certain to have more than `max_bytes` is
         written so far. It may return one that has more.
         """
         if not messages:
@@ -112,7 +112,7 @@ class ChatTemplate:
         }
         template = self._template(source)
         self.environment.begin()
-        most = None if unfinished is not None else most_bytes  # what follows the mark is cut off
+        most = None if unfinished is not None else max_bytes  # what follows the mark is cut off
         text = _rendered(template, variables, self.environment, most)
         return text if unfinished is None else _cut_at_the_mark(text, unfinished)
 
@@ -177,10 +177,10 @@ def _cut_at_the_mark(rendered: str, unfinished: str) -> str:
 
 
 def _rendered(
-    template: Template, variables: dict[str, Any], environment: "TemplateEnvironment", most_bytes: int | None
+    template: Template, variables: dict[str, Any], environment: "TemplateEnvironment", max_bytes: int | None
 ) -> str:
     try:
-        return _joined(template.generate(variables), environment, most_bytes)
+        return _joined(template.generate(variables), environment, max_bytes)
     except TooManyBytes:
         raise
     except _Refusal as error:
@@ -201,9 +201,9 @@ def cannot_render(why: str) -> ClientError:
     return ClientError("messages", f"{CANNOT}: {why}")
 
 
-def _joined(pieces: Iterable[str], environment: "TemplateEnvironment", most_bytes: int | None) -> str:
-    kept, room = [], environment.most_characters
-    left = room if most_bytes is None else most_bytes  # a character has at least one byte
+def _joined(pieces: Iterable[str], environment: "TemplateEnvironment", max_bytes: int | None) -> str:
+    kept, room = [], environment.max_characters
+    left = room if max_bytes is None else max_bytes  # a character has at least one byte
     for piece in pieces:
         environment.check_time()
         room -= len(piece)
@@ -211,7 +211,7 @@ def _joined(pieces: Iterable[str], environment: "TemplateEnvironment", most_byte
         if left < 0 <= room:
             raise TooManyBytes
         if room < 0:
-            raise OverflowError(f"more than {environment.most_characters} characters")
+            raise OverflowError(f"more than {environment.max_characters} characters")
         kept.append(piece)
     return "".join(kept)
 
@@ -261,9 +261,9 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             raise TooLong
 
     @property
-    def most_characters(self) -> int:
+    def max_characters(self) -> int:
         """Of one rendering."""
-        return MOST_CHARACTERS
+        return MAX_CHARACTERS
 
     def own_filters(self) -> Mapping[str, Callable[..., Any]]:
         return {}
@@ -296,12 +296,12 @@ def _check_size(operator: str, left: Any, right: Any) -> None:
     match left, right:
         case int(), int():
             bits = left.bit_length() + right.bit_length() if operator == "*" else left.bit_length() * right
-            if bits > MOST_BITS:
-                raise OverflowError(f"a number of more than {MOST_BITS} bits")
+            if bits > MAX_BITS:
+                raise OverflowError(f"a number of more than {MAX_BITS} bits")
         case (str() | list() | tuple(), int() as times) | (int() as times, str() | list() | tuple()):
             sequence = right if times is left else left
-            if len(sequence) * times > MOST_REPEATED:
-                raise OverflowError(f"a repetition of more than {MOST_REPEATED} items")
+            if len(sequence) * times > MAX_REPEATED:
+                raise OverflowError(f"a repetition of more than {MAX_REPEATED} items")
 
 
 class _GenerationTag(Extension):

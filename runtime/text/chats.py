@@ -55,7 +55,7 @@ class Renderer(Protocol):
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, Any] = {},
-        most_bytes: int | None = None,
+        max_bytes: int | None = None,
     ) -> str: ...
 
 
@@ -71,10 +71,10 @@ class ChatWriter(Protocol):
     def render(self, asked: Chat) -> str:
         """Raises ClientError."""
 
-    def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
+    def render_json(self, chat: Bytes, max_bytes: int | None = None) -> str:
         """`render` of a chat's JSON, whose numbers keep their digits.
 
-        Raises TooManyBytes for a text of more than `most_bytes`, whose end need not be written; None: there is no
+        Raises TooManyBytes for a text of more than `max_bytes`, whose end need not be written; None: there is no
         bound.
         """
 
@@ -100,10 +100,10 @@ class Chats:
         """As ChatWriter's."""
         return Chats(self._sources, self._template, media)
 
-    def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
+    def render_json(self, chat: Bytes, max_bytes: int | None = None) -> str:
         """As ChatWriter's."""
-        text = self._render(_read(chat), most_bytes)
-        if most_bytes is not None and num_bytes(text) > most_bytes:
+        text = self._render(_read(chat), max_bytes)
+        if max_bytes is not None and num_bytes(text) > max_bytes:
             raise TooManyBytes
         return text
 
@@ -111,8 +111,8 @@ class Chats:
         """As ChatWriter's."""
         return self._render(asked)
 
-    def _render(self, asked: Chat, most_bytes: int | None = None) -> str:
-        """`most_bytes`: as ChatTemplate's."""
+    def _render(self, asked: Chat, max_bytes: int | None = None) -> str:
+        """`max_bytes`: as ChatTemplate's."""
         tools = asked.tools or None
         source = self._sources.of(tools is not None) or ""
         messages = with_texts_in_thoughts(normalise(asked.messages, source), source)
@@ -126,7 +126,7 @@ class Chats:
             add_generation_prompt=asked.add_generation_prompt,
             continue_final_message=asked.continue_final_message,
             kwargs=asked.kwargs,
-            most_bytes=most_bytes,
+            max_bytes=max_bytes,
         )
 
     def _rules_of(self, with_tools: bool) -> TemplateRules:

@@ -12,8 +12,8 @@ from typing import Self
 from ramet.runtime.text.tokenizer import Pieces, Tokenizer
 
 _Utf8 = getincrementaldecoder("utf-8")
-MOST_CONTEXT = 16  # tokens decoded again before each new one, where a token's text depends on its neighbours
-MOST_HELD = 3  # tokens that may wait for the rest of a character: three of its four bytes
+MAX_CONTEXT = 16  # tokens decoded again before each new one, where a token's text depends on its neighbours
+MAX_HELD = 3  # tokens that may wait for the rest of a character: three of its four bytes
 
 
 class TextDecoder:
@@ -131,7 +131,7 @@ class _Differences:
     def push(self, token_id: int) -> str:
         self._held.append(token_id)
         text = self._decode(self._context + self._held)
-        if text.endswith("\ufffd") and len(self._held) <= MOST_HELD:
+        if text.endswith("\ufffd") and len(self._held) <= MAX_HELD:
             return ""
         return self._take(text)
 
@@ -148,7 +148,7 @@ class _Differences:
         new = text[len(self._before) :]
         if new:
             self._context, self._before = self._held, self._decode(self._held)
-        elif len(self._context) < MOST_CONTEXT:
+        elif len(self._context) < MAX_CONTEXT:
             self._context = self._context + self._held
         self._held = []
         return new

@@ -238,18 +238,18 @@ class Encoder:
 
     def _written(self, call: Render, chats: ChatWriter) -> WrittenChat | CallFailed:
         try:
-            text = chats.render_json(call.chat, self._most_bytes(call))
+            text = chats.render_json(call.chat, self._max_bytes(call))
         except TooManyBytes:
             return CallFailed(call.call, self._unwritten(call.may_exceed).record)
         except ClientError as error:
             return CallFailed(call.call, error.record)
         return WrittenChat(call.call, call.owner, text, call.may_exceed, call.has_media)
 
-    def _most_bytes(self, call: Render) -> int | None:
+    def _max_bytes(self, call: Render) -> int | None:
         """A text of more bytes would be refused unread. None: there is no such bound, or the chat is short for one."""
         if len(call.chat) <= self._limits.context_length:
             return None
-        return MAX_CALL_BYTES if call.may_exceed else self._tokenizer.most_bytes(self._limits.context_length)
+        return MAX_CALL_BYTES if call.may_exceed else self._tokenizer.max_bytes(self._limits.context_length)
 
     def _unwritten(self, may_exceed: bool) -> ClientError:
         """The refusal of a chat that was not written to its end."""

@@ -26,18 +26,18 @@ def check_healing(args: Args, tokenizer: Tokenizer) -> None:
 
 
 def take_tail(
-    tokenizer: Tokenizer, ids: list[int], vocab_size: int, most_tokens: int, num_kept: int = 1
+    tokenizer: Tokenizer, ids: list[int], vocab_size: int, max_tokens: int, num_kept: int = 1
 ) -> tuple[list[int], bytes]:
     """The tokens of a prompt that stay, and the bytes of the tail; b"" where nothing is healed.
 
-    `most_tokens`: how many the output may have. The tail has no more, so that some output begins with it. `num_kept`:
+    `max_tokens`: how many the output may have. The tail has no more, so that some output begins with it. `num_kept`:
     tokens that stay in any case, at least one. Raises ClientError.
     """
     if tokenizer.pieces is None:
         raise ClientError("token_healing", f"is True, but {NO_BYTES}", hint="omit it")
     table = tokenizer.token_bytes_table(vocab_size)
     first, texts = len(ids), list[bytes]()  # of the tokens [first, len(ids)), the last one first
-    while first > num_kept and len(texts) < most_tokens and sum(map(len, texts)) < table.longest:
+    while first > num_kept and len(texts) < max_tokens and sum(map(len, texts)) < table.longest:
         text = tokenizer.token_bytes(ids[first - 1]) or b""
         if ids[first - 1] not in table.equal(text):
             break
@@ -66,14 +66,14 @@ class Inner:
 
 
 class Tail:
-    """What may follow the first `offset` bytes of the tail, in a sequence of at most `most_tokens` tokens."""
+    """What may follow the first `offset` bytes of the tail, in a sequence of at most `max_tokens` tokens."""
 
-    def __init__(self, text: bytes, table: TokenBytes, most_tokens: int) -> None:
-        self.text, self.table, self._most_tokens = text, table, most_tokens
+    def __init__(self, text: bytes, table: TokenBytes, max_tokens: int) -> None:
+        self.text, self.table, self._max_tokens = text, table, max_tokens
 
     def inner(self, offset: int, num_tokens: int) -> list[Inner]:
         """Tokens after which `num_tokens` + 1 are there, and enough are left for the rest of the tail."""
-        rest, most = self.text[offset:], self._most_tokens - num_tokens - 1
+        rest, most = self.text[offset:], self._max_tokens - num_tokens - 1
         ends = [offset + length for length in self.table.pieces(rest)]
         return [
             Inner(token, end)

@@ -27,7 +27,7 @@ BYTE_OF = _alphabet()
 BYTE_TOKENS = {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
 
 
-def most_bytes_per_token(source: tokenizers.Tokenizer, vocabulary: dict[str, int]) -> int | None:
+def max_bytes_per_token(source: tokenizers.Tokenizer, vocabulary: dict[str, int]) -> int | None:
     """Bytes of client text that one token can stand for; None when no bound holds."""
     pre = _parts(source.pre_tokenizer, "pretokenizers")
     normal = _parts(source.normalizer, "normalizers")

@@ -45,7 +45,7 @@ class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The chat is in a frame of its own: a Chat as JSON, whose numbers keep their digits."""
 
     media: MediaTokens  # of the kinds that the model takes
-    most_bytes: int | None = None  # of a text that comes back; a longer one is not written to its end
+    max_bytes: int | None = None  # of a text that comes back; a longer one is not written to its end
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -97,7 +97,7 @@ def main(argv: list[str]) -> None:
             chats, media = chats.with_media(job.media), job.media
         if (chat := read_frame(stdin)) is None:
             return
-        write_frame(stdout, _answer(partial(chats.render_json, chat, job.most_bytes), limits))
+        write_frame(stdout, _answer(partial(chats.render_json, chat, job.max_bytes), limits))
         is_small = len(chat) <= SMALL
         del data, job, chat
         if not is_small:

@@ -75,13 +75,13 @@ class RenderWorkers:
         finally:
             self._free.put(worker)
 
-    def render(self, chat: Bytes, media: MediaTokens, most_bytes: int | None = None) -> str:
+    def render(self, chat: Bytes, media: MediaTokens, max_bytes: int | None = None) -> str:
         """What Chats.render_json makes of the chat. Raises ClientError and TooManyBytes."""
         if not self.sources.by_name:  # it is refused, and no process is needed for that
             return Chats(self.sources).with_media(media).render_json(chat)
         worker = self._free.get()
         try:
-            outcome = self._tried(worker, Job(media, most_bytes), chat)
+            outcome = self._tried(worker, Job(media, max_bytes), chat)
         except TimedOut as error:
             self._note(self.limits.too_long)
             if error.starved:
@@ -165,5 +165,5 @@ class ChatsElsewhere:
             raise cannot_render(f"RecursionError: {describe(error)}") from None
         return self.render_json(chat)
 
-    def render_json(self, chat: Bytes, most_bytes: int | None = None) -> str:
-        return self._workers.render(chat, self._media, most_bytes)
+    def render_json(self, chat: Bytes, max_bytes: int | None = None) -> str:
+        return self._workers.render(chat, self._media, max_bytes)

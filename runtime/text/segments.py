@@ -185,7 +185,7 @@ class SegmentEncoder:
         size, left = len(before.encode()), sum(len(choice.encode()) for choice in choices)
         for i, choice in enumerate(choices):
             num_left = len(choices) - i
-            _check_num_told(num + self._tokenizer.least_tokens(num_left * size + left) - num_left * num_before)
+            _check_num_told(num + self._tokenizer.min_tokens(num_left * size + left) - num_left * num_before)
             ids = self._encode(before + choice, f"choices[{i}]", is_start)
             each.append(ids)
             num, left = num + len(ids) - num_before, left - len(choice.encode())

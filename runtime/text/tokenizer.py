@@ -19,7 +19,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.text.added_tokens import CONFIG, FolderTokens
 from ramet.runtime.text.context import num_bytes
 from ramet.runtime.text.files import read_json
-from ramet.runtime.text.length_bound import BYTE_OF, BYTE_TOKENS, most_bytes_per_token
+from ramet.runtime.text.length_bound import BYTE_OF, BYTE_TOKENS, max_bytes_per_token
 from ramet.runtime.text.source import read_source
 from ramet.runtime.text.token_bytes import TokenBytes
 
@@ -180,14 +180,14 @@ class Tokenizer:
         """Certain without tokenising: `text` has more than `context_length` tokens. False when it must be tried."""
         if len(text) * 4 <= context_length:  # as most do: the vocabulary need not be looked through
             return False
-        most = self.most_bytes(context_length)
+        most = self.max_bytes(context_length)
         return most is not None and num_bytes(text) > most
 
-    def most_bytes(self, num_tokens: int) -> int | None:
+    def max_bytes(self, num_tokens: int) -> int | None:
         """A text with more bytes certainly has more tokens. None: no such bound holds."""
         return None if self.bytes_per_token is None else num_tokens * self.bytes_per_token
 
-    def least_tokens(self, num_bytes: int) -> int:
+    def min_tokens(self, num_bytes: int) -> int:
         """How many tokens texts of so many bytes certainly come to, whatever they say."""
         return num_bytes // self.bytes_per_token if self.bytes_per_token else 0
 
@@ -200,7 +200,7 @@ class Tokenizer:
     def _sizes(self) -> tuple[int, int | None]:
         # one pass over the whole vocabulary, which is then let go: 128k entries are 12 MB
         vocabulary = self._source.get_vocab()
-        return max(vocabulary.values(), default=-1) + 1, most_bytes_per_token(self._source, vocabulary)
+        return max(vocabulary.values(), default=-1) + 1, max_bytes_per_token(self._source, vocabulary)
 
 
 def require_unicode(text: str, place: str = "text") -> None:

@@ -32,7 +32,7 @@ from ramet.runtime.weights.containers import opened
 
 log = logging.getLogger("ramet")
 
-LEAST_BYTES = 64 << 20  # of weights that are kept: loading fewer takes as long as mapping them
+MIN_BYTES = 64 << 20  # of weights that are kept: loading fewer takes as long as mapping them
 GIB = 1 << 30
 Packed = Linear | Embedding
 
@@ -44,7 +44,7 @@ class KeptWeights:
     path: Path
     folder: Path  # of the model
     ops: CpuOps
-    most_bytes: int  # of all files of the folder
+    max_bytes: int  # of all files of the folder
 
     @classmethod
     def of(cls, model: ModelArgs, folder: Path, dtype: torch.dtype, ops: Ops) -> "KeptWeights | None":
@@ -85,7 +85,7 @@ class KeptWeights:
             return None
         tensors, facts = taken_apart(model)
         size = sum(tensor.nbytes for tensor in tensors.values())
-        return partial(self._write, tensors, facts) if size >= LEAST_BYTES and self._fits(size + HUGE_PAGE) else None
+        return partial(self._write, tensors, facts) if size >= MIN_BYTES and self._fits(size + HUGE_PAGE) else None
 
     def _write(self, tensors: dict[str, Tensor], facts: Facts) -> None:
         try:
@@ -102,7 +102,7 @@ class KeptWeights:
 
     def _fits(self, size: int) -> bool:
         """Files that were used longest ago are removed until it does."""
-        if size > self.most_bytes:
+        if size > self.max_bytes:
             log.info("packed weights are not kept: %.1f GB are more than --weights-cache-gb", size / GIB)
             return False
         files = []
@@ -111,7 +111,7 @@ class KeptWeights:
                 files.append((path.stat().st_mtime_ns, path.stat().st_size, path))
         used = sum(size for _, size, _ in files)
         for _, freed, path in sorted(files):
-            if used + size <= self.most_bytes:
+            if used + size <= self.max_bytes:
                 break
             log.info("%s is removed: --weights-cache-gb", path)
             path.unlink(missing_ok=True)

@@ -45,9 +45,9 @@ class _Waiting(Generic[T]):
                     del self._classes[found]
                 return
 
-    def pop(self, most_size: int | None) -> T | None:
+    def pop(self, max_size: int | None) -> T | None:
         """The next item, of those that are not larger."""
-        most = None if most_size is None else class_of(most_size)
+        most = None if max_size is None else class_of(max_size)
         allowed = [found for found in self._classes if most is None or found <= most]
         if not allowed:
             return None
@@ -66,12 +66,12 @@ def class_of(size: int) -> int:
 
 
 class FairQueue(Generic[T]):
-    """For any number of threads. `most_of_one`: items of one key that may be served at once. `may_begin`: whether an
+    """For any number of threads. `max_of_one`: items of one key that may be served at once. `may_begin`: whether an
     item of this owner may be served now; `wake` says that it has changed its mind.
     """
 
-    def __init__(self, most_of_one: int, may_begin: Callable[[str], bool] = lambda owner: True) -> None:
-        self._most_of_one, self._may_begin = most_of_one, may_begin
+    def __init__(self, max_of_one: int, may_begin: Callable[[str], bool] = lambda owner: True) -> None:
+        self._max_of_one, self._may_begin = max_of_one, may_begin
         self._waiting: OrderedDict[str, _Waiting[T]] = OrderedDict()  # by key; the one whose turn it is comes first
         self._busy = Counter[str]()  # items of each key that are being served
         self._num_put = 0
@@ -104,19 +104,19 @@ class FairQueue(Generic[T]):
             if self._waiting:
                 self._changed.notify_all()
 
-    def pop(self, most_size: int | None = None) -> tuple[str, T] | None:
+    def pop(self, max_size: int | None = None) -> tuple[str, T] | None:
         """The next item with its owner, for whom `done` is called later. None: there is none that may be served.
 
-        `most_size`: larger items are left to others; a power of two.
+        `max_size`: larger items are left to others; a power of two.
         """
         with self._changed:
-            return self._next(most_size)
+            return self._next(max_size)
 
-    def take(self, most_size: int | None = None) -> tuple[str, T] | None:
+    def take(self, max_size: int | None = None) -> tuple[str, T] | None:
         """As `pop`, but waits for an item. None: the queue is closed."""
         with self._changed:
             while not self._closed:
-                if (found := self._next(most_size)) is not None:
+                if (found := self._next(max_size)) is not None:
                     return found
                 self._changed.wait()
             return None
@@ -138,11 +138,11 @@ class FairQueue(Generic[T]):
             self._waiting.clear()
             self._changed.notify_all()
 
-    def _next(self, most_size: int | None) -> tuple[str, T] | None:
+    def _next(self, max_size: int | None) -> tuple[str, T] | None:
         for owner, waiting in self._waiting.items():
-            if (owner and self._busy[owner] >= self._most_of_one) or not self._may_begin(owner):
+            if (owner and self._busy[owner] >= self._max_of_one) or not self._may_begin(owner):
                 continue
-            if (item := waiting.pop(most_size)) is None:
+            if (item := waiting.pop(max_size)) is None:
                 continue
             if not waiting:
                 del self._waiting[owner]

@@ -55,11 +55,11 @@ class _Deadline:
     """The time that is left to a job, which begins now.
 
     After `timeout_s` the job may continue until its process has computed for as long, because the machine may be busy
-    with others, but for `most_s` at most.
+    with others, but for `max_s` at most.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", timeout_s: float, most_s: float = 0.0) -> None:
-        self._pid, self._timeout_s, self._most_s = process.pid, timeout_s, most_s
+    def __init__(self, process: "subprocess.Popen[bytes]", timeout_s: float, max_s: float = 0.0) -> None:
+        self._pid, self._timeout_s, self._max_s = process.pid, timeout_s, max_s
         self._begun_s, self._computed_before_s = time.monotonic(), _computed_s(process.pid)
 
     def left_s(self) -> float:
@@ -67,7 +67,7 @@ class _Deadline:
         spent_s = time.monotonic() - self._begun_s
         if spent_s < self._timeout_s:
             return self._timeout_s - spent_s
-        left_s = min(self._not_computed_s(), self._most_s - spent_s)
+        left_s = min(self._not_computed_s(), self._max_s - spent_s)
         return max(left_s, MIN_WAIT_S) if left_s > 0 else 0.0
 
     def error(self) -> TimedOut:
@@ -133,10 +133,10 @@ class WorkerProcess(Generic[F]):
         if process is not None:
             self._write(process, [msgspec.msgpack.encode(job)], _Deadline(process, timeout_s))
 
-    def run(self, job: msgspec.Struct, timeout_s: float, most_s: float = 0.0, attached: Bytes | None = None) -> F:
+    def run(self, job: msgspec.Struct, timeout_s: float, max_s: float = 0.0, attached: Bytes | None = None) -> F:
         """Run a job, after `start`, and return the first frame of its answer.
 
-        `attached`: sent behind it, as a frame of its own. `most_s`: how long the job may take if the machine is so busy
+        `attached`: sent behind it, as a frame of its own. `max_s`: how long the job may take if the machine is so busy
         that its process computes for less than `timeout_s`. Raises TimedOut and WorkerEnded; then the next `start`
         starts a new process.
         """
@@ -145,19 +145,19 @@ class WorkerProcess(Generic[F]):
         try:
             if process is None:  # it was closed
                 raise WorkerEnded(-signal.SIGKILL, started=False)
-            deadline = _Deadline(process, timeout_s, most_s)
+            deadline = _Deadline(process, timeout_s, max_s)
             frames: list[Bytes] = [msgspec.msgpack.encode(job), *([] if attached is None else [attached])]
             self._write(process, frames, deadline)
             return self._next(process, deadline)
         finally:
             self._busy = False
 
-    def read(self, timeout_s: float, most_s: float = 0.0) -> F:
+    def read(self, timeout_s: float, max_s: float = 0.0) -> F:
         """The next frame of the same job, with times as those of `run`. Raises TimedOut and WorkerEnded."""
         process = self._process
         if process is None:
             raise WorkerEnded(-signal.SIGKILL, started=False)
-        return self._next(process, _Deadline(process, timeout_s, most_s))
+        return self._next(process, _Deadline(process, timeout_s, max_s))
 
     def interrupt(self) -> None:
         """End the process if a job runs in it. The job ends with WorkerEnded."""

@@ -13,7 +13,7 @@ from ramet.bench.abuse.beside import SLIGHT, attack_of, slight_attack
 from ramet.bench.abuse.bodies import BOMB, PLAIN, plain, required
 from ramet.bench.abuse.burner import Burn, burn
 from ramet.bench.abuse.client import Attack, Attacked, requests_of
-from ramet.bench.abuse.cost import LEAST_CPU_S, without_idle
+from ramet.bench.abuse.cost import MIN_CPU_S, without_idle
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import as_record, at_limit, misses, not_known, table, verdicts
 from ramet.bench.abuse.library import seconds_per_body, texts_of, was_tokenised
@@ -148,7 +148,7 @@ def test_a_cost_is_judged_with_the_librarys_time_and_without() -> None:
 
 def test_what_an_idle_server_uses_meanwhile_is_no_cost_of_a_body() -> None:
     assert without_idle(0.5, wall_s=10.0, idle_share=0.02) == pytest.approx(0.3)
-    assert without_idle(0.19, wall_s=10.0, idle_share=0.02) == LEAST_CPU_S  # a ratio to it exists
+    assert without_idle(0.19, wall_s=10.0, idle_share=0.02) == MIN_CPU_S  # a ratio to it exists
 
 
 def test_the_library_is_timed_for_the_texts_of_a_body() -> None:

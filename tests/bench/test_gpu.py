@@ -87,14 +87,14 @@ def test_the_table_of_kernels_is_of_plain_attention():
 
 
 def test_experts_of_both_are_the_same_layer():
-    layers = Layers(Shape("small", 4, 2, 32, 48), 9, least_bytes=1, device="cpu")
+    layers = Layers(Shape("small", 4, 2, 32, 48), 9, min_bytes=1, device="cpu")
     ours, theirs = layers.ours(*layers.layers[0]), layers.of_torch(*layers.layers[0])
     assert (ours.float() - theirs.float()).norm() < 0.02 * theirs.float().norm()
 
 
 def test_the_limit_of_experts_is_what_is_read_or_what_is_multiplied():
     assert MIXTRAL.num_experts * MIXTRAL.expert_bytes * 32 == pytest.approx(90.2e9, rel=1e-3)  # of Mixtral's 93 GB
-    layers = Layers(Shape("small", 4, 2, 32, 48), 9, least_bytes=1, device="cpu")
+    layers = Layers(Shape("small", 4, 2, 32, 48), 9, min_bytes=1, device="cpu")
     read = Card("reads slowly", 1.0, 1.0, 1e30)
     assert layers.limit(read) == 4 * 3 * 32 * 48 * 2  # all experts have tokens
     assert layers.limit(Card("multiplies slowly", 1.0, 1e30, 1.0)) == 9 * 2 * 6 * 32 * 48

@@ -38,7 +38,7 @@ def test_parts_of_attention_run(part: str, monkeypatch: pytest.MonkeyPatch) -> N
     }
     for name, value in shapes[part].items():
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(attention, "LEAST_BYTES", 1)
+    monkeypatch.setattr(attention, "MIN_BYTES", 1)
     lines = list(module.figures(CARD, Options()))
     assert lines and all(0 <= share < inf for _, found in lines for share in found.values())
 
@@ -47,7 +47,7 @@ def test_products_and_packed_layers_run(monkeypatch: pytest.MonkeyPatch) -> None
     for module in (products, linears):
         monkeypatch.setattr(module, "SHAPE_8B", SMALL | {"hidden_size": 128})
         monkeypatch.setattr(module, "TOKENS", (1, 70))
-        monkeypatch.setattr(module, "LEAST_BYTES", 1 << 17)
+        monkeypatch.setattr(module, "MIN_BYTES", 1 << 17)
         for _, found in module.figures(CARD, Options()):
             assert found["us"] > 0
     (weight,) = linears._copies(linears.MAKERS["int4"], "int4", 128, 64)[:1]

@@ -6,10 +6,10 @@ from ramet.runtime.config import ServeArgs
 from ramet.runtime.intake.body import parse_object
 from ramet.runtime.intake.body_items import ItemCount
 
-MOST_ITEMS = ServeArgs().max_body_items
+MAX_ITEMS = ServeArgs().max_body_items
 
 
-def parsed(data: bytes, most: int = MOST_ITEMS) -> dict[str, Any]:
+def parsed(data: bytes, most: int = MAX_ITEMS) -> dict[str, Any]:
     count = ItemCount(most)
     count.add(data)
     count.check(data)

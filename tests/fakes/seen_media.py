@@ -63,7 +63,7 @@ class SeenMedia:
         self.is_whole, self._room = is_whole, room
         self._kept: dict[bytes, Features] = {}
         self.computed: Counter[bytes] = Counter()
-        self.most_tokens = 0  # of one call
+        self.max_tokens = 0  # of one call
         self._ends: dict[int, set[int]] = {}  # of each span, by the first number of the piece
 
     def check(self, rows: FeatureRows) -> None:
@@ -79,7 +79,7 @@ class SeenMedia:
         return self._kept.get(key)
 
     def compute(self, items: Sequence[Prepared]) -> list[Features | str]:
-        self.most_tokens = max(self.most_tokens, sum(item.num_tokens for item in items))
+        self.max_tokens = max(self.max_tokens, sum(item.num_tokens for item in items))
         return [self._compute(item) for item in items]
 
     def _compute(self, item: Prepared) -> Features | str:

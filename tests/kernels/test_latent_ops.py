@@ -60,7 +60,7 @@ def test_latents_are_stored_beside_what_turns(latent: int, turned: int, dtype: t
 @pytest.mark.parametrize("most", [1, 200, 1 << 26])
 def test_latents_are_keys_and_values_of_all_heads(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As attention with the one head of keys, whatever is computed at once."""
-    monkeypatch.setattr(reference_latent, "MOST_SCORES", most)
+    monkeypatch.setattr(reference_latent, "MAX_SCORES", most)
     keys, q, table = randn(60, 1, 28, seed=1), randn(9, 3, 28, seed=2), torch.randperm(60)[None].repeat(3, 1)
     rows = [1, 6, 2], [40, 6, 30], 0.3
     wanted = reference.extend_attention(q, keys, keys[..., :20], table, *rows)

@@ -101,7 +101,7 @@ def test_every_output_is_what_texts_and_features_imply(
             assert [token for _, token, _ in scores.meta()["input_token_logprobs"]] == prompts[uid]
     if room == 100:
         assert all(media.computed[each.key] <= 1 for each in PIECES if each.file != "broken")
-    assert media.most_tokens <= max(most, max(each.num_tokens for each in PIECES))
+    assert media.max_tokens <= max(most, max(each.num_tokens for each in PIECES))
     top.clock.advance(100)
     top.turn()
     state = top.scheduler.state()

@@ -33,7 +33,7 @@ NUM_SNAPSHOTS = [6, 1, 0, 40]
 @pytest.fixture(autouse=True)
 def close_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts are short here, and so are outputs."""
-    monkeypatch.setattr(states, "LEAST_GAP", 3)
+    monkeypatch.setattr(states, "MIN_GAP", 3)
     monkeypatch.setattr(states, "INTERVAL", 8)
 
 

@@ -41,7 +41,7 @@ TELL_OF_FAILURE = {
     "/update_weights_from_disk": "message",
     **{f"{under}/{what}_lora_adapter": "error_message" for under in ("", "/v1") for what in ("load", "unload")},
 }
-MOST_LEASED_S = 30.0  # leases are of 1.5 seconds at most
+MAX_LEASED_S = 30.0  # leases are of 1.5 seconds at most
 BUSY = ("running_requests", "waiting_requests", "leased_tokens", "owned_tokens", "penalty_slots")
 
 
@@ -202,7 +202,7 @@ def fuzz(server: Live, indices: range) -> Counter[tuple[str, int | str]]:
 
 def settled(server: Live) -> dict[str, Any]:
     """What is in use, once what clients cut off has ended, and leases are over: it is asked again until then."""
-    until = time.monotonic() + MOST_LEASED_S
+    until = time.monotonic() + MAX_LEASED_S
     while True:
         state = server.state()
         used = {name: state[name] for name in BUSY}

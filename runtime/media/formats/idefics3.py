@@ -13,7 +13,7 @@ from ramet.runtime.media.formats.received import FEATURES, check_corners, floats
 
 BESIDE, WHOLE = "<fake_token_around_image>", "<global-img>"
 MASK = "pixel_attention_mask"
-MOST_TILES = 1 << 14  # in a row or a column
+MAX_TILES = 1 << 14  # in a row or a column
 
 
 class Idefics3Format(PictureFormat):
@@ -46,7 +46,7 @@ class Idefics3Format(PictureFormat):
             return Processed(own, tuple(self._written(0, 0)))
         if "rows" not in arrays and "cols" not in arrays:
             return Processed(own, (self.tokens_of_tile,) * num, is_expanded=True)
-        rows, columns = (int(integers(arrays, name, (1, 1), 0, MOST_TILES)[0, 0]) for name in ("rows", "cols"))
+        rows, columns = (int(integers(arrays, name, (1, 1), 0, MAX_TILES)[0, 0]) for name in ("rows", "cols"))
         if (made := rows * columns + 1) != num:
             raise ClientError("", f"has {rows} rows and {columns} cols, which make {made} tiles, not {num}")
         return Processed(own, tuple(self._written(rows, columns)))

@@ -14,7 +14,7 @@ from ramet.runtime.media.formats.pictures import PictureFormat
 from ramet.runtime.media.formats.received import FEATURES, floats, integers
 
 USUAL_GRIDS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]  # pixels
-MOST_SIDE = 1 << 20  # pixels of a client's picture
+MAX_SIDE = 1 << 20  # pixels of a client's picture
 
 
 class LlavaNextFormat(PictureFormat):
@@ -29,7 +29,7 @@ class LlavaNextFormat(PictureFormat):
             features = self.received_features(arrays)
             return Processed({FEATURES: features}, (len(features),))
         pixels = floats(arrays, "pixel_values", (1, None, 3, self.edge, self.edge))
-        sizes = integers(arrays, "image_sizes", (1, 2), 1, MOST_SIDE)
+        sizes = integers(arrays, "image_sizes", (1, 2), 1, MAX_SIDE)
         rows, columns = self.grid_of(*sizes[0].tolist())
         if pixels.shape[1] < (num := 1 + rows * columns):
             fact = f"has {pixels.shape[1]} tiles of pixel_values, must have the {num} of its image_sizes"

@@ -9,11 +9,11 @@ from typing import Any
 
 from ramet.ipc.media import MediaKind, MediaToken
 from ramet.runtime.media.formats.base import Decoded, Processed
-from ramet.runtime.media.formats.llava_next import MOST_SIDE, LlavaNextFormat
+from ramet.runtime.media.formats.llava_next import MAX_SIDE, LlavaNextFormat
 from ramet.runtime.media.formats.received import floats, integers
 
 USUAL_RATIO = "anyres_max_9"
-BESIDE, MOST_BESIDE = "batch_num_images", 1 << 16  # pictures of a client's prompt, this one among them
+BESIDE, MAX_BESIDE = "batch_num_images", 1 << 16  # pictures of a client's prompt, this one among them
 SLACK = 1.1  # of the edges, before tokens become fewer
 
 
@@ -38,10 +38,10 @@ class LlavaOnevisionFormat(LlavaNextFormat):
         if kind is MediaKind.VIDEO:
             return self.film_of(floats(arrays, "pixel_values_videos", (1, None, 3, self.edge, self.edge)))
         pixels = floats(arrays, "pixel_values", (1, None, 3, self.edge, self.edge))
-        beside = integers(arrays, BESIDE, (1,), 1, MOST_BESIDE)[0] if BESIDE in arrays else 1
+        beside = integers(arrays, BESIDE, (1,), 1, MAX_BESIDE)[0] if BESIDE in arrays else 1
         if pixels.shape[1] > 1 and beside == 1:
             return super().received(kind, arrays, are_features)
-        return self._squared(pixels[:, :1], integers(arrays, "image_sizes", (1, 2), 1, MOST_SIDE))
+        return self._squared(pixels[:, :1], integers(arrays, "image_sizes", (1, 2), 1, MAX_SIDE))
 
     def _squared(self, pixel_values: Any, image_sizes: Any) -> Processed:
         return Processed({"pixel_values": pixel_values, "image_sizes": image_sizes}, (self.patches**2 + 1,))

@@ -24,7 +24,7 @@ ARRAYS = {  # names of a piece's patches and of its grid of them
     MediaKind.VIDEO: ("pixel_values_videos", "video_grid_thw"),
 }
 SECONDS = "second_per_grid_ts"
-MOST_SIDE, MOST_SECONDS = 1 << 14, 3600.0
+MAX_SIDE, MAX_SECONDS = 1 << 14, 3600.0
 LOW_DETAIL = 512 * 512  # pixels
 CLIP_MEAN, CLIP_STD = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
 
@@ -72,11 +72,11 @@ class Qwen2VLFormat(PictureFormat):
             raise ClientError("", f"has {thw} of {given.dtype}, must be integers")
         frames, rows, columns = given[0].tolist()
         settings = self._film_settings if kind is MediaKind.VIDEO else self.image_processor
-        merged, most_frames = settings.merge_size, MOST_SIDE if kind is MediaKind.VIDEO else 1
-        if not 1 <= frames <= most_frames or not all(
-            1 <= side <= MOST_SIDE and side % merged == 0 for side in (rows, columns)
+        merged, max_frames = settings.merge_size, MAX_SIDE if kind is MediaKind.VIDEO else 1
+        if not 1 <= frames <= max_frames or not all(
+            1 <= side <= MAX_SIDE and side % merged == 0 for side in (rows, columns)
         ):
-            fact = f"must be 1 to {most_frames}, and two multiples of {merged} up to {MOST_SIDE}"
+            fact = f"must be 1 to {max_frames}, and two multiples of {merged} up to {MAX_SIDE}"
             raise ClientError("", f"has {thw} {[frames, rows, columns]}, {fact}")
         height, width = rows // merged, columns // merged
         if are_features:
@@ -85,8 +85,8 @@ class Qwen2VLFormat(PictureFormat):
             size = 3 * settings.temporal_patch_size * settings.patch_size**2
             own = {pixels: floats(arrays, pixels, (frames * rows * columns, size)), thw: given.astype("int64")}
         seconds = float(shaped(arrays, SECONDS, (1,))[0]) if SECONDS in arrays else 1.0
-        if not 0 <= seconds <= MOST_SECONDS:
-            raise ClientError("", f"has {SECONDS} {seconds}, must be at most {MOST_SECONDS}")
+        if not 0 <= seconds <= MAX_SECONDS:
+            raise ClientError("", f"has {SECONDS} {seconds}, must be at most {MAX_SECONDS}")
         return self._placed(own, self._steps(frames, seconds), height, width)
 
     @property

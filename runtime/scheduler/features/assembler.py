@@ -70,9 +70,9 @@ class Assembler:
             return False
         request, base = request_of_part(assembly.owner.request, part), part.base
         if request.next_logprob is None and not request.returns_early_states:
-            lease, prefix = self._cache.acquire_all(request.tokens[base.length :], base.cached_in)
+            lease, prefix = self._cache.acquire_all(request.tokens[base.length :], base.namespace)
         else:
-            lease, prefix = self._cache.acquire(request.reusable, base.cached_in)
+            lease, prefix = self._cache.acquire(request.reusable, base.namespace)
         slots = np.concatenate([base.slots, prefix])
         if len(slots) == len(request.tokens):
             part.lease, part.slots = lease, slots[part.own :]
@@ -94,7 +94,7 @@ class Assembler:
             request.next_logprob = base.length + 1 if base.length + 1 < request.prompt_len else None
         if request.returns_early_states:
             request.next_hidden = max(told, base.length)
-        lease, prefix = self._cache.acquire(request.reusable, base.cached_in)
+        lease, prefix = self._cache.acquire(request.reusable, base.namespace)
         if not self._running.take_rest(owner, lease, np.concatenate([base.slots, prefix])):
             self._cache.release(lease)
             request.base, request.next_logprob, request.next_hidden = None, asked, told

@@ -38,12 +38,12 @@ _uids = count(1)  # of parts, as negative numbers
 class Assembly:
     """`owner` runs and has a row, but no slots until all its parts are computed."""
 
-    def __init__(self, owner: RunningRequest, cached_in: Namespace, *, cached: bool, copies: bool) -> None:
-        """`cached_in`: that of the request. `cached`: what is computed may be found in the tree. `copies`: copied."""
+    def __init__(self, owner: RunningRequest, namespace: Namespace, *, cached: bool, copies: bool) -> None:
+        """`namespace`: that of the request. `cached`: what is computed may be found in the tree. `copies`: copied."""
         request = owner.request
-        self.owner, self._cached_in, self._cached = owner, cached_in, cached
+        self.owner, self._namespace, self._cached = owner, namespace, cached
         self._copies = copies
-        self.base = Base(NO_SLOTS, 0, cached_in)
+        self.base = Base(NO_SLOTS, 0, namespace)
         self.stage: list[Part] = []  # those that may be computed now
         self.parts: list[Part] = []  # all so far, in the order of the prompt; one that occurs twice is there twice
         self.is_open = True  # the rest of the prompt has no slots yet
@@ -111,12 +111,12 @@ class Assembly:
                 yield [text]
                 before = np.concatenate([base.slots, text.slots])
                 if not self._cached:  # the last token is computed again: what it says of a context's first one is asked
-                    follows = Base(before[:-1], base.shift, base.cached_in)
+                    follows = Base(before[:-1], base.shift, base.namespace)
             contexts = self._contexts(follows, ids, group)
             yield contexts
             slots = np.concatenate([before, *(part.slots for part in contexts)])
-            cached_in = namespace_after(self._cached_in, ids[: group.stop], groups[:num])
-            self.base = base = Base(slots, base.shift + group.shift, cached_in)
+            namespace = namespace_after(self._namespace, ids[: group.stop], groups[:num])
+            self.base = base = Base(slots, base.shift + group.shift, namespace)
 
     def _contexts(self, base: Base, ids: Ints, group: Group) -> list[Part]:
         """A context that occurs twice is computed once, unless something is returned of each."""

@@ -82,7 +82,7 @@ class Base:
 
     slots: Ints
     shift: int
-    cached_in: Namespace  # the tokens that follow
+    namespace: Namespace  # the tokens that follow
 
     @property
     def length(self) -> int:

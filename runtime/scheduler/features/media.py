@@ -22,8 +22,8 @@ from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
 from ramet.runtime.scheduler.features.turns import Turns, turns_of
 
 KINDS = tuple(MediaKind)
-MOST_NUMBERS = ((1 << 31) - 1) // len(KINDS)
-MOST_TIMES = 8  # that are remembered of each kind
+MAX_NUMBERS = ((1 << 31) - 1) // len(KINDS)
+MAX_TIMES = 8  # that are remembered of each kind
 
 
 class MediaNumbers:
@@ -32,7 +32,7 @@ class MediaNumbers:
     When `last` numbers are given out, the first one follows, in another era: prefixes are shared inside one alone.
     """
 
-    def __init__(self, of_kinds: MediaTokens, most: int = 1 << 17, last: int = MOST_NUMBERS) -> None:
+    def __init__(self, of_kinds: MediaTokens, most: int = 1 << 17, last: int = MAX_NUMBERS) -> None:
         self._most, self._last = most, last
         self.era = 0
         self._numbers: dict[bytes, int] = {}  # the one that was met longest ago first
@@ -159,15 +159,15 @@ class TowerCost:
     def learn(self, items: Sequence[Prepared], seconds: float) -> None:
         """So many of one kind took so long together."""
         largest, total = max(item.num_tokens for item in items), sum(item.num_tokens for item in items)
-        times = self._times.setdefault(cost_kind(items[0]), deque(maxlen=MOST_TIMES))
+        times = self._times.setdefault(cost_kind(items[0]), deque(maxlen=MAX_TIMES))
         times.append((largest, seconds / total))
 
 
 class Towers:
-    """What waiting requests lack, turn by turn. `most_tokens` of a turn."""
+    """What waiting requests lack, turn by turn. `max_tokens` of a turn."""
 
-    def __init__(self, source: MediaSource, most_tokens: int, clock: Callable[[], float]) -> None:
-        self.source, self._most, self._clock = source, most_tokens, clock
+    def __init__(self, source: MediaSource, max_tokens: int, clock: Callable[[], float]) -> None:
+        self.source, self._most, self._clock = source, max_tokens, clock
         self.numbers = MediaNumbers(source.tokens)
         self._cost = TowerCost()
         self._wanted: dict[bytes, Prepared] = {}

@@ -27,7 +27,7 @@ MIN_TOKENS = 16  # of the first prompt of a step: a page of the largest size
 HEADROOM = 0.9  # of the bound that a step is planned for: steps vary by some percent
 MAX_ERROR = 0.3  # of a prediction that counts as its error at most: a step that was disturbed moves little
 UNSURE, NOISE, DRIFT = 0.25, 0.01, 1e-4  # variances: of a factor at first, of a step's time, of a factor a step
-MOST_TIMES = 10.0  # a term is corrected by this factor at most, up or down
+MAX_FACTOR = 10.0  # a term is corrected by this factor at most, up or down
 SAY_EVERY_S = 60.0
 
 
@@ -56,7 +56,7 @@ class Prediction:
         error = min(max(seconds / predicted - 1, -MAX_ERROR), MAX_ERROR)
         covariance = self._covariance
         gain = covariance @ shares / (NOISE + shares @ covariance @ shares)
-        self._factors = np.clip(self._factors + gain * error, 1 / MOST_TIMES, MOST_TIMES)
+        self._factors = np.clip(self._factors + gain * error, 1 / MAX_FACTOR, MAX_FACTOR)
         self._covariance = covariance - np.outer(gain, shares @ covariance)
 
     def drift(self) -> None:

@@ -1,6 +1,6 @@
 """The states of rows that run, of models whose layers have them: where a row begins, and when a snapshot is taken.
 
-Decides the positions of snapshots; each is a multiple of a page, and further than LEAST_GAP tokens from the one before:
+Decides the positions of snapshots; each is a multiple of a page, and further than MIN_GAP tokens from the one before:
 
     of a prompt    where it leaves what is cached (the next prompt that does will find it), and its last whole page of
                    which a token is left to compute
@@ -24,7 +24,7 @@ from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.scheduler.request import RowTable, RunningRequest
 
-LEAST_GAP = 16  # tokens: to compute fewer again costs less than a place
+MIN_GAP = 16  # tokens: to compute fewer again costs less than a place
 INTERVAL = 256  # tokens
 MAX_WANTED = 4  # positions of a prompt
 
@@ -79,13 +79,13 @@ class RowStates:
         own = self._rows[running.row]
         position -= position % self._page
         nearest = min((abs(position - other) for other in (*own.wanted, own.newest)), default=position)
-        if position > running.scheduled and nearest >= LEAST_GAP and len(own.wanted) < MAX_WANTED:
+        if position > running.scheduled and nearest >= MIN_GAP and len(own.wanted) < MAX_WANTED:
             own.wanted = sorted([*own.wanted, position])
 
-    def want_shared(self, computing: Sequence[RunningRequest], tokens: Ints, cached_in: Namespace) -> None:
+    def want_shared(self, computing: Sequence[RunningRequest], tokens: Ints, namespace: Namespace) -> None:
         """Another request waits for what these compute of `tokens`: each as far as it shares them."""
         for running in computing:
-            if running.lease.cached_in == cached_in:
+            if running.lease.namespace == namespace:
                 known = running.request.tokens[: len(tokens)]
                 differs = known != tokens[: len(known)]
                 self.want(running, int(differs.argmax()) if differs.any() else len(known))
@@ -93,7 +93,7 @@ class RowStates:
     def rewind(self, running: RunningRequest, computed: int) -> tuple[int, int]:
         """(tokens, place of their state), of the tokens before `computed`: where the row can go on; (0, 0): anew."""
         tokens = self._table.tokens[running.row, :computed]
-        node, length = self._cache.longest(tokens, running.lease.cached_in) if self._cache.enabled else (None, 0)
+        node, length = self._cache.longest(tokens, running.lease.namespace) if self._cache.enabled else (None, 0)
         return length, 0 if node is None else node.state
 
     def rewound(self, running: RunningRequest, kept: int, computed: int, place: int) -> None:
@@ -110,7 +110,7 @@ class RowStates:
     def end(self, running: RunningRequest) -> None:
         """It publishes for the last time: where its state is that of all computed tokens, there is a snapshot of it."""
         own, applied = self._rows[running.row], running.applied
-        if running.scheduled == applied and applied % self._page == 0 and applied - own.newest >= LEAST_GAP:
+        if running.scheduled == applied and applied % self._page == 0 and applied - own.newest >= MIN_GAP:
             place = self._cache.take_place()
             if place is not None:
                 self._copies.append(StateCopy(running.row, place))
@@ -122,7 +122,7 @@ class RowStates:
         own = self._rows[running.row]
         for position, place in own.taken:
             if position <= running.applied:
-                self._cache.attach(self._table.tokens[running.row, :position], running.lease.cached_in, place)
+                self._cache.attach(self._table.tokens[running.row, :position], running.lease.namespace, place)
         own.taken = [each for each in own.taken if each.position > running.applied]
 
     def leave(self, running: RunningRequest) -> None:
@@ -177,7 +177,7 @@ class RowStates:
     def _of_outputs(self, rows: Ints, ends: Ints) -> Iterator[PlannedSnapshot]:
         for index in np.flatnonzero(ends % self._interval == 0).tolist():
             row, position = int(rows[index]), int(ends[index])
-            if position - self._rows[row].newest >= LEAST_GAP and (place := self._cache.take_place()) is not None:
+            if position - self._rows[row].newest >= MIN_GAP and (place := self._cache.take_place()) is not None:
                 self._copies.append(StateCopy(row, place))
                 self._rows[row].newest = position
                 yield PlannedSnapshot(index, Snapshot(position, place))

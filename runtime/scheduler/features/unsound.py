@@ -30,7 +30,7 @@ from ramet.runtime.scheduler.running import RunningSet
 
 class _Prefix(NamedTuple):
     tokens: Ints
-    cached_in: Namespace
+    namespace: Namespace
     found: int  # the first of them, which others have computed
 
     @property
@@ -124,13 +124,13 @@ class UnsoundPrefixes:
         """All that it has computed, and what of that others had."""
         request, tokens, assembly = running.request, running.tokens, self._running.parts.assemblies.get(running.uid)
         if assembly is None:
-            yield _Prefix(tokens.copy(), running.lease.cached_in, request.cached_tokens or 0)
+            yield _Prefix(tokens.copy(), running.lease.namespace, request.cached_tokens or 0)
             return
-        yield _Prefix(tokens[request.base_length :].copy(), running.lease.cached_in, 0)
+        yield _Prefix(tokens[request.base_length :].copy(), running.lease.namespace, 0)
         for part in dict.fromkeys(assembly.parts):
             base = part.base.length
             own = request_of_part(request, part).tokens[base:]
-            yield _Prefix(own, part.base.cached_in, max(part.own - base, 0) + part.num_cached)
+            yield _Prefix(own, part.base.namespace, max(part.own - base, 0) + part.num_cached)
 
 
 def _is_below(ends: set[Node], lease: Lease) -> bool:

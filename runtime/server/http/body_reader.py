@@ -35,13 +35,13 @@ class BodyReader:
         self._starting: Future[None] | None = None
         self._closed = False
 
-    def read(self, make: Callable[[dict[str, Any]], T], body: Bytes, most_items: int) -> T:
+    def read(self, make: Callable[[dict[str, Any]], T], body: Bytes, max_items: int) -> T:
         """`made_of`, in the process if it is there. Raises what `made_of` raises, and ServerError."""
         if not self._is_ready():
-            return made_of(make, body, most_items)
-        answer = self._answered(BodyJob(pickle.dumps(make, pickle.HIGHEST_PROTOCOL), most_items), body)
+            return made_of(make, body, max_items)
+        answer = self._answered(BodyJob(pickle.dumps(make, pickle.HIGHEST_PROTOCOL), max_items), body)
         if answer == UNREAD:
-            return made_of(make, body, most_items)
+            return made_of(make, body, max_items)
         made: T
         error: RametError | None
         made, error = pickle.loads(answer)

@@ -28,7 +28,7 @@ class BodyJob(msgspec.Struct, frozen=True, array_like=True):
     """The body is in a frame of its own."""
 
     how: bytes  # pickled: the function of the object that the body is
-    most_items: int
+    max_items: int
 
 
 def main(argv: list[str]) -> None:
@@ -52,7 +52,7 @@ def answer(job: BodyJob, body: bytes) -> bytes:
     try:
         make = pickle.loads(job.how)
         try:
-            made = made_of(make, body, job.most_items, in_pieces=False)  # no other thread waits for the lock
+            made = made_of(make, body, job.max_items, in_pieces=False)  # no other thread waits for the lock
             return _pickled((made, None))
         except RametError as error:
             return _pickled((None, error))

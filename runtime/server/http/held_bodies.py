@@ -102,7 +102,7 @@ class HeldBodies:
     """`most`: bytes that all bodies together may hold. `share`: the part of it for one key that is bounded."""
 
     def __init__(self, most: int, share: float = 1.0) -> None:
-        self.most, self.most_of_key = most, part(most, share)
+        self.most, self.max_of_key = most, part(most, share)
         self.held_by = Counter[str]()  # bytes by the names of their keys
         self._open: dict[HeldBody, None] = {}  # the oldest first
         self._room = asyncio.Event()
@@ -113,11 +113,11 @@ class HeldBodies:
         return self.held_by.total()
 
     @contextmanager
-    def opened(self, name: str = "", most_bytes: int | None = None) -> Iterator[HeldBody]:
+    def opened(self, name: str = "", max_bytes: int | None = None) -> Iterator[HeldBody]:
         """A body within the block, which lasts until it is parsed. `name`: of its key, empty if that has no bound.
-        `most_bytes`: it has no more, as its header says; None: that is not known.
+        `max_bytes`: it has no more, as its header says; None: that is not known.
         """
-        body = HeldBody(self, name, most_bytes is not None and most_bytes <= SMALL)
+        body = HeldBody(self, name, max_bytes is not None and max_bytes <= SMALL)
         self._open[body] = None
         try:
             yield body
@@ -134,7 +134,7 @@ class HeldBodies:
         return in_all and self._is_in_share(body, more)
 
     def _is_in_share(self, body: HeldBody, more: int) -> bool:
-        if not body.name or self.held_by[body.name] + more <= _most_for(body, self.most_of_key):
+        if not body.name or self.held_by[body.name] + more <= _most_for(body, self.max_of_key):
             return True
         return body is next(each for each in self._open if each.name == body.name)
 

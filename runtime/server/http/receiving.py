@@ -68,11 +68,11 @@ class ReceivedBody:
 
         Raises what `make` raises, and ClientError.
         """
-        size, most_items = len(self._body), self._bodies.max_items
+        size, max_items = len(self._body), self._bodies.max_items
         if size > SMALL:
-            return await offloaded(partial(self._bodies.readers[size > LARGE].read, make, self._body, most_items))
+            return await offloaded(partial(self._bodies.readers[size > LARGE].read, make, self._body, max_items))
         if self._written is None:
-            self._written = made_of(dict, self._body, most_items)
+            self._written = made_of(dict, self._body, max_items)
         return make(self._written)
 
 

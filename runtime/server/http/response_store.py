@@ -54,8 +54,8 @@ class ResponseStore:
     one. `share`: of all bytes, that one owner may have.
     """
 
-    def __init__(self, most_bytes: int, share: float = 1.0) -> None:
-        self.most_bytes, self._most_of_one = most_bytes, int(most_bytes * share)
+    def __init__(self, max_bytes: int, share: float = 1.0) -> None:
+        self.max_bytes, self._max_of_one = max_bytes, int(max_bytes * share)
         self._of: dict[str, LRUCache[str, Stored]] = {}  # by the owner's name
 
     @property
@@ -64,13 +64,13 @@ class ResponseStore:
 
     def put(self, owner: Owner, key: str, stored: Stored) -> bool:
         """Whether it is kept: what is larger than all that its owner may have is not."""
-        if stored.size > self._most_of_one:
+        if stored.size > self._max_of_one:
             return False
         own = self._of.get(owner.name)
         if own is None:
-            own = self._of[owner.name] = LRUCache(self._most_of_one, getsizeof=lambda each: each.size)
+            own = self._of[owner.name] = LRUCache(self._max_of_one, getsizeof=lambda each: each.size)
         own[key] = stored
-        while self.num_bytes > self.most_bytes:
+        while self.num_bytes > self.max_bytes:
             max(self._of.values(), key=lambda kept: kept.currsize).popitem()
         return key in own
 

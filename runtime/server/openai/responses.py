@@ -75,7 +75,7 @@ NOTHING = KeptInput(StoredItems(()), b"", b"")
 
 async def responses(service: Service, request: web.Request) -> web.StreamResponse:
     """OpenAI's responses, whole or as a stream, kept for a next one or not."""
-    served, stores = service.served, service.responses.most_bytes > 0
+    served, stores = service.served, service.responses.max_bytes > 0
     (sent, body, params, asked, read), received = await read_object_with_body(request, partial(_read, served))
     if read is None:
         before = _stored(service, body.previous_response_id or "", "previous_response_id")

@@ -28,7 +28,7 @@ END = "<|im_end|>"
 PLAIN, CHAT, LONG_CHAT = "plain", "chat", "long chat"
 FORMS = (PLAIN, CHAT, CHAT, CHAT, LONG_CHAT)
 EMPHASIS = 2.0
-MOST_QUESTIONS = 12
+MAX_QUESTIONS = 12
 BLIND_SHARE = 0.2  # of rows
 BLIND_KINDS = ("greeting", "colour.only", "shape.only", "describe", "count")
 Picture = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # pixels, and what its patches show
@@ -130,7 +130,7 @@ class Packer:
         end = at + len(prefix)
         self.tokens[row, at:end], self.documents[row, at:end] = prefix, 0
         self.positions[row, at:end] = np.arange(len(prefix))
-        asked = islice(questions(draw, scene), MOST_QUESTIONS)
+        asked = islice(questions(draw, scene), MAX_QUESTIONS)
         documents = [written(each, form, not number) for number, each in enumerate(asked)]
         position = len(prefix)
         for number, one in enumerate(encode(self.tokenizer, documents), 2):

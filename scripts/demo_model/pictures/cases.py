@@ -16,7 +16,7 @@ from scripts.demo_model.pictures.questions import Asked, ask
 from scripts.demo_model.pictures.scenes import draw_scene
 
 SEED = "evaluation"
-MOST_TOKENS = 32
+MAX_TOKENS = 32
 ROWS = {  # row: its kinds of questions, how many
     "shapes": (("shape.only", "shape"), 125),
     "colours": (("colour.only", "colour"), 125),
@@ -46,7 +46,7 @@ def _cases(row: str, kinds: tuple[str, ...]) -> Iterator[Case]:
             form = CHAT if number % 5 else PLAIN
             keys = (*scene.keys, *asked.keys)
             image = data_uri(paint(scene, draw))
-            yield Case(row, prompt_of(asked, form), partial(_is, asked.answer), MOST_TOKENS, keys, image)
+            yield Case(row, prompt_of(asked, form), partial(_is, asked.answer), MAX_TOKENS, keys, image)
 
 
 def prompt_of(asked: Asked, form: str) -> str:

@@ -19,7 +19,7 @@ from transformers.models.llava.modeling_llava import LlavaMultiModalProjector
 from scripts.demo_model.network import Network, Shape
 
 MIDDLE_LOSS = 4.0  # beside those of shapes and colours
-LEAST_STRENGTH = 1e-2  # of a direction that is not noise: a variance
+MIN_STRENGTH = 1e-2  # of a direction that is not noise: a variance
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class PictureNetwork(nn.Module):
         size, width = self.shape.tower.patch, self.shape.tower.hidden
         cut = F.unfold(pixels, size, stride=size).transpose(1, 2).flatten(0, 1)  # [B * P, 3 * size * size]
         strengths, directions = torch.linalg.eigh(cut.T @ cut / len(cut))
-        filters = (directions / (strengths + LEAST_STRENGTH).sqrt())[:, -width:].T
+        filters = (directions / (strengths + MIN_STRENGTH).sqrt())[:, -width:].T
         embedding = self.tower.embeddings
         embedding.patch_embedding.weight.copy_(0.5 * filters.reshape(embedding.patch_embedding.weight.shape))
 

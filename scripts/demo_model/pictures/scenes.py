@@ -20,9 +20,9 @@ COLOURS = {  # name: some of what people call so, red, green and blue
     "pink": ((255, 105, 180), (255, 182, 193), (255, 140, 190)),
 }
 COLUMNS, LINES = ("left", "", "right"), ("top", "", "bottom")
-MOST_THINGS = 4
-LEAST_GAP = 0.02  # between two things, of the short side
-LEAST_CONTRAST = 80.0  # between a thing and the background, a distance of colours
+MAX_THINGS = 4
+MIN_GAP = 0.02  # between two things, of the short side
+MIN_CONTRAST = 80.0  # between a thing and the background, a distance of colours
 
 Colour = tuple[int, int, int]
 
@@ -84,7 +84,7 @@ def key_of(shape: str, colour: str, part: str) -> str:
     return combination_key("thing", shape, colour, part)
 
 
-def draw_scene(draw: Draw, most: int = MOST_THINGS) -> Scene:
+def draw_scene(draw: Draw, most: int = MAX_THINGS) -> Scene:
     """Of things that are all on the draw's side of the split."""
     short = int(64 * 8 ** (draw.random.random() ** 2))
     long = int(short * (1 if draw.chance(0.4) else 1 + 0.6 * draw.random.random()))
@@ -135,14 +135,14 @@ def near(draw: Draw, colour: Colour, most: int) -> Colour:
 def fits(thing: Thing, things: list[Thing], short: int) -> bool:
     """Whether it touches no other."""
     return all(
-        ((thing.x - other.x) ** 2 + (thing.y - other.y) ** 2) ** 0.5 > thing.radius + other.radius + LEAST_GAP * short
+        ((thing.x - other.x) ** 2 + (thing.y - other.y) ** 2) ** 0.5 > thing.radius + other.radius + MIN_GAP * short
         for other in things
     )
 
 
 def contrasts(thing: Thing, background: Background) -> bool:
     return all(
-        sum((one - two) ** 2 for one, two in zip(thing.paint, behind)) > LEAST_CONTRAST**2
+        sum((one - two) ** 2 for one, two in zip(thing.paint, behind)) > MIN_CONTRAST**2
         for behind in (background.top, background.bottom)
     )
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ramet.kernels import reference
-from ramet.kernels.shared_attention import LEAST_SHARERS
+from ramet.kernels.shared_attention import MIN_SHARERS
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.attention.triton import TritonAttention
@@ -71,24 +71,24 @@ class Steps:
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float8_e4m3fn])
-@pytest.mark.parametrize("sharers", [LEAST_SHARERS - 1, LEAST_SHARERS + 1])
+@pytest.mark.parametrize("sharers", [MIN_SHARERS - 1, MIN_SHARERS + 1])
 def test_rows_that_share_a_prefix_beside_rows_that_extend_it(sharers: int, dtype: torch.dtype | None) -> None:
     decoding = [SHARED + 20 + 9 * i for i in range(sharers)] + [3, 40]
     steps = Steps([*decoding, SHARED + 30, 12], [1] * len(decoding) + [30, 12], dtype)
     ours = TritonAttention(steps.pool, HEADS, LAYERS, len(decoding) + 2)
     steps.agree(ours, steps.inputs)
-    assert ours._shares and bool(ours._scratch.shared.shared[: len(decoding)].any()) == (sharers >= LEAST_SHARERS)
+    assert ours._shares and bool(ours._scratch.shared.shared[: len(decoding)].any()) == (sharers >= MIN_SHARERS)
 
 
 def test_a_step_that_is_replayed_finds_the_rows_of_each_time() -> None:
     """What is shared is read from the device: the same launches serve rows that share and rows that do not."""
-    lengths = [SHARED + 20 + 9 * i for i in range(LEAST_SHARERS)]
+    lengths = [SHARED + 20 + 9 * i for i in range(MIN_SHARERS)]
     steps = Steps(lengths, [1] * len(lengths))
     rows, seq_lens = torch.from_numpy(steps.inputs.rows), torch.from_numpy(steps.inputs.seq_lens)
     placed = replace(steps.inputs, placed=(rows, seq_lens))
     ours = TritonAttention(steps.pool, HEADS, LAYERS, len(lengths))
     steps.agree(ours, placed)
-    assert ours._scratch.shared.shared.sum() == LEAST_SHARERS * 2
+    assert ours._scratch.shared.shared.sum() == MIN_SHARERS * 2
     steps.inputs.table[1, 5] = steps.inputs.table[1, SHARED + 2]  # the first row's first chunk is another one now
     steps.agree(ours, placed)
-    assert ours._scratch.shared.shared[:, 0].sum() == 0 and ours._scratch.shared.shared[:, 1].sum() == LEAST_SHARERS
+    assert ours._scratch.shared.shared[:, 0].sum() == 0 and ours._scratch.shared.shared[:, 1].sum() == MIN_SHARERS

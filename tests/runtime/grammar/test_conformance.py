@@ -23,7 +23,7 @@ from ramet.runtime.grammar.base import Backend, BackendName, GrammarError
 
 PARTS = 10
 WITHOUT_GRAMMARS = {"outlines"}
-LEAST_FINISHED = 0.75  # of all outputs: below it, outputs that never end would go unseen
+MIN_FINISHED = 0.75  # of all outputs: below it, outputs that never end would go unseen
 each_part = pytest.mark.parametrize(
     ("name", "part", "count"),
     [case for name in BACKENDS for case in [(name, 0, 100), *(slow((name, k, 200)) for k in range(PARTS))]],
@@ -52,7 +52,7 @@ def test_outputs_keep_to_schemas(name, part, count):
     assert not tally.wrong, "\n".join(tally.wrong)
     refused = [(case.name, error.fact) for case, error in tally.refused if not _rightly(case, error, name)]
     assert not refused, "\n".join(map(str, refused))
-    assert tally.share_finished > LEAST_FINISHED
+    assert tally.share_finished > MIN_FINISHED
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -68,7 +68,7 @@ def test_outputs_keep_to_regexes(name, part, count):
     tally = tally_of(name, list(regex_cases(seed=part, count=count // 4)))
     assert not tally.wrong, "\n".join(tally.wrong)
     assert [case.name for case, error in tally.refused if not rightful_of_regex(error, name)] == []
-    assert tally.share_finished > LEAST_FINISHED
+    assert tally.share_finished > MIN_FINISHED
 
 
 @each_part

@@ -63,7 +63,7 @@ def read(table: np.ndarray, state: int, text: bytes) -> int:
 
 BACKEND = OutlinesBackend(vocabulary())
 TOKENS = Tokens(vocabulary())
-MOST_STATES = 60  # that are compared of a pattern
+MAX_STATES = 60  # that are compared of a pattern
 
 
 @cache
@@ -98,5 +98,5 @@ def compare(own: Index, fsm: TokenFsm, draw: random.Random) -> None:
         for token in draw.sample(allowed, min(len(allowed), 40)):
             reached = own.get_next_state(theirs, token), fsm.step(ours, TOKENS.texts.get(token, END))
             assert (reached[0] in own.get_final_states()) == (reached[1] == ENDED)
-            if reached not in pairs and reached[1] != ENDED and len(pairs) < MOST_STATES:
+            if reached not in pairs and reached[1] != ENDED and len(pairs) < MAX_STATES:
                 pairs.append(reached)

@@ -16,11 +16,11 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, GenerateBody, read_generate
 from ramet.runtime.intake.misspelt import MAX_COMPARED
 from ramet.runtime.server.openai.types import ChatBody
-from tests.fakes.bodies import MOST_ITEMS, parsed
+from tests.fakes.bodies import MAX_ITEMS, parsed
 from tests.fakes.effort import num_calls
 
 SIZE = 1 << 20
-MOST_TIMES = 300  # times the cost of plain text, about 2 ms for a MiB; keys take 25 times that, and used to take 3600
+MAX_TIMES = 300  # times the cost of plain text, about 2 ms for a MiB; keys take 25 times that, and used to take 3600
 LIMITS = Limits(context_length=4096, max_total_tokens=1 << 20, vocab_size=1000, max_running_requests=4, hidden_size=4)
 DEFAULTS = Defaults(SamplingParams(), LIMITS, False)
 USER = {"role": "user", "content": "Hello"}
@@ -97,7 +97,7 @@ def test_a_shape_costs_a_few_times_what_plain_text_does(shape: str) -> None:
     )
     read(data, type_)  # anything that is made once is made now
     text_s = thread_s(lambda: read(plain, GenerateBody)) * len(data) / len(plain)
-    assert thread_s(lambda: read(data, type_)) < MOST_TIMES * text_s
+    assert thread_s(lambda: read(data, type_)) < MAX_TIMES * text_s
 
 
 def test_names_are_compared_a_bounded_number_of_times() -> None:
@@ -133,7 +133,7 @@ def test_what_others_call_a_constraint_is_found_among_any_number_of_names(number
 
 
 def test_a_million_ids_are_parsed() -> None:
-    assert len(parsed(orjson.dumps({"input_ids": [12345] * 1_000_000}))["input_ids"]) < MOST_ITEMS
+    assert len(parsed(orjson.dumps({"input_ids": [12345] * 1_000_000}))["input_ids"]) < MAX_ITEMS
 
 
 @pytest.mark.parametrize("body", [

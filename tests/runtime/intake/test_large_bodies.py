@@ -15,12 +15,12 @@ from ramet.runtime.intake.calls import Defaults, GenerateBody, num_asked, read_g
 from ramet.runtime.intake.limits import KEYS_SHARE, MAX_SEQUENCES, OPENED_SHARE
 from ramet.runtime.intake.prompts import pack_checked, pack_embeds, pack_to_decode
 from ramet.runtime.text.context import MAX_CALL_IDS
-from tests.fakes.bodies import MOST_ITEMS, parsed
+from tests.fakes.bodies import MAX_ITEMS, parsed
 
 LIMITS = Limits(context_length=100, max_total_tokens=1000, vocab_size=50, max_running_requests=4, hidden_size=2)
 DEFAULTS = Defaults(SamplingParams(), LIMITS, False)
 
-MOST_KEYS, MOST_OPENED = MOST_ITEMS // KEYS_SHARE, MOST_ITEMS // OPENED_SHARE
+MAX_KEYS, MAX_OPENED = MAX_ITEMS // KEYS_SHARE, MAX_ITEMS // OPENED_SHARE
 
 
 def refusal(call: Callable[[], object]) -> ClientError:
@@ -55,10 +55,10 @@ def num_calls(call: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("body", "unit", "most"),
     [
-        (b'{"a": [' + b"1," * (MOST_ITEMS + 1), "entries of lists and objects", MOST_ITEMS),
-        (b'{"a": {' + b'"k":1,' * (MOST_KEYS + 1), "keys", MOST_KEYS),
-        (b'{"a": [' + b"[" * (MOST_OPENED + 1), "lists and objects", MOST_OPENED),
-        (b'{"a": ["' + b'","' * (MOST_ITEMS + MOST_KEYS), "strings", MOST_ITEMS + MOST_KEYS),
+        (b'{"a": [' + b"1," * (MAX_ITEMS + 1), "entries of lists and objects", MAX_ITEMS),
+        (b'{"a": {' + b'"k":1,' * (MAX_KEYS + 1), "keys", MAX_KEYS),
+        (b'{"a": [' + b"[" * (MAX_OPENED + 1), "lists and objects", MAX_OPENED),
+        (b'{"a": ["' + b'","' * (MAX_ITEMS + MAX_KEYS), "strings", MAX_ITEMS + MAX_KEYS),
     ],
 )
 def test_too_many_values_are_counted_before_they_are_read(body: bytes, unit: str, most: int) -> None:
@@ -67,13 +67,13 @@ def test_too_many_values_are_counted_before_they_are_read(body: bytes, unit: str
 
 
 def test_as_many_values_as_a_body_may_have() -> None:
-    body = {"values": [0] * (MOST_ITEMS - MOST_KEYS), "keys": {str(i): 0 for i in range(MOST_KEYS - 10)}}
+    body = {"values": [0] * (MAX_ITEMS - MAX_KEYS), "keys": {str(i): 0 for i in range(MAX_KEYS - 10)}}
     assert parsed(orjson.dumps(body)) == body
 
 
 @pytest.mark.parametrize("piece", [",", ":", "[", "{", '"', '\\",', "\\"])
 def test_what_a_text_is_made_of_counts_for_nothing(piece: str) -> None:
-    body = {"text": piece * (MOST_ITEMS + 10)}
+    body = {"text": piece * (MAX_ITEMS + 10)}
     assert parsed(orjson.dumps(body)) == body
 
 

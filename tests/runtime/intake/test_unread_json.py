@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.runtime.exact_json import compact, loads, read
-from ramet.runtime.intake.unread_json import ITEMS, MOST_LOOKS, Path, with_unread
+from ramet.runtime.intake.unread_json import ITEMS, MAX_LOOKS, Path, with_unread
 from tests.fakes.effort import num_calls
 from tests.fakes.samples import examples
 
@@ -75,9 +75,9 @@ def test_members_with_long_numbers_stay_json() -> None:
     assert found[0]["c"] == Decimal(LONG)
 
 
-@pytest.mark.parametrize("num", [1, MOST_LOOKS + 1])
+@pytest.mark.parametrize("num", [1, MAX_LOOKS + 1])
 def test_many_values_are_read_at_once(num: int) -> None:
     one = f'{{"a":{{"b":{LONG}}}}}'
     text = f"[{','.join([one] * num)}]"
     assert all_read(partly_read(text, PATHS)) == [{"a": {"b": Decimal(LONG)}}] * num
-    assert num_calls(lambda: partly_read(text, PATHS)) < 12 * (num + MOST_LOOKS)
+    assert num_calls(lambda: partly_read(text, PATHS)) < 12 * (num + MAX_LOOKS)

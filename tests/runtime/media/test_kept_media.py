@@ -33,9 +33,9 @@ class CountingPool:
         del self.files[prepared.file]
 
 
-def run(body: Callable[[CountingPool, KeptMedia], Awaitable[None]], most_bytes: int = 100) -> None:
+def run(body: Callable[[CountingPool, KeptMedia], Awaitable[None]], max_bytes: int = 100) -> None:
     pool = CountingPool()
-    asyncio.run(body(pool, KeptMedia(pool, most_bytes)))  # type: ignore[arg-type]
+    asyncio.run(body(pool, KeptMedia(pool, max_bytes)))  # type: ignore[arg-type]
 
 
 def image(place: str = "a", **options: Any) -> MediaSource:

@@ -19,7 +19,7 @@ from ramet.runtime.media.formats.registry import format_of
 NAMES = ("qwen2-vl", "qwen2.5-vl", "qwen3-vl")
 SIZES = [(1, 1), (16, 16), (17, 300), (40, 70), (90, 91), (200, 120), (7, 1400)]  # width, height
 IMAGE, VIDEO = MediaKind.IMAGE, MediaKind.VIDEO
-LEAST, MOST, MOST_OF_FILM = 512, 8192, 4096  # pixels, as scripts/tiny_media.py has them
+LEAST, MOST, MAX_OF_FILM = 512, 8192, 4096  # pixels, as scripts/tiny_media.py has them
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -46,7 +46,7 @@ def theirs() -> Any:
     """The class for Qwen3-VL's films, as far as it works without torchvision."""
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
 
-    size = {"shortest_edge": LEAST, "longest_edge": MOST_OF_FILM}
+    size = {"shortest_edge": LEAST, "longest_edge": MAX_OF_FILM}
     own = SimpleNamespace(size=size, patch_size=8, merge_size=2, temporal_patch_size=2, cap_pixels_per_frame=None)
     own.patchify = Qwen3VLVideoProcessor.patchify.__get__(own)
     own.count = Qwen3VLVideoProcessor.get_num_of_video_patches.__get__(own)
@@ -73,7 +73,7 @@ def test_a_film_has_as_many_tokens_as_its_processor_says(media: MediaFormat, siz
     if is_qwen3(media):  # which takes no film of one frame: that is one of two that are the same
         patches = theirs().count(max(num, 2), size[1], size[0], {})
     else:
-        height, width = smart_resize(size[1], size[0], 16, LEAST, MOST_OF_FILM)
+        height, width = smart_resize(size[1], size[0], 16, LEAST, MAX_OF_FILM)
         patches = -(-num // 2) * (height // 8) * (width // 8)
     assert sum(each for each in made.expansion if isinstance(each, int)) == patches // 4
     assert sum(grid.num_tokens for grid in made.grids) == patches // 4

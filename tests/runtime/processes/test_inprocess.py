@@ -20,7 +20,7 @@ from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
 from ramet.runtime.processes.inprocess import InProcessEngine
-from ramet.runtime.processes.threads import MOST_WAITING, Arrivals
+from ramet.runtime.processes.threads import MAX_WAITING, Arrivals
 from ramet.runtime.scheduler.process import make_runner
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -237,12 +237,12 @@ def test_messages_that_can_wait_come_with_the_next_that_cannot_or_when_many_wait
         arrivals.send(sent[2])
         await asyncio.sleep(0)
         assert got == sent
-        for _ in range(MOST_WAITING):
+        for _ in range(MAX_WAITING):
             await asyncio.sleep(0)
             assert got == sent
             arrivals.send(sent[0])
         await asyncio.sleep(0)
-        assert got == sent + [sent[0]] * MOST_WAITING
+        assert got == sent + [sent[0]] * MAX_WAITING
 
     asyncio.run(main())
 
@@ -251,10 +251,10 @@ def test_tokens_that_nobody_streams_arrive_some_steps_at_a_time_and_those_of_a_s
     runner = PermittedRunner()
 
     async def test(client: EngineClient) -> None:
-        params = SamplingParams(max_new_tokens=3 * MOST_WAITING, ignore_eos=True)
+        params = SamplingParams(max_new_tokens=3 * MAX_WAITING, ignore_eos=True)
         with client.submit([prompt(params=params)], streaming=False) as submission:
             seen, sequence = set[int](), submission.sequences[0]
-            for _ in range(3 * MOST_WAITING):
+            for _ in range(3 * MAX_WAITING):
                 runner.permits.release()
             while submission.num_open:
                 seen.add(sequence.num_generated)
@@ -263,7 +263,7 @@ def test_tokens_that_nobody_streams_arrive_some_steps_at_a_time_and_those_of_a_s
         with client.submit([prompt(params=params)], streaming=True) as submission:
             assert client.num_streams == 1
             sequence = submission.sequences[0]
-            for step in range(1, 1 + 3 * MOST_WAITING):
+            for step in range(1, 1 + 3 * MAX_WAITING):
                 runner.permits.release()
                 await until(lambda step=step: sequence.num_generated == step)
         assert client.num_streams == 0

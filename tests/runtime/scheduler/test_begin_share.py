@@ -4,7 +4,7 @@ import pytest
 from bench_top import BenchTop
 
 from ramet.runtime.scheduler.batch import Step
-from ramet.runtime.scheduler.begin_share import LEAST_ROOM, LOOK_EVERY, ROW_TOKENS
+from ramet.runtime.scheduler.begin_share import LOOK_EVERY, MIN_ROOM, ROW_TOKENS
 
 PROMPT = 4
 NUM, STREAMS, BATCH, OTHERS = 300, 2, 1000, 5000
@@ -38,7 +38,7 @@ def num_begun(top: BenchTop, turns: int, step_s: float = 0.0, prompt_s: float = 
     return begun
 
 
-FEW = -(-LEAST_ROOM // (ROW_TOKENS + PROMPT))
+FEW = -(-MIN_ROOM // (ROW_TOKENS + PROMPT))
 
 
 def test_of_one_request_few_prompts_begin_beside_rows_of_others() -> None:

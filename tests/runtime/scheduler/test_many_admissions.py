@@ -7,7 +7,7 @@ from effort import num_lines
 from ramet.runtime.scheduler.begin_share import MAX_BEGUN
 
 FEW, MANY = 50, 500
-MOST_TIMES = 1.25  # lines for each of MANY requests, over those for each of FEW
+MAX_TIMES = 1.25  # lines for each of MANY requests, over those for each of FEW
 
 
 def test_a_request_is_admitted_without_a_look_at_those_of_the_same_step() -> None:
@@ -20,7 +20,7 @@ def test_a_request_is_admitted_without_a_look_at_those_of_the_same_step() -> Non
         assert len(top.scheduler.running) == num
         return taken / num
 
-    assert lines_of_each(MANY) < MOST_TIMES * lines_of_each(FEW)
+    assert lines_of_each(MANY) < MAX_TIMES * lines_of_each(FEW)
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -16,7 +16,7 @@ from ramet.runtime.scheduler.features.constraints import MAX_SETTLED
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
 FEW, MANY = 100, 400  # requests
-MOST_TIMES = 1.3  # lines for each of MANY requests, over those for each of FEW
+MAX_TIMES = 1.3  # lines for each of MANY requests, over those for each of FEW
 REFUSED = Failed("is refused")
 
 
@@ -46,7 +46,7 @@ def test_a_request_that_no_longer_waits_for_its_constraint_is_found_at_once(patt
         assert not top.scheduler._constraints.all_waiting()
 
     few, many = lines_of_each(leave, lambda uid: pattern % uid if "%" in pattern else pattern)
-    assert many < MOST_TIMES * few
+    assert many < MAX_TIMES * few
 
 
 def test_why_a_request_waits_is_known_without_a_look_at_the_others() -> None:
@@ -56,7 +56,7 @@ def test_why_a_request_waits_is_known_without_a_look_at_the_others() -> None:
             assert found is not None and found["reason"] == "its regex is being compiled"
 
     few, many = lines_of_each(ask, "a{%d}".__mod__)
-    assert many < MOST_TIMES * few
+    assert many < MAX_TIMES * few
 
 
 def test_a_constraint_that_is_compiled_is_found_without_a_look_at_the_others() -> None:
@@ -68,7 +68,7 @@ def test_a_constraint_that_is_compiled_is_found_without_a_look_at_the_others() -
         assert not top.scheduler._constraints.all_waiting()
 
     few, many = lines_of_each(compile_each, "a{%d}".__mod__)
-    assert many < MOST_TIMES * few
+    assert many < MAX_TIMES * few
 
 
 def test_requests_that_wait_for_one_constraint_begin_over_many_turns_and_leave_in_between() -> None:

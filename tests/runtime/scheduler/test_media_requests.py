@@ -92,14 +92,14 @@ def test_a_turn_computes_so_many_tokens_at_most(media: SeenMedia) -> None:
     pieces = [piece(100 + i, 8) for i in range(5)]
     expected = {uid: add(top, uid, [each, *AFTER]) for uid, each in enumerate(pieces, 1)}
     top.run()
-    assert top.tokens == expected and media.most_tokens == 16
+    assert top.tokens == expected and media.max_tokens == 16
 
 
 def test_a_piece_larger_than_that_goes_alone(media: SeenMedia) -> None:
     top = bench_top(media, max_vision_tokens_per_step=5)
     expected = add(top, 1, [CAT, DOG, *AFTER])
     top.run()
-    assert top.tokens[1] == expected and media.most_tokens == 8
+    assert top.tokens[1] == expected and media.max_tokens == 8
 
 
 def test_texts_run_while_a_picture_is_waited_for(top: BenchTop) -> None:

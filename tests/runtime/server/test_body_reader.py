@@ -38,7 +38,7 @@ from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served as Server
 from tests.fakes.server import served
 
-MOST_ITEMS = 1 << 20
+MAX_ITEMS = 1 << 20
 PROCESS = partial(eval, "__import__('os').getpid()")  # which one reads
 EXITS = partial(eval, "__import__('os')._exit(3)")
 FAILS = partial(eval, "1 / 0")
@@ -104,7 +104,7 @@ def await_process(reader: BodyReader) -> None:
 
 
 def read(reader: BodyReader, make: Callable[[dict[str, Any]], Any], body: bytes = b"{}") -> Any:
-    return reader.read(make, body, MOST_ITEMS)
+    return reader.read(make, body, MAX_ITEMS)
 
 
 def outcome(read: Callable[[], Any]) -> str:
@@ -126,7 +126,7 @@ def test_what_the_process_reads_is_what_this_one_reads(reader: BodyReader, how: 
     data = exact_json.dumps(body).encode()
     there = partial(exchange._read, how, RequestId("of-the-header"))
     here = partial(exchange._read, how, RequestId("of-the-header"))
-    assert outcome(lambda: read(reader, there, data)) == outcome(lambda: made_of(here, data, MOST_ITEMS))
+    assert outcome(lambda: read(reader, there, data)) == outcome(lambda: made_of(here, data, MAX_ITEMS))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_messages_without_media_are_looked_through_at_most_once(
 def test_the_items_of_an_input_are_stored_alike_by_either_process(reader: BodyReader) -> None:
     parts = {"role": "user", "content": [{"type": "input_text", "text": "1"}], "n": 10**30}
     data = json.dumps({"input": [USER, {**parts, "id": "own"}, {"type": "reasoning", "summary": []}]}).encode()
-    here, there = made_of(items_to_store, data, MOST_ITEMS), read(reader, items_to_store, data)
+    here, there = made_of(items_to_store, data, MAX_ITEMS), read(reader, items_to_store, data)
     assert [*here] == [*there] != [] and here.own_ids == there.own_ids == {"own": (1, 1)} and here.size == there.size
 
 
@@ -162,14 +162,14 @@ def test_the_items_of_an_input_are_stored_alike_by_either_process(reader: BodyRe
 def test_tools_come_back_as_texts_alone(how: Any, body: dict[str, Any]) -> None:
     """One is the chat's, one the constraint's: a server with streams has no time to build thousands of objects."""
     data = json.dumps({**body, "messages": [USER]}).encode()
-    answer = body_worker.answer(body_worker.BodyJob(pickle.dumps(partial(how, RequestId(""))), MOST_ITEMS), data)
+    answer = body_worker.answer(body_worker.BodyJob(pickle.dumps(partial(how, RequestId(""))), MAX_ITEMS), data)
     assert pickle.loads(answer)[1] is None
     assert sum(1 for _ in pickletools.genops(answer)) < 1000
 
 
 @pytest.mark.parametrize("data", [b"[1]", b'{"text": NaN}', b'{"text"', b'{"a":' + b"[" * 2000, b"\xff", b""])
 def test_what_is_no_object_is_refused_in_the_same_words(reader: BodyReader, data: bytes) -> None:
-    assert outcome(lambda: read(reader, dict, data)) == outcome(lambda: made_of(dict, data, MOST_ITEMS))
+    assert outcome(lambda: read(reader, dict, data)) == outcome(lambda: made_of(dict, data, MAX_ITEMS))
 
 
 def test_what_is_read_may_nest_and_repeat(reader: BodyReader) -> None:
@@ -177,13 +177,13 @@ def test_what_is_read_may_nest_and_repeat(reader: BodyReader) -> None:
     for level in range(52):
         nested = [nested, {"a": nested}] if level < 6 else [nested]
     value = {"nested": nested, "many": ["x"] * 100_000}
-    assert read(reader, dict, json.dumps(value).encode()) == made_of(dict, json.dumps(value).encode(), MOST_ITEMS)
+    assert read(reader, dict, json.dumps(value).encode()) == made_of(dict, json.dumps(value).encode(), MAX_ITEMS)
 
 
 def test_no_body_is_cut_into_pieces_where_no_stream_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces take twice as long, and are merged again."""
     body = json.dumps({"text": ["a"] * 100_000}).encode()
-    job = body_worker.BodyJob(pickle.dumps(len), MOST_ITEMS)
+    job = body_worker.BodyJob(pickle.dumps(len), MAX_ITEMS)
     monkeypatch.setattr(json_pieces, "_Pieces", None)
     assert pickle.loads(body_worker.answer(job, body)) == (1, None)
 
@@ -201,7 +201,7 @@ def test_the_items_of_a_body_are_counted_in_the_process_that_parses_it(
 
     monkeypatch.setattr(ItemCount, "add", count_here)
     data = json.dumps({"many": [1] * 100_000}).encode()
-    assert reader.read(len, data, MOST_ITEMS) == 1
+    assert reader.read(len, data, MAX_ITEMS) == 1
     with pytest.raises(ClientError, match="more than 50000 entries"):
         reader.read(len, data, 50_000)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.messages import Finish, FinishKind, Generate, unpack_ids
 from ramet.ipc.spec import HiddenMode
-from ramet.runtime.engine_client.submission import MOST_NUMBERS
+from ramet.runtime.engine_client.submission import MAX_NUMBERS
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import HIDDEN, LIMITS, VOCAB, state_of
 from tests.fakes.server import Served, served
@@ -157,9 +157,9 @@ def test_a_runner_without_hidden_states_has_no_embeddings() -> None:
 def test_more_numbers_than_a_reply_holds_are_refused_before_anything_runs() -> None:
     async def check(server: Served) -> None:
         status, reply = await server.post(PATH, {"input": ["a"] * 3})
-        assert status == 400 and str(MOST_NUMBERS) in reply["error"]["message"] and server.engine.sent == []
+        assert status == 400 and str(MAX_NUMBERS) in reply["error"]["message"] and server.engine.sent == []
 
-    served(check, limits=replace(LIMITS, hidden_size=MOST_NUMBERS // 2))
+    served(check, limits=replace(LIMITS, hidden_size=MAX_NUMBERS // 2))
 
 
 def test_a_request_that_is_ended_by_an_operator_is_an_error() -> None:

@@ -122,7 +122,7 @@ def test_a_small_body_never_waits() -> None:
 @pytest.mark.parametrize(("large_of", "small_of"), [("", ""), ("a", "a")])
 def test_small_bodies_do_not_wait_for_the_memory_of_large_ones(large_of: str, small_of: str) -> None:
     async def check(bodies: HeldBodies, stack: ExitStack) -> None:
-        most = bodies.most_of_key if large_of else MOST
+        most = bodies.max_of_key if large_of else MOST
         stack.enter_context(bodies.opened(large_of))  # the oldest would not wait
         await stack.enter_context(bodies.opened(large_of, SMALL + 1)).grow(most + FREE_BYTES)
         large = grow(stack.enter_context(bodies.opened(large_of, SMALL + 1)), FREE_BYTES + 1)

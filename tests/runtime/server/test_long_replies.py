@@ -22,7 +22,7 @@ from tests.fakes.server import Served, served
 PLACES, TOP, STEP = 1000, 256, 100
 WIDTH = 64
 NUMBER_BYTES = 64  # of JSON at most: a log-probability, its token's id and text
-MOST_AT_ONCE = 2 * MAX_TURN + MAX_PART * NUMBER_BYTES
+MAX_AT_ONCE = 2 * MAX_TURN + MAX_PART * NUMBER_BYTES
 
 
 class Turns:
@@ -123,7 +123,7 @@ def test_others_run_after_every_few_bytes(name: str, stream: bool, monkeypatch: 
         size = len(await ask(server, path, {**body, "stream": stream}))
 
     during(check, turns)
-    assert size > 8 * MOST_AT_ONCE / 4 and max(turns.sizes) <= MOST_AT_ONCE, (size, max(turns.sizes))
+    assert size > 8 * MAX_AT_ONCE / 4 and max(turns.sizes) <= MAX_AT_ONCE, (size, max(turns.sizes))
 
 
 def test_scores_of_many_items_are_written_in_pieces(monkeypatch: pytest.MonkeyPatch):
@@ -141,7 +141,7 @@ def test_scores_of_many_items_are_written_in_pieces(monkeypatch: pytest.MonkeyPa
     served(check)
     assert np.array(scores).shape == (len(items), len(labels))
     assert scores[7] == pytest.approx([np.exp(-(1 + (label + 7) % 5) / 2) for label in labels])
-    assert max(turns.sizes) <= MOST_AT_ONCE, max(turns.sizes)
+    assert max(turns.sizes) <= MAX_AT_ONCE, max(turns.sizes)
 
 
 @pytest.mark.parametrize("name", LARGE)

@@ -113,7 +113,7 @@ def test_small_products_are_left_alone() -> None:
 
 
 def test_a_long_rendering_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "MOST_CHARACTERS", 1000)
+    monkeypatch.setattr(chat_template, "MAX_CHARACTERS", 1000)
     source = "{% for i in range(n) %}{% for j in range(n) %}xxxx{% endfor %}{% endfor %}"
     assert template(source).render(HELLO, kwargs={"n": 15}) == "xxxx" * 225
 
@@ -123,23 +123,23 @@ def test_a_long_rendering_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert num_calls(refuse) < 100_000  # all of it would be ten thousand million pieces
 
 
-@pytest.mark.parametrize("most_bytes", [10, 19])
-def test_a_text_that_is_too_long_already_is_not_written_to_its_end(most_bytes: int) -> None:
+@pytest.mark.parametrize("max_bytes", [10, 19])
+def test_a_text_that_is_too_long_already_is_not_written_to_its_end(max_bytes: int) -> None:
     late = "{% if loop.index > 5 %}{{ raise_exception('late') }}{% endif %}"
     source = f"{{% for m in messages %}}{{{{ m.content }}}}{late}{{% endfor %}}"
     template, messages = ChatTemplate(TemplateSources(source)), [{"role": "user", "content": "four"}] * 5
-    assert template.render(messages, most_bytes=20) == 5 * "four"
+    assert template.render(messages, max_bytes=20) == 5 * "four"
     with pytest.raises(TooManyBytes):
-        template.render(messages, most_bytes=most_bytes)
+        template.render(messages, max_bytes=max_bytes)
     with pytest.raises(TooManyBytes):
-        template.render(messages * 100, most_bytes=most_bytes)
+        template.render(messages * 100, max_bytes=max_bytes)
     with pytest.raises(ClientError, match="late"):
         template.render(messages * 100)
 
 
 def test_the_end_that_is_cut_off_a_continued_message_does_not_count() -> None:
     template = ChatTemplate(TemplateSources("{{ messages[0].content }}" + "<end>" * 100))
-    given: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True, "most_bytes": 4}
+    given: dict[str, Any] = {"add_generation_prompt": False, "continue_final_message": True, "max_bytes": 4}
     assert template.render([{"role": "user", "content": "four"}], **given) == "four"
 
 

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as Source
 from tokenizers import decoders, models, pre_tokenizers
 from toy_tokenizers import byte_level_source, pieces_source, wordpiece_source
 
-from ramet.runtime.text.decode import MOST_CONTEXT, MOST_HELD, TextDecoder
+from ramet.runtime.text.decode import MAX_CONTEXT, MAX_HELD, TextDecoder
 from ramet.runtime.text.tokenizer import Tokenizer
 
 VOCABULARY = 421  # of the byte-level tokenizer
@@ -139,7 +139,7 @@ def test_a_token_costs_the_same_however_long_the_text() -> None:
     for ids in ([4] * 200, [100_000] * 200, [4, 100_000] * 100):
         tokenizer = LongestDecode(wordpiece_source())
         stream(tokenizer, ids)
-        assert tokenizer.longest <= MOST_CONTEXT + MOST_HELD + 1
+        assert tokenizer.longest <= MAX_CONTEXT + MAX_HELD + 1
 
 
 def test_special_tokens_that_bring_their_space_get_no_other(wordpiece: Tokenizer) -> None:

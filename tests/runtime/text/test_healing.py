@@ -95,7 +95,7 @@ def test_a_token_that_could_begin_inside_another_one_is_found() -> None:
 
 def test_only_tokens_that_leave_enough_for_the_rest_may_be_inside() -> None:
     table = TokenBytes([(b"a", 1), (b"ab", 2), (b"b", 3), (b"c", 4), (b"cx", 5), (b"q", 6)])
-    tail = Tail(b"abc", table, most_tokens=2)
+    tail = Tail(b"abc", table, max_tokens=2)
     assert [(each.token, each.offset) for each in tail.inner(0, 0)] == [(2, 2)]
     assert [(each.token, each.offset) for each in Tail(b"abc", table, 3).inner(0, 0)] == [(1, 1), (2, 2)]
     assert set(tail.covering(2)) == {4, 5} and tail.beyond_of(5, 2) == b"x" and tail.beyond_of(4, 2) == b""

@@ -294,7 +294,7 @@ def test_of_a_text_that_is_too_long_for_any_prompt_its_length_alone_comes_back(
     source, limits = "{{ messages[0].content }}", Limits(64, 128, byte_level.vocab_size, 8)
     far = Encoder(byte_level, limits, ChatsElsewhere(rendering(source).workers))
     here = Encoder(byte_level, limits, Chats(TemplateSources(source)))
-    most = MAX_CALL_BYTES if may_exceed else byte_level.most_bytes(64)
+    most = MAX_CALL_BYTES if may_exceed else byte_level.max_bytes(64)
     assert most is not None
     received = list[int]()
 

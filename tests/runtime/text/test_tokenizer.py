@@ -112,7 +112,7 @@ def test_a_refused_text_really_is_too_long(
     for tokenizer in (byte_level, byte_pieces):
         if tokenizer.too_long(text, length):
             assert len(tokenizer.encode(text, add_special_tokens=False)) > length
-        assert tokenizer.least_tokens(len(text.encode())) <= len(tokenizer.encode(text, add_special_tokens=False))
+        assert tokenizer.min_tokens(len(text.encode())) <= len(tokenizer.encode(text, add_special_tokens=False))
 
 
 def test_megabytes_are_refused_unread(byte_level: Tokenizer, byte_pieces: Tokenizer) -> None:
@@ -122,7 +122,7 @@ def test_megabytes_are_refused_unread(byte_level: Tokenizer, byte_pieces: Tokeni
 
 
 def test_nothing_is_known_of_the_tokens_of_a_tokenizer_that_drops_text(wordpiece: Tokenizer) -> None:
-    assert wordpiece.bytes_per_token is None and wordpiece.least_tokens(1 << 30) == 0
+    assert wordpiece.bytes_per_token is None and wordpiece.min_tokens(1 << 30) == 0
 
 
 def test_normal_forms_loosen_the_bound(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from ramet.runtime.weights import ahead, kept
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where weights are kept, those of tiny models as well."""
     compiled_kernels()
-    monkeypatch.setattr(kept, "LEAST_BYTES", 0)
+    monkeypatch.setattr(kept, "MIN_BYTES", 0)
     return tmp_path / "cache"
 
 

@@ -10,7 +10,7 @@ WAIT_S = 60.0
 
 
 def test_keys_take_turns_and_none_has_more_than_its_share() -> None:
-    keys = FairQueue[str](most_of_one=1)
+    keys = FairQueue[str](max_of_one=1)
     for item in ("1", "2", "3"):
         keys.put("a", item)
     keys.put("b", "4")
@@ -26,7 +26,7 @@ def test_keys_take_turns_and_none_has_more_than_its_share() -> None:
 
 
 def test_a_key_that_was_served_comes_behind_the_others() -> None:
-    keys, served = FairQueue[str](most_of_one=1), []
+    keys, served = FairQueue[str](max_of_one=1), []
     for owner, item in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")]:
         keys.put(owner, item)
     while (found := keys.pop()) is not None:
@@ -36,7 +36,7 @@ def test_a_key_that_was_served_comes_behind_the_others() -> None:
 
 
 def test_large_items_are_left_to_some_threads() -> None:
-    keys = FairQueue[str](most_of_one=9)
+    keys = FairQueue[str](max_of_one=9)
     for item, size in [("large 1", 2 * LEAST), ("small 2", LEAST), ("large 3", LEAST + 1), ("small 4", 1)]:
         keys.put("a", item, size)
     assert [keys.pop(LEAST) for _ in range(3)] == [("a", "small 2"), ("a", "small 4"), None]
@@ -49,14 +49,14 @@ def served(sizes: FairQueue[int], num: int) -> list[int]:
 
 
 def test_items_of_like_size_stay_in_order() -> None:
-    sizes = FairQueue[int](most_of_one=99)
+    sizes = FairQueue[int](max_of_one=99)
     for size in (70_000, 100_000, 66_000):
         sizes.put("a", size, size)
     assert served(sizes, 3) == [70_000, 100_000, 66_000]
 
 
 def test_a_small_item_does_not_wait_for_large_ones_that_came_before_it() -> None:
-    sizes = FairQueue[int](most_of_one=99)
+    sizes = FairQueue[int](max_of_one=99)
     for _ in range(64):
         sizes.put("", 1 << 20, 1 << 20)
     assert served(sizes, 3) == [1 << 20] * 3
@@ -66,7 +66,7 @@ def test_a_small_item_does_not_wait_for_large_ones_that_came_before_it() -> None
 
 
 def test_a_large_item_waits_for_as_many_bytes_of_small_ones_as_the_one_before_it_has() -> None:
-    sizes = FairQueue[int](most_of_one=99)
+    sizes = FairQueue[int](max_of_one=99)
     small, large = 100_000, 1 << 20
     for _ in range(4):
         sizes.put("", large, large)
@@ -79,7 +79,7 @@ def test_a_large_item_waits_for_as_many_bytes_of_small_ones_as_the_one_before_it
 
 
 def test_a_size_that_was_absent_has_no_claim_to_what_was_served_meanwhile() -> None:
-    sizes = FairQueue[int](most_of_one=99)
+    sizes = FairQueue[int](max_of_one=99)
     small, large = 1 << 17, 1 << 20
     for _ in range(64):
         sizes.put("", large, large)
@@ -90,7 +90,7 @@ def test_a_size_that_was_absent_has_no_claim_to_what_was_served_meanwhile() -> N
 
 
 def test_items_that_need_not_be_served_are_forgotten_with_their_size() -> None:
-    sizes = FairQueue[int](most_of_one=99)
+    sizes = FairQueue[int](max_of_one=99)
     sizes.put("", 1, 1)
     places = [sizes.put("", size, size) for size in (1 << 17, 1 << 20)]
     for place in places:
@@ -100,7 +100,7 @@ def test_items_that_need_not_be_served_are_forgotten_with_their_size() -> None:
 
 
 def test_a_thread_waits_for_an_item_that_it_may_have_and_for_the_end() -> None:
-    shared, taken = FairQueue[str](most_of_one=1), queue.Queue[tuple[str, str] | None]()
+    shared, taken = FairQueue[str](max_of_one=1), queue.Queue[tuple[str, str] | None]()
     shared.put("a", "1")
     shared.put("a", "2")
     assert shared.take() == ("a", "1")
