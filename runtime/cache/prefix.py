@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.radix import Namespace, Node, RadixTree
+from ramet.runtime.cache.node import Namespace, Node
+from ramet.runtime.cache.radix import RadixTree
 
 
 class PageAllocator:

@@ -15,8 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.edges import Path
+from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, PageAllocator, PrefixCache
-from ramet.runtime.cache.radix import Namespace, Node, Path, RadixTree
+from ramet.runtime.cache.radix import RadixTree
 
 
 def make_cache(kind: str, pages: PageAllocator, enabled: bool) -> PrefixCache:

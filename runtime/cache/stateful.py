@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, PageAllocator, PrefixCache
-from ramet.runtime.cache.radix import Namespace, Node
 
 
 class StatefulCache(PrefixCache):

@@ -13,7 +13,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count, islice
 
 from ramet.ipc.live import NodeRow, TreeChanges
-from ramet.runtime.cache.radix import Namespace, Node, RadixTree
+from ramet.runtime.cache.node import Namespace, Node
+from ramet.runtime.cache.radix import RadixTree
 
 MAX_NODES = 4096  # that are shown
 MAX_NEW = 512  # of those that were there before that are shown at once: about a millisecond

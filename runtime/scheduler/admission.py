@@ -23,8 +23,8 @@ import numpy as np
 
 from ramet.ipc.message import Uid
 from ramet.ipc.stats import WaitKind
+from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.cache.radix import Namespace, Node
 from ramet.runtime.scheduler.by_turns import ByTurns, take_out
 from ramet.runtime.scheduler.features.contexts import FirstGroup, memory_of_parts
 from ramet.runtime.scheduler.features.follow_ups import FollowUps, kind_of

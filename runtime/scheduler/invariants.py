@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
-from ramet.runtime.cache.radix import Node
 from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request

@@ -23,8 +23,8 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
 from ramet.ipc.times import PrefillChunk, SequenceTimes, Span
 from ramet.runtime.arrays import Doubles, Floats, Ints
+from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease
-from ramet.runtime.cache.radix import Node
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES

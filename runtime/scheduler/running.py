@@ -12,8 +12,8 @@ import numpy as np
 
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, Left, LeftBehind, PrefixCache, RowAllocator
-from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.engine.batch import PenaltyReset, SlotCopy, SlotUpdate
 from ramet.runtime.scheduler.features.adapters import AdapterSlots
 from ramet.runtime.scheduler.features.assembly import Assembly, part_of

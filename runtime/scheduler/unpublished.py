@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.radix import Namespace, Node, RadixTree
+from ramet.runtime.cache.node import Namespace, Node
+from ramet.runtime.cache.radix import RadixTree
 from ramet.runtime.scheduler.features.contexts import FirstGroup
 from ramet.runtime.scheduler.request import Request
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 from samples import examples
 
+from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease, PageAllocator, PrefixCache
 from ramet.runtime.cache.prefix_list import make_cache
-from ramet.runtime.cache.radix import Node
 
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=40)
 NAMESPACES = st.sampled_from([(), ("a",), ("b",)])

@@ -8,7 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from samples import examples
 
 from ramet.ipc.live import NodeRow, TreeChanges
-from ramet.runtime.cache.radix import Node, RadixTree
+from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.radix import RadixTree
 from ramet.runtime.cache.watched import TreeWatch
 
 TOKENS = st.lists(st.integers(0, 2), min_size=1, max_size=12)

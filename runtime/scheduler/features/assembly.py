@@ -20,7 +20,7 @@ import numpy as np
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Logprobs
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.cache.radix import Namespace
+from ramet.runtime.cache.node import Namespace
 from ramet.runtime.scheduler.features.contexts import (
     NO_SLOTS,
     Base,

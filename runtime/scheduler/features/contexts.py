@@ -20,8 +20,8 @@ import numpy as np
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Contexts, Logprobs
 from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import Lease
-from ramet.runtime.cache.radix import Namespace
 from ramet.runtime.engine.batch import LoadedRunner
 
 NO_SLOTS: Ints = np.empty(0, dtype=np.int32)

@@ -29,8 +29,9 @@ from ramet.ipc.spec import Namespace
 from ramet.runtime import log
 from ramet.runtime.access.shares import part
 from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease, PrefixCache
-from ramet.runtime.cache.radix import Node, RadixTree
+from ramet.runtime.cache.radix import RadixTree
 from ramet.runtime.scheduler.request import Request
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.radix import Namespace
+from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.scheduler.request import RowTable, RunningRequest

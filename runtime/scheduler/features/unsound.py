@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.prefix import Lease
-from ramet.runtime.cache.radix import Namespace, Node
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, RunningRequest, request_of_part

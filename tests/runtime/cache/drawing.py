@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ramet.runtime.cache.radix import Node, RadixTree
+from ramet.runtime.cache.node import Node
+from ramet.runtime.cache.radix import RadixTree
 
 
 def ids(text: str) -> np.ndarray:

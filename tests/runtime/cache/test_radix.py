@@ -175,7 +175,7 @@ def test_the_heap_of_leaves_does_not_grow_without_eviction():
         node, _ = tree.match(ids("abc"))
         tree.lock(node)
         tree.unlock(node)
-    assert len(tree._leaves) < 200
+    assert len(tree._order) < 200
 
 
 def test_figure_6_of_the_paper_in_nine_steps():
