@@ -11,7 +11,8 @@ MAX_PLACE, MAX_FACT = 200, 4000  # characters of an error: a client chooses name
 class ErrorRecord(msgspec.Struct, frozen=True, array_like=True):
     """`place` is the field as the client wrote it, `fact` names its value and the valid range, `hint` a way out.
 
-    `status` is an HTTP status: 4xx, or 503 and 504. `code` is a word for programs, where OpenAI has one.
+    `status` is an HTTP status, or 0 where somebody asked for the end. `code` is a word for programs, where OpenAI has
+    one.
     """
 
     place: str

@@ -240,10 +240,13 @@ class Finish(msgspec.Struct, frozen=True, array_like=True):
     matched: int | str | None = None  # STOP: token id, stop string or pattern
     length: int = 0  # LENGTH: the number of new tokens
     cut: int | None = None  # STOP by text: characters of the output that are kept
-    message: str = ""  # ABORT
-    status: int = 0  # ABORT: HTTP status, 0 when the client asked for it
+    error: ErrorRecord | None = None  # ABORT: its status is 0 when the client asked for it
     num_retractions: int = 0
-    place: str = ""  # ABORT: the field that is refused, with which the message begins
+
+    @classmethod
+    def abort(cls, place: str, fact: str, hint: str = "", status: int = 400) -> "Finish":
+        """The end of a sequence that is refused or has failed. The arguments are those of ErrorRecord."""
+        return cls(FinishKind.ABORT, error=ErrorRecord(place, fact, hint, status))
 
     @property
     def aborted(self) -> bool:

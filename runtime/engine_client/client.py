@@ -70,7 +70,7 @@ from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.queue_share import QueueShare
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.request_log import RequestLog
-from ramet.runtime.engine_client.sequences import SequenceTable, as_written
+from ramet.runtime.engine_client.sequences import SequenceTable
 from ramet.runtime.engine_client.submission import (
     MAX_NUMBERS,
     QUEUE_FULL,
@@ -523,8 +523,8 @@ class EngineClient:
         """
         if prompts and submission in self._unsent and not submission.probe:
             if self._max_numbers is not None:
-                check_bytes(prompts[0].field, weight.num_bytes, "lower n, or send fewer prompts")
-            self.check_count(prompts[0].field, weight.num_sequences, submission)
+                check_bytes(prompts[0].places.all_prompts, weight.num_bytes, "lower n, or send fewer prompts")
+            self.check_count(prompts[0].places.all_prompts, weight.num_sequences, submission)
         submission.num_unsent = weight.num_sequences
 
     def check_count(self, place: str, asked: int, submission: Submission | None = None) -> None:
@@ -549,7 +549,7 @@ class EngineClient:
                 try:
                     prompt = prompt._replace(spec=self.adapters.sent(prompt.spec))
                 except ClientError as error:
-                    raise as_written(error, prompt) from None
+                    raise prompt.places.as_written(error.record) from None
             found.append(prompt)
         return found
 

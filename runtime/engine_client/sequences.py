@@ -6,14 +6,14 @@ no task: gaps between tokens are gathered over a step.
 """
 
 import asyncio
-import re
 import time
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
+from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, Rejected, TextStep
+from ramet.ipc.messages import Closed, FinishKind, Opened, Rejected, TextStep
 from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime.engine_client.recording import Ended, Recording
 from ramet.runtime.engine_client.request_log import RequestLog
@@ -24,7 +24,6 @@ from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 
 NO_TOKEN_YET = 0.0
 MIXED = "The weights were updated while the prompts of this request were computed: send it again."
-OPENAI_NAMES = {"return_logprob": "logprobs", "logprob_start_len": "logprobs", "top_logprobs_num": "top_logprobs"}
 
 
 class SequenceTable:
@@ -141,7 +140,7 @@ class SequenceTable:
         for uid in message.uids:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
-            sequence.submission.fail(as_written(ClientError.of(message.error), sequence.prompt))
+            sequence.submission.fail(sequence.prompt.places.as_written(message.error))
             if (recording := sequence.submission.recording) is not None:
                 _record(recording, sequence, None, None)
         self._wake_end_waiters()
@@ -180,8 +179,8 @@ class SequenceTable:
         self._end(sequence, finish.kind, now)
         if not finish.aborted and not submission.probe:
             self._metrics.observe_sequence(closed.times, sequence.num_prompt, sequence.num_generated)
-        if finish.aborted and finish.status and not submission.as_batch:
-            submission.fail(_failure(finish, sequence.prompt))
+        if finish.error is not None and finish.error.status and not submission.as_batch:
+            submission.fail(_failure(finish.error, sequence.prompt))
         elif sequence.texts is not None and not sequence.fresh:
             sequence.fresh = True
             submission.fresh.append(sequence)
@@ -232,31 +231,6 @@ def _record(recording: Recording, sequence: Sequence, closed: Closed | None, det
     )
 
 
-def as_written(error: ClientError, prompt: Prompt) -> ClientError:
-    """The tokenizer's or the scheduler's refusal of one prompt, its place as this client wrote it.
-
-    Where the client wrote one value for all prompts, the fact says which prompt it does not suit.
-    """
-    field = re.match("[a-z_]*", error.place)
-    name, rest = error.place[: field.end()] if field else "", error.place[field.end() :] if field else ""
-    if name in ("text", "input_ids", "input_embeds") and not rest.startswith("."):  # `text.format` is no prompt
-        return error.at(prompt.place + rest)
-    if name == "sampling_params":
-        return error.at((prompt.params_place + rest).removeprefix("."))
-    if name in prompt.listed:
-        return error.at(name + (prompt.entry or "[0]") + rest)
-    if prompt.params_place == "":  # OpenAI's names
-        name = OPENAI_NAMES.get(name, name)
-    fact = f"{error.fact}; the prompt is {prompt.place}" if name and prompt.entry else error.fact
-    return ClientError(name + rest, fact, error.hint, error.status, error.code)
-
-
-def _failure(finish: Finish, prompt: Prompt) -> ClientError | ServerError:
-    """Of a request whose sequence was aborted for a reason of its own."""
-    if not 400 <= finish.status < 500:
-        return ServerError(finish.message, finish.status)
-    fact = finish.message.removeprefix(finish.place).strip()
-    part, _, rest = fact.partition(": ")
-    if part in prompt.parts:
-        return ClientError(prompt.parts[part], rest, status=finish.status)
-    return as_written(ClientError(finish.place, fact, status=finish.status), prompt)
+def _failure(error: ErrorRecord, prompt: Prompt) -> ClientError | ServerError:
+    """The error of a request whose sequence was aborted for a reason of its own."""
+    return prompt.places.as_written(error) if 400 <= error.status < 500 else ServerError(str(error), error.status)

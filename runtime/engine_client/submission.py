@@ -6,7 +6,7 @@ A sequence that its client gave up stays known until its last message came, but 
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from ramet.ipc.messages import Contexts, Finish
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.access.owner import CURRENT as OWNER
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.trace_context import CURRENT
 from ramet.runtime.errors import ClientError, RametError, ServerError
@@ -63,13 +64,9 @@ class Prompt(NamedTuple):
     spec: RequestSpec
     text: str | None = None
     ids: bytes | None = None
-    place: str = "prompt"  # the prompt's field, as the client wrote it
-    params_place: str = ""  # the same of its sampling parameters; "": they are fields of the body itself
     embeds: bytes | None = None  # packed float32 [tokens, hidden size]
     batch_rid: str = ""  # of the whole request, where its prompts have rids of their own
-    entry: str = ""  # where it stands in a list of prompts, as "[2]"
-    listed: frozenset[str] = frozenset()  # fields that the client wrote with one value for each prompt
-    parts: Mapping[str, str] = {}  # places inside its constraint -> the client's fields that they were made of
+    places: FieldPlaces = FieldPlaces()  # for errors
     contexts: Contexts = ()  # of ids
     sources: tuple[MediaSource, ...] = ()  # media that are not prepared yet
     media: tuple[Prepared, ...] = ()  # one for each placeholder, of each kind in order
@@ -78,11 +75,6 @@ class Prompt(NamedTuple):
     @property
     def params(self) -> SamplingParams:
         return self.spec.params
-
-    @property
-    def field(self) -> str:
-        """That of all prompts of its request."""
-        return self.place.removesuffix(self.entry)
 
     def id_of(self, sample: int) -> str:
         """The samples of one prompt have ids of their own; "" without a rid."""
@@ -306,7 +298,7 @@ class Submission:
         for sequence in await self.finished():
             assert sequence.finish is not None
             if sequence.finish.aborted:
-                raise ended(sequence.finish.message)
+                raise ended(str(sequence.finish.error))
         return self.sequences
 
     async def during(self, asked: Awaitable[T]) -> T:

@@ -1,7 +1,6 @@
 """Calls of /generate: texts, token ids or embeddings -> prompts, with what is asked of each."""
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_NEW_TOKENS, MAX_SAMPLES, SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
+from ramet.runtime.engine_client.places import PARAMS, FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
@@ -106,7 +106,7 @@ def make_prompts(
     """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
     count = len(contents)
     specs = specs_of(body, count, batch, defaults)
-    names, healing = _naming(body, batch), body.token_healing
+    places, healing = places_of(body, contents, batch), body.token_healing
 
     def made(i: int) -> Prompt:
         (place, content), spec = contents[i], specs[i]
@@ -118,7 +118,7 @@ def make_prompts(
             raise ClientError(at, f"is True, but {place} is a prompt of embeddings, which has no tokens to heal")
         if unasked and "text" in content and (healing[i] if isinstance(healing, list) else healing) is None:
             spec = healed[id(spec)]
-        return Prompt(rids[i], spec, place=place, batch_rid=batch_rid, **content, **names(i))
+        return Prompt(rids[i], spec, batch_rid=batch_rid, places=places[i], **content)
 
     unasked = defaults.healing_on
     healed = {id(spec): replace(spec, token_healing=True) for spec in specs} if unasked else {}
@@ -129,16 +129,15 @@ def specs_of(body: SpecLists, count: int, batch: bool, defaults: Defaults) -> li
     return read_specs(body, count, batch, defaults.params, defaults.processors_on)
 
 
-def names_in(body: SpecLists, count: int, batch: bool) -> list[dict[str, Any]]:
-    """Fields of Prompt that say how the client wrote what is asked of each."""
-    return list(map(_naming(body, batch), range(count)))
+def places_of(body: SpecLists, contents: list[Content], batch: bool) -> list[FieldPlaces]:
+    """How the client wrote each prompt and what is asked of it."""
+    listed, fields = listed_fields(body), {PARAMS: PARAMS}
 
+    def places(i: int) -> FieldPlaces:
+        own = fields | {name: f"{name}[{i}]" for name in listed} if listed else fields
+        return FieldPlaces(contents[i][0], f"[{i}]" if batch else "", own)
 
-def _naming(body: SpecLists, batch: bool) -> Callable[[int], dict[str, Any]]:
-    """The same of one of them, by its number."""
-    listed = listed_fields(body)
-    params_place = "sampling_params[{}]" if "sampling_params" in listed else "sampling_params"
-    return lambda i: {"params_place": params_place.format(i), "entry": f"[{i}]" if batch else "", "listed": listed}
+    return [places(i) for i in range(len(contents))]
 
 
 # -- of a body, before its fields are read -----------------------------------------------------------------------------
@@ -207,7 +206,7 @@ def with_sources_of(prompts: list[Prompt], sources: list[tuple[MediaSource, ...]
     """Each prompt with its media. Raises ClientError where a prompt can have none."""
     for prompt, given in zip(prompts, sources, strict=True):
         if given and prompt.embeds is not None:
-            fact = f"is set, but {prompt.place} is a prompt of embeddings, in which no media have a place"
+            fact = f"is set, but {prompt.places.prompt} is a prompt of embeddings, in which no media have a place"
             raise ClientError(given[0].place, fact, "send text or input_ids")
         if given and prompt.contexts:
             raise ClientError(given[0].place, "is set, but the prompt has parallel contexts, which can have no media")
@@ -233,7 +232,7 @@ def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedT
     prompts, is_batch = read_generate(body, request_id, defaults._replace(healing_on=False))
     (prompt,) = prompts[:1]
     if is_batch:
-        raise ClientError(prompt.field, "is a list of prompts, must be one in a session")
+        raise ClientError(prompt.places.all_prompts, "is a list of prompts, must be one in a session")
     if prompt.params.n > 1:
         raise ClientError("sampling_params.n", f"is {prompt.params.n}, must be 1 in a session")
     if prompt.embeds is not None:

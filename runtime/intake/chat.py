@@ -14,6 +14,7 @@ from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
+from ramet.runtime.engine_client.places import OF_OPENAI, FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.exact_json import MAX_EXPONENT, has_no_number, may_round
@@ -196,7 +197,7 @@ def write_chat(
 class HeldCalls(NamedTuple):
     """How a constraint of a request holds the calls of its outputs."""
 
-    parts: Mapping[str, str] = {}  # as Prompt's
+    parts: Mapping[str, str] = {}  # fields of FieldPlaces
     leading: bool = False  # an output is calls from its beginning, or none of it is
 
 
@@ -247,7 +248,7 @@ async def prepare(
     if not (held.leading and style.tools == GPT_OSS):  # in GPT-OSS' form, the constraint contains the thought
         spec, reading = _beginning_after(spec, reading, style.reasoning, chat.thinks)
     spec = replace(spec, params=_showing(spec.params, reading))
-    prompt = Prompt(rid, spec, ids=rendered.ids, place=place, parts=held.parts)
+    prompt = Prompt(rid, spec, ids=rendered.ids, places=FieldPlaces(place, fields={**OF_OPENAI, **held.parts}))
     if has_media:
         found = await media.of_prompt(chat.sources)
         prompt = prompt._replace(text=rendered.text, ids=None, media=found, is_rendered=True)

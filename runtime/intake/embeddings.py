@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import HiddenMode, PoolingTask, RequestSpec
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.fields import Prompts
@@ -117,7 +118,7 @@ def prompt_to_pool(
 ) -> Prompt:
     """One that asks for one state, or for what a head makes of it; of a prompt without the padding at its end."""
     spec = RequestSpec(PREFILL_ONLY, hidden=HiddenMode(kind), pooling_task=task, padding_id=padding_id)
-    return Prompt(rid, spec, place=place, **content)
+    return Prompt(rid, spec, places=FieldPlaces(place), **content)
 
 
 def search_prompts(

@@ -11,16 +11,18 @@ from operator import index
 from typing import Any, NoReturn
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ramet.ipc.messages import Chat, Limits
 from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.media import Preparing
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, make_prompts, names_in, specs_of, with_sources_of
+from ramet.runtime.intake.calls import Defaults, make_prompts, places_of, specs_of, with_sources_of
 from ramet.runtime.intake.chat import Render, Style, chosen_chat, hold_calls, prepare, write_chat
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
@@ -62,7 +64,9 @@ def _read(
     contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
     fields = {name: value for name, value in extras.items() if name != "contexts" and name not in FIELDS}
     read = make_prompts(_spec_lists(sampling_params, fields), contents, True, [""] * len(contents), defaults)
-    placed = [prompt._replace(entry=at) for prompt, (at, _) in zip(read, each, strict=True)]
+    placed = [
+        prompt._replace(places=replace(prompt.places, entry=at)) for prompt, (at, _) in zip(read, each, strict=True)
+    ]
     if extras.get("contexts") is not None:
         placed = _with_contexts(placed, extras["contexts"])
     is_batch = each[0][0] != "" if each else True
@@ -199,7 +203,7 @@ def read_chats(
     single = not isinstance(messages, list | tuple) or not messages or isinstance(messages[0], dict)
     chats = [messages] if single else list(messages)
     body = _spec_lists(sampling_params, extras)
-    names = names_in(body, len(chats), True)
+    places = places_of(body, [("messages", {})] * len(chats), not single)
     specs = specs_of(body, len(chats), True, defaults.to_the_end)
     backends = backends_of(body, len(chats))
     calls = list[ChatCall]()
@@ -214,7 +218,7 @@ def read_chats(
             "thoughts": thoughts,
             "keeping": Keeping(backends[i]),
         }
-        calls.append(partial(_prepare, which=which, names=names[i] | ({"entry": ""} if single else {}), **asked))
+        calls.append(partial(_prepare, which=which, places=places[i], **asked))
     return calls
 
 
@@ -243,13 +247,14 @@ async def _prepare(
     thoughts: Thoughts,
     keeping: Keeping,
     which: str,
-    names: dict[str, Any],
+    places: FieldPlaces,
 ) -> tuple[Prompt, Reading]:
-    """As chat.prepare. `names`: fields of Prompt that say how the program wrote what it asks."""
+    """As chat.prepare. `places`: how the program wrote what it asks."""
     try:
         written = write_chat(chat, media.tokens)
         spec, held = hold_calls(spec, chat, calls, style, keeping)
         prompt, reading = await prepare(render, style, written, spec, calls, media=media, thoughts=thoughts, held=held)
     except ClientError as error:
         raise error.at(which + error.place) from None
-    return prompt._replace(place=which + prompt.place, **names), reading
+    fields = {**places.fields, **held.parts}
+    return prompt._replace(places=replace(places, prompt=which + prompt.places.prompt, fields=fields)), reading

@@ -92,8 +92,10 @@ def finish_reason(finish: Finish | None) -> Stopped | RanOut | Aborted | None:
         case FinishKind.LENGTH:
             return RanOut(finish.length)
         case FinishKind.ABORT:
-            name = "BadRequestError" if 400 <= finish.status < 500 else "AbortError"
-            return Aborted(finish.message, finish.status or None, name)
+            assert finish.error is not None, "an abort says why"
+            status = finish.error.status
+            name = "BadRequestError" if 400 <= status < 500 else "AbortError"
+            return Aborted(str(finish.error), status or None, name)
 
 
 class CalledFunction(Reply, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import Ids, PromptId, Some, Text
@@ -52,7 +53,8 @@ def read_pairs(rid: str, fields: ScoreFields, limits: Limits) -> list[Prompt]:
             wanted = "a string" if "text" in query else "a list of token ids"
             raise ClientError(place, f"is {shown(given)}, must be {wanted}, as query is")
         first, second = (item, query) if fields.item_first else (query, item)
-        pairs.append(Prompt(rid, spec, place=place, **{name: first[name] + second[name] for name in first}))
+        joined = {name: first[name] + second[name] for name in first}
+        pairs.append(Prompt(rid, spec, places=FieldPlaces(place), **joined))
     return pairs
 
 

@@ -14,6 +14,7 @@ from ramet.ipc import choices
 from ramet.ipc.choices import Path
 from ramet.ipc.media import Prepared
 from ramet.ipc.messages import ID_BYTES, ChoicesReply, pack_ids, unpack_ids
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_bytes
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.language import SelectBody, read_scoring
@@ -125,7 +126,7 @@ class Selection:
         spec = read_scoring(self._body, start, self._ends, goes_on=index == num - 1)
         contexts, media = ((), ()) if is_bare else (self._tokens.contexts, self._media)
         ids = before + pack_ids(leaf.ids)
-        return Prompt(self._rid, spec, ids=ids, place=place, contexts=contexts, media=media)
+        return Prompt(self._rid, spec, ids=ids, places=FieldPlaces(place), contexts=contexts, media=media)
 
     def _cached(self, done: list[Sequence]) -> int:
         """Tokens of the prompt that were cached before: all sequences but the first find it cached."""

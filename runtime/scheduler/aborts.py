@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Abort, Finish, FinishKind
+from ramet.ipc.messages import Abort, Finish
 from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.request import Request
@@ -39,7 +39,7 @@ class Aborts:
         room = MAX_ENDED
         while self.left and room > 0:
             ended, why = self.left.popleft()
-            finish = Finish(FinishKind.ABORT, message=why)
+            finish = Finish.abort("", why, status=0)
             if isinstance(ended, Request):
                 self._results.close_waiting(ended, finish)
                 room -= 1

@@ -511,9 +511,7 @@ class Scheduler:
 
     def _fail(self, running: RunningRequest, fact: str) -> None:
         log.LOGGER.error("request %d ends: it %s", running.uid, fact)
-        self._results.close_running(
-            running, Finish(FinishKind.ABORT, message=f"internal error: the request {fact}", status=500)
-        )
+        self._results.close_running(running, Finish.abort("", f"internal error: the request {fact}", status=500))
 
     # -- messages ---------------------------------------------------------------------------------------------------
 
@@ -528,7 +526,7 @@ class Scheduler:
         media = self._media_of(message) if message.media else None
         groups = groups_of(message.contexts) if message.contexts else ()
         first = FirstGroup.of(prompt, groups, self.cache.page_size) if groups else None
-        refusal, place = self._refusal(spec, bool(groups))
+        place, refusal = self._refusal(spec, bool(groups))
         tail = self._tail(message) if message.tail else None
         for sample, uid in enumerate(message.uids):
             seed = seed_of_sample(base, sample)
@@ -548,13 +546,11 @@ class Scheduler:
             )
             request.num_calls = num_calls
             if refusal:
-                finish = Finish(FinishKind.ABORT, message=refusal, status=400, place=place)
-                self._results.close_waiting(request, finish)
+                self._results.close_waiting(request, Finish.abort(place, refusal))
             elif fact := self._too_large(request):
-                self._results.close_waiting(request, Finish(FinishKind.ABORT, message=fact, status=400))
+                self._results.close_waiting(request, Finish.abort("", fact))
             elif spec.prefix_lease_s is not None and (denied := self.leases.claim(request)):
-                finish = Finish(FinishKind.ABORT, message=str(denied), status=denied.status, place=denied.place)
-                self._results.close_waiting(request, finish)
+                self._results.close_waiting(request, Finish(FinishKind.ABORT, error=denied))
             elif spec.prefix_lease_s == 0 and request.returns_nothing:  # it was sent to end a lease
                 self._results.close_waiting(request, Finish(FinishKind.LENGTH, length=0))
             elif spec.constraint is None:
@@ -588,7 +584,7 @@ class Scheduler:
         return f"{asked}{beside} do not fit the {total} tokens of the KV pool"
 
     def _refusal(self, spec: RequestSpec, has_contexts: bool) -> tuple[str, str]:
-        """Why it cannot be served by this model, and the field that is refused; empty: it can."""
+        """The field that this model cannot serve, and why; empty: it can be served."""
         if has_contexts and (why := no_contexts(self._loaded)):
             place, fact = "contexts", why
         elif spec.processor is not None:
@@ -598,7 +594,7 @@ class Scheduler:
             place, fact = "lora_path", f"is {shown(spec.lora.name)}, which is not loaded"
         else:
             return "", ""
-        return (f"{place} {fact}", place) if fact else ("", "")
+        return (place, fact) if fact else ("", "")
 
 
 def _no_text(token: int) -> None:

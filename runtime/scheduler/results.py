@@ -241,9 +241,9 @@ class Results:
 
     def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
         draws = step.batch.draws
-        found = {int(draws[i]): Finish(FinishKind.ABORT, message=NOT_FINITE, status=500) for i in result.broken}
+        found = {int(draws[i]): Finish.abort("", NOT_FINITE, status=500) for i in result.broken}
         for i, why, status in result.failures:
-            found[int(draws[i])] = Finish(FinishKind.ABORT, message=why, status=status)
+            found[int(draws[i])] = Finish.abort("", why, status=status)
         return {index: finish for index, finish in found.items() if alive[index]}
 
     def _computed_again(self, step: Step, result: StepResult, alive: Flags) -> list[int]:
@@ -372,7 +372,7 @@ class Results:
             return self._stopping.decide(running, token)
         except Exception as error:
             log.exception("request %d failed while looking for its stop text", running.uid)
-            return Finish(FinishKind.ABORT, message=f"internal error: {type(error).__name__}", status=500)
+            return Finish.abort("", f"internal error: {type(error).__name__}", status=500)
 
     # -- log-probabilities and hidden states ------------------------------------------------------------------------
 

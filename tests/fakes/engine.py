@@ -393,12 +393,12 @@ class FakeEngine:
         self.tell(TextStep([], b"", [], [], [Closed(uid, finish)], [tail]))
 
     def fail(self, uid: int, status: int) -> None:
-        self.close(uid, Finish(FinishKind.ABORT, message="broken", status=status))
+        self.close(uid, Finish.abort("", "broken", status=status))
 
     def abort(self, uids: list[int], message: str) -> None:
         for uid in uids:
             if uid in self.running:
-                self.close(uid, Finish(FinishKind.ABORT, message=message))
+                self.close(uid, Finish.abort("", message, status=0))
 
     def _start(self) -> None:
         if self.auto and not self._turning and not self.is_paused:

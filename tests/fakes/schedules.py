@@ -115,7 +115,7 @@ def what_clients_see(top: BenchTop, uid: int) -> dict[str, Any]:
     finish, logprobs, hidden = top.finish[uid], top.scores.get(uid), top.hidden.get(uid)
     return {
         "tokens": top.tokens[uid],
-        "finish": (finish.kind, finish.matched, finish.length, finish.cut, finish.message, finish.status),
+        "finish": (finish.kind, finish.matched, finish.length, finish.cut, finish.error),
         "prompt_tokens": top.opened[uid].prompt_tokens,
         "logprobs": logprobs and {name: made(entries) for name, entries in logprobs.meta().items()},
         "hidden": hidden and made(hidden.meta()),

@@ -87,7 +87,7 @@ def test_the_scenarios_reach_what_they_are_for():
         top = check_scenario(**scenario_of(seed))
         retractions += top.scheduler.running.num_retractions
         cached += top.scheduler._results.cached_tokens
-        aborts += sum("by the client" in finish.message for finish in top.finish.values())
+        aborts += sum("by the client" in str(finish.error) for finish in top.finish.values())
     assert retractions > 10 and cached > 1000 and aborts > 10, (retractions, cached, aborts)
 
 
@@ -146,7 +146,7 @@ def check_scenario(
 
 def check_request(top: BenchTop, uid: int, ids: list[int], contexts: Contexts, arrival: dict[str, Any]) -> None:
     finish, tokens = top.finish[uid], top.tokens[uid]
-    if "do not fit" in finish.message:
+    if "do not fit" in str(finish.error):
         parts = memory_of_parts(groups_of(contexts), 16, copies=top.scheduler.cache.copies)
         assert len(ids) + arrival["num_new"] + parts > top.scheduler.cache.total_tokens
         return

@@ -63,7 +63,7 @@ def check(seed: int) -> Counter[str]:
         assert other.finish.keys() == off.finish.keys()
         for uid in off.finish:
             ends = off.finish[uid], other.finish[uid]
-            if any(end.kind is FinishKind.ABORT and end.message != NOTHING_LEFT for end in ends):
+            if any(end.kind is FinishKind.ABORT and end.error.fact != NOTHING_LEFT for end in ends):
                 shorter = min(len(off.tokens[uid]), len(other.tokens[uid]))
                 assert off.tokens[uid][:shorter] == other.tokens[uid][:shorter], (seed, uid, options)
             else:
@@ -80,7 +80,7 @@ def check(seed: int) -> Counter[str]:
             seen["healed"] += 1
             seen["by several"] += num > 1
             seen["into the output"] += sum(sizes[:num]) > length
-    seen["nothing left"] += sum(finish.message == NOTHING_LEFT for finish in off.finish.values())
+    seen["nothing left"] += sum(finish.aborted and finish.error.fact == NOTHING_LEFT for finish in off.finish.values())
     return seen
 
 

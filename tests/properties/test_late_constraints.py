@@ -30,7 +30,7 @@ def is_same(at_once: BenchTop, late: BenchTop, seed: int) -> None:
     assert late.finish.keys() == at_once.finish.keys()
     for uid, finish in at_once.finish.items():
         ends = finish, late.finish[uid]
-        if any(end.kind is FinishKind.ABORT and end.message != NOTHING_LEFT for end in ends):
+        if any(end.kind is FinishKind.ABORT and end.error.fact != NOTHING_LEFT for end in ends):
             shorter = min(len(at_once.tokens[uid]), len(late.tokens[uid]))
             assert at_once.tokens[uid][:shorter] == late.tokens[uid][:shorter], (seed, uid)
         else:

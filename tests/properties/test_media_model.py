@@ -93,7 +93,7 @@ def test_every_output_is_what_texts_and_features_imply(
         whole, finish = expected_output(read, asked[uid]["num_new"]), top.finish[uid]
         if finish.kind is FinishKind.ABORT:
             assert top.tokens[uid] == whole[: len(top.tokens[uid])]
-            assert asked[uid]["broken"] or asked[uid]["abort_after"] is not None or "fit" in finish.message, finish
+            assert asked[uid]["broken"] or asked[uid]["abort_after"] is not None or "fit" in str(finish.error), finish
         else:
             assert top.tokens[uid] == whole and not asked[uid]["broken"]
     for uid, scores in top.scores.items():

@@ -157,4 +157,4 @@ def test_contexts_are_refused_by_name() -> None:
     top = top_of()
     top.add(1, list(range(40)), 4, contexts=((10, 10, 10),))
     top.run()
-    assert top.finish[1].status == 400 and "state" in top.finish[1].message
+    assert top.finish[1].error.status == 400 and "state" in str(top.finish[1].error)

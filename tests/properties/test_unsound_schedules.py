@@ -97,7 +97,7 @@ def _check(top: BenchTop, uid: int, prompt: list[int], arrival: dict[str, Any]) 
         sound = 0
     if finish.kind is FinishKind.ABORT:
         assert top.tokens[uid] == whole[: len(top.tokens[uid])] and len(top.tokens[uid]) <= sound
-        may_abort = sound < num_new or arrival["abort_after"] is not None or finish.place == "prefix_lease_s"
+        may_abort = sound < num_new or arrival["abort_after"] is not None or finish.error.place == "prefix_lease_s"
         assert may_abort, finish
         return
     assert top.tokens[uid] == whole and sound == num_new

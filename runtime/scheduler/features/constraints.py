@@ -172,9 +172,8 @@ def place_of(request: Request) -> str:
 
 
 def _refused(constraint: Constraint, failed: Failed) -> Finish:
-    place = constraint.place or constraint.kind.value
-    message = f"{place} {failed.fact}" + (f" ({failed.hint})" if failed.hint else "")
-    return Finish(FinishKind.ABORT, message=message, status=failed.status, place=place)
+    fact = failed.fact + (f" ({failed.hint})" if failed.hint else "")
+    return Finish.abort(constraint.place or constraint.kind.value, fact, status=failed.status)
 
 
 def failed(request: Request, error: Exception) -> Finish:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Finish, FinishKind, HiddenStates, Logprobs
+from ramet.ipc.messages import Finish, HiddenStates, Logprobs
 from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
 from ramet.runtime.scheduler.features.constraints import ConstrainedRows, Send
@@ -57,7 +57,7 @@ class HealedRows:
             search.learn(place, token, healing.covers and place.covered > -math.inf)
             if search.failed:
                 why = NOTHING_LEFT if search.num_nodes < MAX_NODES else TOO_MANY
-                return Finish(FinishKind.ABORT, message=why, status=400, place="token_healing")
+                return Finish.abort("token_healing", why)
         if not (search.found and (*path, token) == search.at) and not self._move(running, path, search.at):
             self._running.retract_next(running)
             return None

@@ -16,7 +16,7 @@ from itertools import groupby
 import numpy as np
 
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
-from ramet.ipc.messages import Finish, FinishKind
+from ramet.ipc.messages import Finish
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
 from ramet.runtime.scheduler.features.turns import Turns, turns_of
@@ -111,8 +111,7 @@ class RequestMedia:
         item = next((m.item for m in self.placed if m.item.file in failed), None)
         if item is None:
             return None
-        status, message = 400 if item.is_given else 500, f"{item.place} {failed[item.file]}"
-        return Finish(FinishKind.ABORT, message=message, status=status, place=item.place)
+        return Finish.abort(item.place, failed[item.file], status=400 if item.is_given else 500)
 
     def rows(self, start: int, stop: int, first: int) -> Iterable[FeatureRows]:
         """Of tokens [start, stop), the first of which is `first` of a step's."""

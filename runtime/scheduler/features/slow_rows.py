@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Finish, FinishKind
+from ramet.ipc.messages import Finish
 from ramet.runtime.scheduler.request import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
 
@@ -75,7 +75,7 @@ class SlowRows:
         spent = self._spent[uid] = self._spent.get(uid, 0.0) + seconds
         if spent > self._budget_s:
             fact = f"took longer than the {self._budget_s:g} s of --grammar-output-s, in {running.num_output} tokens"
-            return Finish(FinishKind.ABORT, message=f"{what} {fact}", status=400, place=what)
+            return Finish.abort(what, fact)
         if debt > DEBT_S and Hold.SLOW not in self._running.held.get(uid, Hold(0)):
             self._running.hold(running, Hold.SLOW)
             self._held.append(running)

@@ -117,7 +117,7 @@ class Items(ABC, Generic[I]):
         for part in self._reader.close(self._sequence.tail):
             self._add(part)
         if finish.aborted:  # such replies have no word for it
-            raise ClientError("", f"The request was ended before it was done: {finish.message}", code="aborted")
+            raise ClientError("", f"The request was ended before it was done: {finish.error}", code="aborted")
         if self._open is None and not self.closed:
             self._begin("")
         self._close(complete=not self._reader.cut(finish))

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
@@ -120,7 +121,7 @@ def read_prompts(service: Service, body: CompletionBody, rid: str, spec: Request
     contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), service.client.limits)
     specs = _specs_of(service, body, spec, len(contents))
     return [
-        Prompt(rid, own, place=place, entry=place.removeprefix("prompt"), **content)
+        Prompt(rid, own, places=FieldPlaces(place, place.removeprefix("prompt")), **content)
         for own, (place, content) in zip(specs, contents, strict=True)
     ]
 
@@ -149,7 +150,7 @@ async def _cut(service: Service, item: Prompt) -> Prompt:
     try:
         ids = (await service.client.tokenize(item.text)).ids
     except ClientError as error:
-        raise error.at(item.place) from None
+        raise error.at(item.places.prompt) from None
     return item._replace(text=None, ids=pack_ids(item.spec.truncate.kept(unpack_ids(ids))))
 
 

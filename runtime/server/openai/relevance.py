@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from ramet.ipc.messages import Chat, pack_ids, unpack_ids
 from ramet.ipc.params import shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings, reranker
@@ -145,7 +146,8 @@ async def _by_answers(service: Service, asked: Asked, pairs: list[Pair]) -> Judg
     spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=await answer_ids(service)))
 
     async def question(pair: Pair) -> Prompt:
-        return await _question(service, Prompt(asked.rid, spec, place=pair.document_at), asked.instruct, pair)
+        prompt = Prompt(asked.rid, spec, places=FieldPlaces(pair.document_at))
+        return await _question(service, prompt, asked.instruct, pair)
 
     return await _answers(await _run(service, pairs, question))
 
@@ -163,7 +165,7 @@ async def _question(service: Service, prompt: Prompt, instruct: str | None, pair
     try:
         asked = await rendered_by(service.client.render, encode_chat(chat))
     except ClientError as error:
-        raise error.at(prompt.place) from None
+        raise error.at(prompt.places.prompt) from None
     if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:
         fact = "is 'generate', but this model thinks before it answers, and its chat template cannot be told not to"
         raise ClientError("method", fact, "use method 'embed'")
@@ -183,7 +185,7 @@ async def _by_form(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
         except ClientError as error:
             raise error.at(pair.document_at) from None
         check_context(pair.document_at, len(before) + len(ids) + len(after), limits, new=1)
-        return Prompt(asked.rid, spec, place=pair.document_at, ids=pack_ids([*before, *ids, *after]))
+        return Prompt(asked.rid, spec, places=FieldPlaces(pair.document_at), ids=pack_ids([*before, *ids, *after]))
 
     return await _answers(await _run(service, pairs, filled))
 

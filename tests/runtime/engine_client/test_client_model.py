@@ -82,7 +82,7 @@ async def play(events: list[tuple[str, int]]) -> None:
                 stopped.add(uid)
                 end(uid, Finish(FinishKind.STOP, matched="x"), "!")
             case "fail" if uids:
-                end(uid, Finish(FinishKind.ABORT, message="broken", status=500))
+                end(uid, Finish.abort("", "broken", status=500))
             case "reject" if uids and not engine.made[uid]:
                 del engine.running[uid]
                 engine.tell(Rejected([uid], ErrorRecord("text", "is too long")))

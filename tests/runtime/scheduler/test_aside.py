@@ -109,8 +109,8 @@ def test_an_ambiguous_grammar_ends_its_own_request_and_holds_no_other(
     assert len(top.tokens[2]) == 100 and top.finish_order == [2]
     top.run()
     finish = top.finish[1]
-    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "grammar")
-    assert finish.message.startswith("grammar takes longer to parse than the 0.25 s of --grammar-output-s, in ")
+    assert (finish.kind, finish.error.status, finish.error.place) == (FinishKind.ABORT, 400, "grammar")
+    assert str(finish.error).startswith("grammar takes longer to parse than the 0.25 s of --grammar-output-s, in ")
     assert top.tokens[1] and what_is_left(top) == {}
 
 
@@ -308,7 +308,9 @@ def test_a_parser_that_is_killed_ends_its_request_alone(early: Grammars) -> None
     top.run()
     assert (top.finish[2].kind, len(top.tokens[2])) == (FinishKind.LENGTH, 30)
     killed = top.finish[1]
-    assert killed.status == 500 and killed.message == "ebnf was not parsed: its process ended with signal SIGKILL"
+    assert (
+        killed.error.status == 500 and str(killed.error) == "ebnf was not parsed: its process ended with signal SIGKILL"
+    )
 
 
 # -- libraries that have no limit --------------------------------------------------------------------------------------
@@ -403,7 +405,7 @@ def test_what_is_parsed_aside_may_begin_inside_a_token(
         top.add(1, [*PROMPT, *ids_of(tail)], 12, constraint=ebnf(text, backend), ignore_eos=True, token_healing=True)
         top.add(2, [*PROMPT, 16], 20)
         top.run()
-        assert top.finish[1].kind is not FinishKind.ABORT, top.finish[1].message
+        assert top.finish[1].kind is not FinishKind.ABORT, str(top.finish[1].error)
         tops.append(top)
     assert dict(tops[0].tokens) == dict(tops[1].tokens)
 
@@ -498,8 +500,8 @@ def test_an_output_that_cannot_be_moved_ends_its_request_alone(overlap: str, nam
     top.add(2, [*PROMPT, 16], 30, constraint=ebnf("root ::= [a-z ]+"), ignore_eos=True)
     top.run()
     finish = top.finish[1]
-    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "grammar")
-    assert finish.message.startswith("grammar became too complex: ") and top.tokens[1]
+    assert (finish.kind, finish.error.status, finish.error.place) == (FinishKind.ABORT, 400, "grammar")
+    assert str(finish.error).startswith("grammar became too complex: ") and top.tokens[1]
     assert len(top.tokens[2]) == 30 and what_is_left(top) == {}
 
 
@@ -558,8 +560,8 @@ def test_a_failure_of_the_process_itself_is_no_fault_of_the_client(fresh: Gramma
     top.add(2, [*PROMPT, 16], 30, ignore_eos=True)
     top.run()
     finish = top.finish[1]
-    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 500, "grammar")
-    assert finish.message.startswith("grammar failed: internal error: ") and len(top.tokens[2]) == 30
+    assert (finish.kind, finish.error.status, finish.error.place) == (FinishKind.ABORT, 500, "grammar")
+    assert str(finish.error).startswith("grammar failed: internal error: ") and len(top.tokens[2]) == 30
     assert not parsers.num_open
 
 

@@ -171,8 +171,8 @@ def test_a_refusal_ends_its_requests_alone(failed: Failed, message: str):
     top.run()
     for uid in (1, 2):
         finish = top.finish[uid]
-        assert (finish.kind, finish.message, finish.status) == (FinishKind.ABORT, message, failed.status)
-        assert finish.place == "guided_regex" and top.tokens[uid] == []
+        assert (finish.kind, str(finish.error), finish.error.status) == (FinishKind.ABORT, message, failed.status)
+        assert finish.error.place == "guided_regex" and top.tokens[uid] == []
     assert len(top.tokens[3]) == 6
     nothing_is_held(top)
 
@@ -199,7 +199,7 @@ def test_who_asks_after_a_timeout_does_not_get_it():
     top.add(2, PROMPT, 20, constraint=regex("a|b"))
     top.inbox.send(Wake())
     top.turn()
-    assert top.finish[1].status == 504 and 2 not in top.finish
+    assert top.finish[1].error.status == 504 and 2 not in top.finish
     release(grammars, top)
     top.run()
     assert text_of(top, 2) in ("a", "b")
@@ -209,8 +209,8 @@ def test_without_a_grammar_backend_a_constraint_is_refused():
     top = BenchTop(tokenizer=TOKENIZER, eos_ids=[END])
     top.add(1, PROMPT, 20, constraint=regex("a", place="regex"))
     top.run()
-    assert top.finish[1].status == 400 and "LLM" in top.finish[1].message
-    assert top.finish[1].message.startswith("regex cannot be kept to: the grammar backend is none (")
+    assert top.finish[1].error.status == 400 and "LLM" in str(top.finish[1].error)
+    assert str(top.finish[1].error).startswith("regex cannot be kept to: the grammar backend is none (")
 
 
 # -- jumps -------------------------------------------------------------------------------------------------------------
@@ -469,9 +469,9 @@ def test_a_grammar_that_becomes_too_complex_ends_its_output_alone(overlap: str, 
     top.add(2, PROMPT, 12, constraint=regex("1000"), ignore_eos=True)
     top.add(3, PROMPT, 12)
     top.run()
-    assert (top.finish[1].kind, top.finish[1].status) == (FinishKind.ABORT, 400)
-    assert top.finish[1].message == "guided_regex became too complex (be brief)" and len(top.tokens[1]) == 4
-    assert top.finish[1].place == "guided_regex"
+    assert (top.finish[1].kind, top.finish[1].error.status) == (FinishKind.ABORT, 400)
+    assert str(top.finish[1].error) == "guided_regex became too complex (be brief)" and len(top.tokens[1]) == 4
+    assert top.finish[1].error.place == "guided_regex"
     assert len(top.tokens[2]) == 12 and len(top.tokens[3]) > 0
     nothing_is_held(top)
 
@@ -488,8 +488,8 @@ def test_a_grammar_that_fails_where_it_begins_inside_a_token_ends_its_output_alo
     top.add(3, prompt, 12, token_healing=True)
     top.run()
     assert top.opened[1].tail_bytes == 3
-    assert (top.finish[1].kind, top.finish[1].status) == (FinishKind.ABORT, 400)
-    assert top.finish[1].message == "regex became too complex"
+    assert (top.finish[1].kind, top.finish[1].error.status) == (FinishKind.ABORT, 400)
+    assert str(top.finish[1].error) == "regex became too complex"
     assert len(top.tokens[2]) == 12 and len(top.tokens[3]) > 0
     nothing_is_held(top)
 
@@ -504,8 +504,8 @@ def test_a_library_that_raises_anything_ends_its_output_alone(
     top.add(1, PROMPT, 12, constraint=regex("4"))
     top.add(2, PROMPT, 12, constraint=regex("1000"), ignore_eos=True)
     top.run()
-    assert (top.finish[1].kind, top.finish[1].status) == (FinishKind.ABORT, 500)
-    assert top.finish[1].message == f"regex failed: internal error: {type(error).__name__}"
+    assert (top.finish[1].kind, top.finish[1].error.status) == (FinishKind.ABORT, 500)
+    assert str(top.finish[1].error) == f"regex failed: internal error: {type(error).__name__}"
     assert "of the library" in caplog.text and len(top.tokens[2]) == 12
     nothing_is_held(top)
 

@@ -174,7 +174,7 @@ def test_a_prompt_that_cannot_fit_is_refused_with_the_reason():
     ids, contexts = prompt_of(*DOCUMENTS)
     top.add(1, ids, 5, contexts=contexts)
     top.run()
-    assert top.finish[1].status == 400 and "do not fit the 160 tokens of the KV pool" in top.finish[1].message
+    assert top.finish[1].error.status == 400 and "do not fit the 160 tokens of the KV pool" in str(top.finish[1].error)
     fits = len(ids) + 5 + 2 * 4  # two pages for each part
     ask(bench(total=fits), 1, (ids, contexts))
 

@@ -69,8 +69,8 @@ def test_a_prompt_is_refused_where_the_copies_of_its_contexts_do_not_fit(page_si
     short = bench(total=(needed - 1) // page_size * page_size, page_size=page_size)
     short.add(1, ids, 5, contexts=contexts)
     short.run()
-    assert short.finish[1].status == 400
-    assert f"and {needed - len(ids) - 5} for its contexts, do not fit" in short.finish[1].message
+    assert short.finish[1].error.status == 400
+    assert f"and {needed - len(ids) - 5} for its contexts, do not fit" in str(short.finish[1].error)
 
 
 def test_what_others_have_leased_is_counted_where_it_is_copied():
@@ -92,5 +92,5 @@ def test_a_request_that_does_not_fit_alone_ends_and_the_server_goes_on(monkeypat
     top.add(1, ids, 5, contexts=contexts)
     top.add(2, [1, 2, 3], 5)
     top.run()
-    assert top.finish[1].status == 500 and "does not fit" in top.finish[1].message
+    assert top.finish[1].error.status == 500 and "does not fit" in str(top.finish[1].error)
     assert top.tokens[2] == SeeingModel([1, 2, 3], ()).output(5)

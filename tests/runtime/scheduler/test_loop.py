@@ -281,7 +281,11 @@ def test_a_request_that_can_never_fit_ends_with_an_error():
     top = BenchTop(total=64, context=64)
     top.add(1, prompt_of(1, 60), 30)
     top.run()
-    assert top.finish[1].kind is FinishKind.ABORT and top.finish[1].status == 400 and "64" in top.finish[1].message
+    assert (
+        top.finish[1].kind is FinishKind.ABORT
+        and top.finish[1].error.status == 400
+        and "64" in str(top.finish[1].error)
+    )
 
 
 def test_flush_waits_until_idle_and_forgets():
@@ -313,7 +317,7 @@ def test_a_row_that_is_not_finite_ends_that_request_alone_and_is_not_cached():
     top.runner.break_rows = {1}
     top.run()
     top.runner.break_rows = set()
-    assert top.finish[1].status == 500 and top.tokens[2] == expected_output(good, 5)
+    assert top.finish[1].error.status == 500 and top.tokens[2] == expected_output(good, 5)
     top.add(3, bad, 5)
     top.run()
     assert top.opened[3].cached_tokens == 0 and top.tokens[3] == expected_output(bad, 5)

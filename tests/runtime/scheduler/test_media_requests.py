@@ -120,14 +120,14 @@ def test_a_picture_that_cannot_be_computed_ends_its_requests_alone(top: BenchTop
     assert top.tokens[2] == expected
     for uid in (1, 3, 4):
         finish = top.finish[uid]
-        assert finish.kind is FinishKind.ABORT and (finish.status, finish.place) == (500, "image_data[0]")
-        assert finish.message == "image_data[0] could not be computed: it is broken"
+        assert finish.kind is FinishKind.ABORT and (finish.error.status, finish.error.place) == (500, "image_data[0]")
+        assert str(finish.error) == "image_data[0] could not be computed: it is broken"
 
 
 def test_what_a_client_computed_is_its_own_fault(top: BenchTop) -> None:
     add(top, 1, [replace(piece(9, 8, broken=True), is_given=True), *AFTER])
     top.run()
-    assert top.finish[1].status == 400
+    assert top.finish[1].error.status == 400
 
 
 def test_a_picture_whose_file_is_gone_harms_nobody_who_sent_the_same(top: BenchTop, media: SeenMedia) -> None:

@@ -248,7 +248,7 @@ def test_a_prompt_that_failed_is_not_held():
     top.add(1, PROMPT, 5, prefix_lease_s=10)
     top.runner.break_rows = set(range(9))
     top.run()
-    assert top.finish[1].status == 500 and held(top) == (0, 0)
+    assert top.finish[1].error.status == 500 and held(top) == (0, 0)
 
 
 def test_a_flush_ends_every_lease():
@@ -265,7 +265,7 @@ def test_a_flush_ends_every_lease():
 
 def refusal(top: BenchTop, uid: int) -> tuple[int, str]:
     assert top.tokens[uid] == []
-    return top.finish[uid].status, top.finish[uid].message
+    return top.finish[uid].error.status, str(top.finish[uid].error)
 
 
 def test_a_time_beyond_the_longest_is_refused_before_anything_is_computed():
@@ -274,7 +274,7 @@ def test_a_time_beyond_the_longest_is_refused_before_anything_is_computed():
     status, message = refusal(top, 1)
     assert status == 400 and message.startswith("prefix_lease_s is 30.5, must be in [0, 30]")
     assert "--max-prefix-lease-s" in message and top.runner.computed_tokens == 0
-    assert top.finish[1].place == "prefix_lease_s"
+    assert top.finish[1].error.place == "prefix_lease_s"
     ask(top, 2, prefix_lease_s=30)
     assert held(top) == (1, 40)
 

@@ -118,8 +118,8 @@ def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone(overlap: str)
     top.add(2, [*PROMPT, 3], 60, stop_regex=("#+%",))
     top.run()
     finish = top.finish[1]
-    assert (finish.kind, finish.status, finish.place) == (FinishKind.ABORT, 400, "stop_regex")
-    assert finish.message.startswith("stop_regex took longer than the 0.03 s of --grammar-output-s, in ")
+    assert (finish.kind, finish.error.status, finish.error.place) == (FinishKind.ABORT, 400, "stop_regex")
+    assert str(finish.error).startswith("stop_regex took longer than the 0.03 s of --grammar-output-s, in ")
     assert len(top.tokens[2]) == 60
 
 

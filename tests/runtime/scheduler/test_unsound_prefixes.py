@@ -37,7 +37,7 @@ def test_a_later_request_gets_what_a_fresh_server_tells_it(options: dict[str, An
     top = top_of(**options)
     top.add(1, [*SHARED, BAD, *OWN], 4)
     top.run()
-    assert top.finish[1].status == 500 and "not finite" in top.finish[1].message and not top.tokens[1]
+    assert top.finish[1].error.status == 500 and "not finite" in str(top.finish[1].error) and not top.tokens[1]
     computed = top.runner.computed_tokens
     top.add(2, SHARED, 6)
     top.run()
@@ -53,7 +53,7 @@ def test_those_that_wait_for_its_prefix_get_it_as_well(options: dict[str, Any]) 
     for uid in range(2, 6):
         top.add(uid, [*SHARED, uid] if uid % 2 else SHARED, 6)
     top.run()
-    assert top.finish[1].status == 500
+    assert top.finish[1].error.status == 500
     for uid in range(2, 6):
         assert told(top, uid) == (expected_output([*SHARED, uid] if uid % 2 else SHARED, 6), FinishKind.LENGTH)
 
@@ -79,7 +79,7 @@ def test_a_sound_prefix_stays_cached(options: dict[str, Any]) -> None:
     for uid in (2, 3):
         top.add(uid, [*SHARED, BAD, *OWN], 4)
         top.run()
-        assert top.finish[uid].status == 500
+        assert top.finish[uid].error.status == 500
     top.add(4, [*SHARED, 5], 6)
     top.run()
     assert told(top, 4) == (expected_output([*SHARED, 5], 6), FinishKind.LENGTH)
@@ -113,7 +113,7 @@ def test_an_output_that_stops_being_finite_is_computed_once_more_and_no_more() -
     top.add(2, prompt, 40)
     top.run()
     first = expected_output(prompt, 40).index(BAD) + 1
-    assert top.tokens[2] == expected_output(prompt, first) and top.finish[2].status == 500
+    assert top.tokens[2] == expected_output(prompt, first) and top.finish[2].error.status == 500
     assert top.finish[2].num_retractions == 1
 
 
@@ -164,7 +164,7 @@ def test_a_context_of_one_prompt_does_not_spoil_it_for_others(page: int, overlap
         ids, contexts = [*OWN, *sound, *last, *SHARED[:9]], ((len(OWN), len(sound), len(last)),)
         top.add(uid, ids, 5, contexts=contexts)
     top.run()
-    assert top.finish[1].status == 500
+    assert top.finish[1].error.status == 500
     for uid in (4, 5):
         top.add(uid, ids, 5, contexts=contexts)
         top.run()

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Abort, Drain, Finish, FinishKind, Generate, Render
+from ramet.ipc.messages import Abort, Drain, Finish, Generate, Render
 from ramet.runtime.engine_client.client import IN_TURN
 from ramet.runtime.engine_client.submission import Sequence, Submission
 from ramet.runtime.intake.limits import MAX_ARGUMENT_ITEMS, MAX_TOOLS, MAX_TURNS, OPENED_SHARE
@@ -188,7 +188,7 @@ def test_an_end_on_somebody_s_word_is_no_end_of_a_turn(path: str, body: dict[str
         async def end() -> None:
             (sent,) = await server.engine.saw(Generate)
             server.engine.step()
-            server.engine.close(sent.uids[0], Finish(FinishKind.ABORT, message="aborted by /abort_request"))
+            server.engine.close(sent.uids[0], Finish.abort("", "aborted by /abort_request", status=0))
 
         ending = asyncio.create_task(end())
         async with server.http.post(path, data=orjson.dumps({**body, "stream": stream})) as response:

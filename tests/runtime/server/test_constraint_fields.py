@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Finish, FinishKind, Generate
+from ramet.ipc.messages import Finish, Generate
 from ramet.ipc.spec import Constraint, ConstraintKind
 from tests.fakes.server import Served, served
 
@@ -249,8 +249,7 @@ def test_what_only_the_engine_finds_wrong_is_said_at_the_client_s_field(
         async def refuse() -> None:
             found = await server.engine.saw(Generate, len(asked.get("text", "a")) if path == GENERATE else 1)
             constraint = found[-1].spec.constraint
-            finish = Finish(FinishKind.ABORT, message=f"{constraint.place} does not compile", status=400,
-                            place=constraint.place)  # fmt: skip
+            finish = Finish.abort(constraint.place, "does not compile")
             server.engine.close(found[-1].uids[0], finish)
 
         refusing = asyncio.create_task(refuse())

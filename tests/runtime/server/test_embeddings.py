@@ -10,7 +10,7 @@ import openai
 import pytest
 from msgspec.structs import replace
 
-from ramet.ipc.messages import Finish, FinishKind, Generate, unpack_ids
+from ramet.ipc.messages import Finish, Generate, unpack_ids
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.engine_client.submission import MAX_NUMBERS
 from ramet.runtime.text.pooling import Pooling
@@ -167,7 +167,7 @@ def test_a_request_that_is_ended_by_an_operator_is_an_error() -> None:
         waiting = asyncio.create_task(server.post(PATH, {"input": ["a", "b"]}))
         await server.engine.saw(Generate, 2)
         server.engine.step([1])
-        server.engine.close(2, Finish(FinishKind.ABORT, message="by request"))
+        server.engine.close(2, Finish.abort("", "by request", status=0))
         status, reply = await waiting
         assert status == 400 and "by request" in reply["error"]["message"]
         assert server.client.num_open == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Finish, FinishKind, Generate
+from ramet.ipc.messages import Finish, Generate
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.intake.chat import Style
 from tests.fakes.server import Served, served
@@ -223,7 +223,7 @@ def test_what_is_wrong_with_a_schema_is_said_at_the_tool_that_has_it(path: str, 
         async def refuse() -> None:
             (sent,) = await server.engine.saw(Generate)
             fact = f"{PLACES[parser]}/json_schema: #/properties/x/not: llguidance does not enforce 'not'"
-            finish = Finish(FinishKind.ABORT, message=f"tools {fact}", status=400, place=sent.spec.constraint.place)
+            finish = Finish.abort(sent.spec.constraint.place, fact)
             server.engine.close(sent.uids[0], finish)
 
         refusing = asyncio.create_task(refuse())

@@ -193,7 +193,7 @@ def test_an_engines_own_abort_is_an_error_with_its_status() -> None:
         for status in (400, 500, 503):
             waiting = asyncio.create_task(server.post("/generate", {"text": "a"}))
             (uid,) = (await server.engine.saw(Generate, 1 + len(server.engine.of_type(Generate))))[-1].uids
-            server.engine.close(uid, Finish(FinishKind.ABORT, message="the logits were not finite", status=status))
+            server.engine.close(uid, Finish.abort("", "the logits were not finite", status=status))
             assert await waiting == (status, {"error": {"message": "the logits were not finite"}})
 
     served(check, auto=False)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ramet.ipc.errors import ErrorRecord
-from ramet.ipc.messages import Finish, FinishKind, Generate, Rejected
+from ramet.ipc.messages import Finish, Generate, Rejected
 from tests.fakes.server import Served, served
 
 FACT = "is wrong"
@@ -55,7 +55,7 @@ def test_the_schedulers_refusal_names_the_entry(given: Any, message: str) -> Non
         waiting = asyncio.create_task(server.post("/generate", {**TWO, "custom_logit_processor": given}))
         await server.engine.saw(Generate, 2)
         place = "custom_logit_processor"
-        refused = Finish(FinishKind.ABORT, message=f"{place} is 'p', must be another", status=400, place=place)
+        refused = Finish.abort(place, "is 'p', must be another")
         server.engine.close(2, refused)
         status, reply = await waiting
         assert status == 400 and reply["error"]["message"] == message

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ramet.ipc.control import Control
-from ramet.ipc.messages import Abort, Drain, Finish, FinishKind, Generate, PeerDied, TextStep
+from ramet.ipc.messages import Abort, Drain, Finish, Generate, PeerDied, TextStep
 from ramet.runtime.engine_client.submission import Prompt
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, parse_events, served
@@ -60,7 +60,7 @@ def test_an_abandoned_sequence_is_known_until_its_last_message_and_keeps_nothing
         assert server.client.num_open == 1
         server.engine.step()
         assert sequence.texts is None and sequence.tokens == []
-        server.engine.close(1, Finish(FinishKind.ABORT))
+        server.engine.close(1, Finish.abort("", "gone", status=0))
         assert server.client.num_open == 0 and server.client.num_waiting == 0
 
     served(check, auto=False)
@@ -141,7 +141,7 @@ def test_an_aborted_completion_says_so() -> None:
     async def check(server: Served) -> None:
         waiting = ask(server, "/v1/completions", rid="x")
         await server.engine.saw(Generate)
-        server.engine.close(1, Finish(FinishKind.ABORT, message="asked"))
+        server.engine.close(1, Finish.abort("", "asked", status=0))
         status, reply = await waiting
         assert status == 200 and reply["choices"][0]["finish_reason"] == "abort"
 
@@ -276,7 +276,7 @@ def test_an_engines_abort_after_the_first_token_is_an_event(path: str, body: dic
         await server.engine.saw(Generate)
         server.engine.step()
         await server.get("/health")  # by its answer the handler has sent its first chunk
-        server.engine.close(1, Finish(FinishKind.ABORT, message="the logits were not finite", status=500))
+        server.engine.close(1, Finish.abort("", "the logits were not finite", status=500))
         *_, error, done = await reading
         assert done == "[DONE]" and error["error"]["message"] == "the logits were not finite"
 

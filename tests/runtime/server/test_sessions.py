@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ramet.ipc.errors import ErrorRecord
-from ramet.ipc.messages import Abort, Finish, FinishKind, Generate, Rejected, unpack_ids
+from ramet.ipc.messages import Abort, Finish, Generate, Rejected, unpack_ids
 from tests.fakes.engine import token_at
 from tests.fakes.server import Served, served
 
@@ -263,7 +263,7 @@ class TestStreamingSessions:
             server.engine.step()
             status, reply = await server.post(GENERATE, body(session, "x"))
             assert status == 400 and "takes one request at a time" in reply["error"]["message"]
-            server.engine.close(generate.uids[0], Finish(FinishKind.ABORT, message="by an operator"))
+            server.engine.close(generate.uids[0], Finish.abort("", "by an operator", status=0))
             assert (await running)[1]["meta_info"]["finish_reason"]["type"] == "abort"
             again = asyncio.create_task(server.post(GENERATE, body(session, "cd", new=1)))
             await server.engine.saw(Generate, 2)

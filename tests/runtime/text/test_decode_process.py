@@ -139,7 +139,7 @@ def test_a_token_s_text_is_decoded_and_sent_once_for_a_sequence(
 
 
 def test_end_before_the_beginning_has_an_empty_tail(byte_level: Tokenizer) -> None:
-    step = Outputs(byte_level).step(closed=[Closed(9, Finish(FinishKind.ABORT, message="gone"))])
+    step = Outputs(byte_level).step(closed=[Closed(9, Finish.abort("", "gone", status=0))])
     assert step.tails == [""]
 
 
@@ -147,7 +147,7 @@ def test_abort_shows_what_was_held(byte_level: Tokenizer) -> None:
     outputs = Outputs(byte_level)
     outputs.step([(1, i) for i in byte_level.encode("a STO")], [opened(1, stop=("STOP",))])
     assert outputs.shown[1] == "a "
-    outputs.step(closed=[Closed(1, Finish(FinishKind.ABORT))])
+    outputs.step(closed=[Closed(1, Finish.abort("", "gone", status=0))])
     assert outputs.shown[1] == "a STO"
     assert outputs.detokenizer.num_open == 0
 
@@ -223,7 +223,7 @@ def test_streams_that_come_and_go_do_not_touch_each_other(byte_level: Tokenizer,
         for uid, token in rows:
             kept[uid].append(token)
         gone = [uid for uid in kept if data.draw(st.integers(0, 3)) == 0]
-        closed = [Closed(uid, Finish(FinishKind.ABORT)) for uid in gone]
+        closed = [Closed(uid, Finish.abort("", "gone", status=0)) for uid in gone]
         stops = [opened(uid, stop=("zq",) if uid % 2 else ()) for uid in new]
         outputs.step(rows, stops, closed)
         ended.update({uid: kept.pop(uid) for uid in gone})
