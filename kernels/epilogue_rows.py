@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ramet.kernels.draw_params import DrawParams
+
 
 @dataclass(frozen=True, slots=True)
 class EpilogueRows:
     """What each of the Q rows asks, as tensors of the logits' device."""
 
-    temperature: Tensor  # [Q] float32; 0 takes the best token
-    top_k: Tensor  # [Q] int64; 0 is off
-    top_p: Tensor  # [Q] float32; 1 is off
-    min_p: Tensor  # [Q] float32; 0 is off
-    seeds: Tensor  # [Q] int64, the bits of a uint64
-    positions: Tensor  # [Q] int64
+    draw_params: DrawParams[Tensor]  # [Q] in each column
+    positions: Tensor  # [Q] int64 index of the token to draw in the row's own output
     slots: Tensor  # [Q] int32 penalty slot; 0: no penalties
     frequency: Tensor  # [Q] float32
     presence: Tensor  # [Q] float32
@@ -30,8 +28,8 @@ class EpilogueRows:
     masks: Tensor  # [Q] int32 row of `allowed`; -1: everything is allowed
     table_rows: Tensor  # [Q] int32 place in `lengths` and `next_ids`; -1: none
     penalises: bool  # some row has a penalty slot or a bias
-    ranks: bool  # some row has a top_k or a top_p
-    floors: bool  # some row has a min_p
+    ranks: bool  # some row leaves tokens out by their rank
+    floors: bool  # some row leaves out what is too unlikely beside the best one
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,5 +46,5 @@ class EpilogueState:
 @dataclass(frozen=True, slots=True)
 class DrawnRows:
     tokens: Tensor  # [Q] int64
-    logprobs: Tensor  # [Q] float32, after temperature (1 for a greedy row), before top_k, top_p and min_p
+    logprobs: Tensor  # [Q] float32, after temperature (1 for a greedy row), before tokens are left out
     finite: Tensor  # [Q] bool; False: the token means nothing

@@ -213,7 +213,7 @@ def adjust_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> N
     """As kernels/reference.py: penalties, then biases. WRITES logits [Q, V] float32."""
     blocks = _Blocks(logits)
     _adjust[blocks.grid](
-        *_common(logits, rows, state, blocks), blocks.maxima, rows.min_p, logits, logits.stride(0),
+        *_common(logits, rows, state, blocks), blocks.maxima, rows.draw_params.min_p, logits, logits.stride(0),
         PENALISE=True, MASK=False, WRITE=True, FLOOR=False, BLOCK=BLOCK, num_warps=WARPS,
     )  # fmt: skip
 
@@ -221,31 +221,33 @@ def adjust_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> N
 def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool = False) -> DrawnRows:
     """As kernels/reference.py. logits [Q, V] float32, bfloat16 or float16; WRITES counts, lengths and next_ids."""
     num, vocab = logits.shape
-    blocks = _Blocks(logits)
+    blocks, params = _Blocks(logits), rows.draw_params
     common = _common(logits, rows, state, blocks)
     flags = dict(PENALISE=rows.penalises and not adjusted, MASK=True, BLOCK=BLOCK, num_warps=WARPS)
     floors = log_totals = blocks.maxima  # not read
     ranked = torch.empty((num, vocab), dtype=torch.float32, device=logits.device) if rows.ranks else logits
-    write = (ranked, ranked.stride(0))
-    _adjust[blocks.grid](*common, floors, rows.min_p, *write, WRITE=rows.ranks, FLOOR=False, **flags)
+    stride = ranked.stride(0)
+    _adjust[blocks.grid](*common, floors, params.min_p, ranked, stride, WRITE=rows.ranks, FLOOR=False, **flags)
     if rows.ranks or rows.floors:
         floors = blocks.maxima.amax(dim=1)
         log_totals = floors + (blocks.sums * (blocks.maxima - floors[:, None]).exp()).sum(dim=1).log()
     if rows.ranks:
-        stats = (blocks.maxima, blocks.sums, blocks.num, rows.top_k, rows.top_p)
-        _cut[(num,)](ranked, vocab, *stats, BLOCK=BLOCK, BLOCKS=blocks.padded, num_warps=WARPS)
+        _cut[(num,)](
+            ranked, vocab, blocks.maxima, blocks.sums, blocks.num, params.top_k, params.top_p,
+            BLOCK=BLOCK, BLOCKS=blocks.padded, num_warps=WARPS,
+        )  # fmt: skip
         common = _common(ranked, rows, state, blocks)
         flags |= dict(PENALISE=False, MASK=False)
     if rows.ranks or rows.floors:
-        _adjust[blocks.grid](*common, floors, rows.min_p, *write, WRITE=False, FLOOR=rows.floors, **flags)
+        _adjust[blocks.grid](*common, floors, params.min_p, ranked, stride, WRITE=False, FLOOR=rows.floors, **flags)
     drawn = DrawnRows(
         torch.empty(num, dtype=torch.int64, device=logits.device),
         torch.empty(num, dtype=torch.float32, device=logits.device),
         torch.empty(num, dtype=torch.bool, device=logits.device),
     )
     _draw[(num,)](
-        *common, floors, rows.min_p, log_totals, rows.seeds, rows.positions, drawn.tokens, drawn.logprobs, drawn.finite,
-        rows.table_rows, state.lengths, state.next_ids,
+        *common, floors, params.min_p, log_totals, params.seeds, rows.positions,
+        drawn.tokens, drawn.logprobs, drawn.finite, rows.table_rows, state.lengths, state.next_ids,
         FLOOR=rows.floors, LOGPROBS=rows.ranks or rows.floors, COUNT=rows.penalises, BLOCKS=blocks.padded, **flags,
     )  # fmt: skip
     return drawn
@@ -268,7 +270,7 @@ def _common(logits: Tensor, rows: EpilogueRows, state: EpilogueState, blocks: _B
     assert logits.stride(1) == 1, f"the values of a row must lie side by side, their stride is {logits.stride(1)}"
     return (
         logits, logits.stride(0), logits.shape[1], state.seen.shape[1], blocks.num,
-        rows.temperature, rows.slots, rows.frequency, rows.presence, rows.repetition,
+        rows.draw_params.temperature, rows.slots, rows.frequency, rows.presence, rows.repetition,
         rows.bias_starts, rows.bias_ids, rows.biases, rows.ban_starts, rows.ban_ids, rows.masks,
         state.counts, state.seen, state.allowed, blocks.maxima, blocks.places, blocks.sums,
     )  # fmt: skip

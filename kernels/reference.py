@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_delta import delta_net as delta_net
 from ramet.kernels.reference_delta import sigmoid_mul as sigmoid_mul
@@ -290,8 +291,7 @@ def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ad
     if rows.penalises and not adjusted:
         adjust_logits(values, rows, state)
     mask_logits(values, rows, state)
-    columns = rows.top_k, rows.top_p, rows.min_p, rows.seeds, rows.positions
-    tokens, finite = draw(values, rows.temperature, *columns)
+    tokens, finite = draw(values, rows.draw_params, rows.positions)
     if rows.penalises:
         at = torch.nonzero(rows.slots).flatten()
         count_tokens(state.counts, at, rows.slots[at], tokens)
@@ -299,26 +299,24 @@ def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ad
     table_rows = rows.table_rows[at].long()
     state.lengths[table_rows] += 1
     state.next_ids[table_rows] = tokens[at].int()
-    values /= torch.where(rows.temperature > 0, rows.temperature, 1.0)[:, None]
+    temperature = rows.draw_params.temperature
+    values /= torch.where(temperature > 0, temperature, 1.0)[:, None]
     logprobs = torch.log_softmax(values, dim=-1).gather(-1, tokens[:, None]).squeeze(-1)
     return DrawnRows(tokens, logprobs, finite)
 
 
-def draw(
-    logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, seeds: Tensor, positions: Tensor
-) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, params: DrawParams[Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
     """One token for each row of logits [Q, V] float32: the best one at temperature 0, else one that is drawn.
 
-    temperature, top_p (1: off), min_p (0: off) [Q] float32; top_k (0: off), seeds (uint64 bits), positions [Q] int64.
-    A token stays if fewer than top_k are more probable, if those have less than top_p of the whole distribution's mass
-    ("joint": measured before top_k), and if it has min_p of the best one's; of equals the lower id comes first. The
-    draw inverts the mass of those that stay, in the order of ids, at the Philox number of the row's own seed and
-    position, so it depends on no other row. Returns tokens [Q] int64 and [Q] bool: False where the logits are not
-    finite and the token means nothing.
+    positions [Q] int64. A token stays if fewer than top_k are more probable, if those have less than top_p of the whole
+    distribution's mass ("joint": measured before top_k), and if it has min_p of the best one's; of equals the lower id
+    comes first. The draw inverts the mass of the tokens that stay, in the order of ids, at the Philox number of the
+    row's own seed and position, so it depends on no other row. Returns tokens [Q] int64 and [Q] bool: False where the
+    logits are not finite and the token means nothing.
     """
     best, tokens = logits.max(dim=-1)
-    drawn = invert(kept_weights(logits, temperature, top_k, top_p, min_p), uniforms(seeds, positions))
-    return torch.where(temperature > 0, drawn, tokens), torch.isfinite(best)
+    drawn = invert(kept_weights(logits, params), uniforms(params.seeds, positions))
+    return torch.where(params.temperature > 0, drawn, tokens), torch.isfinite(best)
 
 
 def normalise(logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -335,8 +333,9 @@ def normalise(logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -
     return best.squeeze(-1), log_sums, tokens
 
 
-def kept_weights(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+def kept_weights(logits: Tensor, params: DrawParams[Tensor]) -> Tensor:
     """Unnormalised probabilities [Q, V] of what the cuts leave, 0 elsewhere; the best token's is 1."""
+    temperature, top_k, top_p = params.temperature, params.top_k, params.top_p
     best = logits.max(dim=-1, keepdim=True).values
     weights = torch.exp((logits - best) / torch.where(temperature > 0, temperature, 1.0)[:, None])
     if bool(((top_k > 0) | (top_p < 1)).any()):
@@ -347,7 +346,7 @@ def kept_weights(logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tens
         keep &= (top_k <= 0)[:, None] | (torch.arange(logits.shape[1], device=logits.device) < top_k[:, None])
         keep[:, 0] = True
         weights = torch.zeros_like(weights).scatter_(-1, ids, values.where(keep, 0.0))
-    return weights.where(weights >= min_p[:, None], 0.0)
+    return weights.where(weights >= params.min_p[:, None], 0.0)
 
 
 def invert(weights: Tensor, random: Tensor) -> Tensor:

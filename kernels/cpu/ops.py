@@ -24,6 +24,7 @@ from ramet.kernels import reference
 from ramet.kernels.cpu.arena import Arena
 from ramet.kernels.cpu.experts import DTYPES, NativeExperts, NativeMixture
 from ramet.kernels.cpu.native import Native, Plan, Replay, Rule, Step, Tape, native
+from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.reference import HeadNorms
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
 from ramet.kernels.reference_experts import SIGMOID, Gated, Mixture, Projections, RouteRule
@@ -427,18 +428,9 @@ class CpuOps:
         addresses = logits.data_ptr(), logits.shape[1], rows.data_ptr(), num, allowed.data_ptr(), words
         self._mask(*addresses, self.threads)
 
-    def draw(
-        self,
-        logits: Tensor,
-        temperature: Tensor,
-        top_k: Tensor,
-        top_p: Tensor,
-        min_p: Tensor,
-        seeds: Tensor,
-        positions: Tensor,
-    ) -> tuple[Tensor, Tensor]:
+    def draw(self, logits: Tensor, params: DrawParams[Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
         """As kernels/reference.py; logits [Q, V] float32, all tensors are contiguous."""
-        columns = (temperature, top_k, top_p, min_p, seeds, positions)
+        columns = (params.temperature, params.top_k, params.top_p, params.min_p, params.seeds, positions)
         sizes = [column.element_size() for column in columns]
         assert sizes == [4, 8, 4, 4, 8, 8] and logits.dtype == torch.float32 and logits.is_contiguous(), sizes
         num, vocabulary = logits.shape

@@ -163,7 +163,7 @@ class PreparedDraws:
         """logits [n, V] -> tokens and finite [n]"""
         num = len(inputs.rows)
         if num not in self._rows:  # outside of any graph, as a step runs once before it is captured
-            self._rows[num] = prepared_rows(inputs.read.tensors)
+            self._rows[num] = prepared_rows(inputs.draw_params, inputs.read.tensors)
         return self._epilogue.draw_prepared(logits, self._rows[num])
 
 

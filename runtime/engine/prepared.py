@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ramet.kernels.draw_params import COLUMNS, DrawParams
 from ramet.kernels.reference_delta import PlacedRows
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
@@ -103,9 +104,10 @@ class Columns:
     """What `size` decoding rows read, a number each, in one piece of memory."""
 
     KINDS: ClassVar = (
-        *((n, torch.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions", "top_k", "seeds")),
+        *((n, torch.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions")),
         *((n, torch.int32) for n in ("rows", "seq_lens", "shifts", "relayed", "penalty_slots", "adapters")),
-        *((n, torch.float32) for n in ("temperature", "top_p", "min_p", "frequency", "presence", "repetition")),
+        *((n, torch.float32) for n in ("frequency", "presence", "repetition")),
+        *((n, torch.float32 if kind is np.float32 else torch.int64) for n, (kind, _) in COLUMNS.items()),
     )
     ALIGNED = 16  # bytes, which kernels read at once
 
@@ -134,11 +136,11 @@ class Columns:
             of["seq_lens"][:] = of["repetition"][:] = 1
         for name, values in (
             ("ids", batch.token_ids), ("positions", batch.positions), ("slots", batch.slots), ("rows", batch.rows),
-            ("drawn_rows", batch.rows), ("seq_lens", batch.seq_lens), ("top_k", sampling.top_k),
-            ("seeds", sampling.seeds.view(np.int64)), ("drawn_positions", sampling.positions),
-            ("temperature", sampling.temperature), ("top_p", sampling.top_p), ("min_p", sampling.min_p),
+            ("drawn_rows", batch.rows), ("seq_lens", batch.seq_lens), ("drawn_positions", sampling.positions),
         ):  # fmt: skip
             of[name][:num] = values
+        for name in COLUMNS:
+            of[name][:num] = getattr(sampling.draw_params, name).view(of[name].dtype)
         if self._penalised or sampling.penalties is not None:
             self._fill_penalties(sampling.penalties)
         of["shifts"][:num] = 0 if batch.shifts is None else batch.shifts
@@ -187,8 +189,8 @@ class StepInputs:
             adapters=tensors["adapters"] if adapted else None,
         )
         self.rows = tensors["drawn_rows"]
-        names = "temperature", "top_k", "top_p", "min_p", "seeds", "drawn_positions"
-        self.draws = tuple(tensors[name] for name in names)  # as a kernel's `draw` takes them
+        self.draw_params = DrawParams(*(tensors[name] for name in COLUMNS))
+        self.drawn_positions = tensors["drawn_positions"]
 
 
 class Draws(NamedTuple):

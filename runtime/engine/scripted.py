@@ -73,7 +73,7 @@ class ScriptedRunner:
         if seconds:
             self._wait(seconds)
         columns = batch.sampling
-        tokens: Ints = self._script(columns.seeds, columns.positions).astype(np.int32)
+        tokens: Ints = self._script(columns.draw_params.seeds, columns.positions).astype(np.int32)
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
         prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
         phases = {"forward": seconds, "sample": 0.0}

@@ -118,6 +118,6 @@ class Recorder:
 
 def draw_next(ops: CpuOps, row_buffer: RowBuffer, logits: Tensor, inputs: StepInputs) -> tuple[Tensor, Tensor]:
     """Tokens and which are finite, as `ops.draw`; the tokens are what the rows read next."""
-    tokens, finite = ops.draw(logits, *inputs.draws)
+    tokens, finite = ops.draw(logits, inputs.draw_params, inputs.drawn_positions)
     ops.advance(inputs.rows, tokens, row_buffer.next_ids, row_buffer.lengths)
     return tokens, finite

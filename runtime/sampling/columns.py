@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ramet.ipc.params import SamplingParams
+from ramet.kernels import draw_params
+from ramet.kernels.draw_params import HostDrawParams
 from ramet.runtime.arrays import Floats, Ints
 
+MIN_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
+MAX_TEMPERATURE = 1e30  # makes all tokens alike; beyond float32's largest number a banned token's logit is NaN
 REQUEST = "__req__"  # where a logit processor finds the RequestView among its parameters
 
 
@@ -107,11 +112,7 @@ class PenaltyReset:
 class SamplingColumns:
     """One value for each of the Q drawing rows in every column."""
 
-    temperature: Floats  # [Q]; 0 is greedy
-    top_k: npt.NDArray[np.int64]  # [Q]; 0 is off
-    top_p: Floats  # [Q]; 1 is off
-    min_p: Floats  # [Q]; 0 is off
-    seeds: npt.NDArray[np.uint64]  # [Q]
+    draw_params: HostDrawParams  # [Q] in each column
     positions: npt.NDArray[np.int64]  # [Q] index of the token to draw in the row's own output
     penalties: Penalties | None = None
     biased: LogitEntries | None = None
@@ -126,16 +127,16 @@ class SamplingColumns:
     @property
     def is_cut(self) -> bool:
         """Whether a row leaves out unlikely tokens: by their rank, or beside the best one."""
-        return bool(((self.top_k > 0) | (self.top_p < 1) | (self.min_p > 0)).any())
+        return draw_params.cuts_by_rank(self.draw_params) or draw_params.cuts_below_best(self.draw_params)
 
     @classmethod
     def greedy(cls, num: int) -> "SamplingColumns":
         """`num` rows that take their best token."""
-        return cls(
-            temperature=np.zeros(num, np.float32),
-            top_k=np.zeros(num, np.int64),
-            top_p=np.ones(num, np.float32),
-            min_p=np.zeros(num, np.float32),
-            seeds=np.zeros(num, np.uint64),
-            positions=np.zeros(num, np.int64),
-        )
+        return cls(draw_params.neutral(num), np.zeros(num, np.int64))
+
+
+def write_draw_params(columns: HostDrawParams, row: int, params: SamplingParams, seed: int) -> None:
+    """WRITES what a request asks of its draws to `row` of the columns."""
+    columns.temperature[row] = 0.0 if params.greedy else min(params.temperature, MAX_TEMPERATURE)
+    columns.top_k[row], columns.top_p[row] = max(params.top_k, 0), params.top_p
+    columns.min_p[row], columns.seeds[row] = params.min_p, seed

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ramet.kernels.draw_params import DrawParams, HostDrawParams
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import HealedPlace, LogitEntries, PenaltyReset, PlaceLogprobs, SamplingColumns
 from ramet.runtime.sampling.healing import Healing
@@ -31,19 +32,15 @@ def on_device(column: npt.NDArray[Any], device: torch.device) -> Tensor:
     return torch.from_numpy(column).to(device, non_blocking=True)
 
 
+def params_on(params: HostDrawParams, device: torch.device) -> DrawParams[Tensor]:
+    """The same columns on the device."""
+    return params.map(lambda c: on_device(c.view(np.int64) if c.dtype == np.uint64 else c, device))
+
+
 class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
     """`ramet.kernels.reference` documents it."""
 
-    def draw(
-        self,
-        logits: Tensor,
-        temperature: Tensor,
-        top_k: Tensor,
-        top_p: Tensor,
-        min_p: Tensor,
-        seeds: Tensor,
-        positions: Tensor,
-    ) -> tuple[Tensor, Tensor]: ...
+    def draw(self, logits: Tensor, params: DrawParams[Tensor], positions: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def mask(self, logits: Tensor, rows: Tensor, allowed: Tensor) -> None: ...
 
@@ -189,9 +186,8 @@ class Epilogue:
 
     def _draw(self, logits: Tensor, columns: SamplingColumns) -> tuple[Tensor, Tensor]:
         """Tokens [Q], and whether the row's logits are finite [Q]."""
-        seeds = columns.seeds.view(np.int64)
-        host = (columns.temperature, columns.top_k, columns.top_p, columns.min_p, seeds, columns.positions)
-        return self._kernel.draw(logits, *(on_device(column, logits.device) for column in host))
+        params, positions = params_on(columns.draw_params, logits.device), on_device(columns.positions, logits.device)
+        return self._kernel.draw(logits, params, positions)
 
 
 def masks_of(columns: SamplingColumns, allowed: Ints | None, device: torch.device) -> Masks | None:

@@ -14,11 +14,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ramet.kernels import draw_params
 from ramet.kernels import logits_epilogue as kernels
+from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, masks_of, on_device
+from ramet.runtime.sampling.epilogue import Drawn, Epilogue, masks_of, on_device, params_on
 
 
 class FusedEpilogue(Epilogue):
@@ -60,13 +62,13 @@ class FusedEpilogue(Epilogue):
         return drawn.tokens, drawn.finite
 
 
-def prepared_rows(of: Mapping[str, Tensor]) -> EpilogueRows:
+def prepared_rows(params: DrawParams[Tensor], of: Mapping[str, Tensor]) -> EpilogueRows:
     """Rows [n] of a prepared step, whose columns stay where they are: drawn without cuts, penalised or not."""
-    num, device = len(of["temperature"]), of["temperature"].device
+    num, device = len(of["rows"]), of["rows"].device
     zeros = torch.zeros(num + 1, dtype=torch.int32, device=device)
     none = torch.zeros(0, dtype=torch.int32, device=device)
     return EpilogueRows(
-        **{name: of[name] for name in ("temperature", "top_k", "top_p", "min_p", "seeds")},
+        draw_params=params,
         **{name: of[name] for name in ("frequency", "presence", "repetition")},
         slots=of["penalty_slots"], positions=of["drawn_positions"], table_rows=of["rows"], masks=zeros[:num] - 1,
         bias_starts=zeros, bias_ids=none, biases=none.float(), ban_starts=zeros, ban_ids=none,
@@ -77,7 +79,7 @@ def prepared_rows(of: Mapping[str, Tensor]) -> EpilogueRows:
 def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
     """The same as tensors of the device, each feature in all of the rows. table_rows [Q] int64 is there already."""
     device = table_rows.device
-    num = len(columns.temperature)
+    num = len(columns.positions)
     slots = np.zeros(num, np.int32)
     frequency, presence, repetition = np.zeros(num, np.float32), np.zeros(num, np.float32), np.ones(num, np.float32)
     if (own := columns.penalties) is not None:
@@ -90,18 +92,17 @@ def rows_of(columns: SamplingColumns, table_rows: Tensor) -> EpilogueRows:
     if columns.masked is not None:
         masks[columns.masked] = np.arange(len(columns.masked), dtype=np.int32)
     host: dict[str, npt.NDArray[Any]] = dict(
-        temperature=columns.temperature, top_k=columns.top_k, top_p=columns.top_p, min_p=columns.min_p,
-        seeds=columns.seeds.view(np.int64), positions=columns.positions,
-        slots=slots, frequency=frequency, presence=presence, repetition=repetition,
+        positions=columns.positions, slots=slots, frequency=frequency, presence=presence, repetition=repetition,
         bias_starts=bias_starts, bias_ids=bias_ids, biases=biases, ban_starts=ban_starts, ban_ids=ban_ids,
         masks=masks,
     )  # fmt: skip
     return EpilogueRows(
+        draw_params=params_on(columns.draw_params, device),
         **{name: on_device(column, device) for name, column in host.items()},
         table_rows=table_rows.int(),
         penalises=own is not None or columns.biased is not None,
-        ranks=bool(((columns.top_k > 0) | (columns.top_p < 1)).any()),
-        floors=bool((columns.min_p > 0).any()),
+        ranks=draw_params.cuts_by_rank(columns.draw_params),
+        floors=draw_params.cuts_below_best(columns.draw_params),
     )
 
 

@@ -30,7 +30,7 @@ class Healing:
         self._rows = torch.from_numpy(rows).to(logits.device)
         self._own = logits[self._rows]  # [B, V] a copy
         self._ban(rows)
-        own = columns.temperature[rows]
+        own = columns.draw_params.temperature[rows]
         temperature = torch.from_numpy(np.where(own <= 0, np.float32(1), own)).to(logits.device)
         self._scaled = self._own / temperature[:, None]
         self._log_sums = torch.logsumexp(self._scaled, dim=-1)  # [B]

@@ -84,7 +84,7 @@ def _of_rows(
     raw: bool,
 ) -> Iterator[PlaceLogprobs]:
     rows = np.array([row.row for row in asked])
-    own = columns.temperature[rows]
+    own = columns.draw_params.temperature[rows]
     temperature = np.where(raw | (own <= 0), np.float32(1), own)
     at, temperatures = (torch.from_numpy(column).to(logits.device) for column in (rows, temperature))
     ids = np.zeros((len(asked), max(len(row.ids) for row in asked)), np.int32)

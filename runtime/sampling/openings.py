@@ -46,11 +46,5 @@ class Openings:
 
 def alone(columns: SamplingColumns, rows: Ints) -> SamplingColumns:
     """How these rows draw freely."""
-    return SamplingColumns(
-        temperature=columns.temperature[rows],
-        top_k=columns.top_k[rows],
-        top_p=columns.top_p[rows],
-        min_p=columns.min_p[rows],
-        seeds=columns.seeds[rows],
-        positions=np.full(len(rows), FREE_POSITION, np.int64),
-    )
+    params = columns.draw_params.map(lambda column: column[rows])
+    return SamplingColumns(params, np.full(len(rows), FREE_POSITION, np.int64))

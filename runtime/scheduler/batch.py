@@ -392,11 +392,7 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
     early, begins = num_output < table.min_new[rows], num_output == table.num_healed[rows]
     biased, biases = _biases(running, rows, np.flatnonzero(flags & RowFlag.BIAS))
     return SamplingColumns(
-        temperature=table.temperature[rows],
-        top_k=table.top_k[rows],
-        top_p=table.top_p[rows],
-        min_p=table.min_p[rows],
-        seeds=table.seeds[rows],
+        draw_params=table.draw_params.map(lambda column: column[rows]),
         positions=num_output.astype(np.int64),
         penalties=_penalties(table, rows),
         biased=biased,

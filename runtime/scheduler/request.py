@@ -22,6 +22,7 @@ from ramet.ipc.messages import Finish, Logprobs
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
 from ramet.ipc.times import PrefillChunk, SequenceTimes, Span
+from ramet.kernels import draw_params
 from ramet.runtime.arrays import Doubles, Floats, Ints
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease
@@ -29,6 +30,7 @@ from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES
 from ramet.runtime.grammar.output import ConstrainedOutput, Ending
+from ramet.runtime.sampling.columns import MIN_REPETITION, write_draw_params
 from ramet.runtime.scheduler.features.contexts import Base, FirstGroup, Group, Part
 from ramet.runtime.scheduler.features.media import RequestMedia
 from ramet.runtime.scheduler.features.tail_search import Healing
@@ -392,10 +394,6 @@ def seed_of_sample(seed: int, sample: int) -> int:
     return z ^ (z >> 31)
 
 
-MIN_REPETITION = 1e-6  # a repetition_penalty of 0 divides by this
-HOTTEST = 1e30  # every token is as likely as any other long before; beyond float32's largest a banned one is NaN
-
-
 NEVER = np.iinfo(np.int32).max
 
 
@@ -442,9 +440,7 @@ class RowTable:
         self.last_steps = np.zeros(num, np.int64)  # number of the last step that has this row
         self.flags = np.zeros(num, np.uint16)  # of RowFlag
         # how it samples
-        self.temperature, self.top_p = np.zeros(num, np.float32), np.ones(num, np.float32)
-        self.top_k, self.min_p = np.zeros(num, np.int64), np.zeros(num, np.float32)
-        self.seeds = np.zeros(num, np.uint64)
+        self.draw_params = draw_params.neutral(num)
         self.min_new = np.zeros(num, np.int32)
         self.num_healed = np.zeros(num, np.int32)  # tokens of the output that only spell the end of its prompt
         self.penalty_slots = np.zeros(num, np.int32)  # 0: no penalties
@@ -477,10 +473,8 @@ class RowTable:
 
     def _set_sampling(self, row: int, request: Request, penalty_slot: int) -> None:
         params = request.params
-        self.temperature[row] = 0.0 if params.greedy else min(params.temperature, HOTTEST)
-        self.top_k[row], self.top_p[row], self.min_p[row] = max(params.top_k, 0), params.top_p, params.min_p
-        self.seeds[row], self.min_new[row] = request.seed, params.min_new_tokens
-        self.num_healed[row] = request.num_healed
+        write_draw_params(self.draw_params, row, params, request.seed)
+        self.min_new[row], self.num_healed[row] = params.min_new_tokens, request.num_healed
         self.penalty_slots[row] = penalty_slot
         self.frequency[row], self.presence[row] = params.frequency_penalty, params.presence_penalty
         self.repetition[row] = max(params.repetition_penalty, MIN_REPETITION)

@@ -182,7 +182,7 @@ class HashRunner:
             self.media.check(each)
             own = each.features.values[each.start : each.start + each.num]
             self.pool[batch.slots[each.first : each.first + each.num]] = own
-        self.draws += zip(batch.sampling.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
+        self.draws += zip(batch.sampling.draw_params.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
         for recount in batch.penalty_resets:
             self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
 
@@ -243,8 +243,8 @@ class HashRunner:
         """What is read decides; above temperature 0 the row's seed and position as well."""
         columns, read = batch.sampling, self._read(batch, at)
         assert NEVER_WRITTEN not in read, "a slot is read that was never written"
-        if columns.temperature[at] > 0:
-            read = np.append(read, [int(columns.seeds[at]) & 0x7FFFFFFF, int(columns.positions[at])])
+        if columns.draw_params.temperature[at] > 0:
+            read = np.append(read, [int(columns.draw_params.seeds[at]) & 0x7FFFFFFF, int(columns.positions[at])])
         if allowed is None:
             return next_token(read, banned, self.vocab_size)
         opening = self._openings(batch).get(at)

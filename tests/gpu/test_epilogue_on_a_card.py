@@ -11,14 +11,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 from test_logits_epilogue import copied, make_rows, make_state, plain_rows, same_draw
 
 from ramet.kernels import reference
+from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.logits_epilogue import adjust_logits, logits_epilogue
 
 pytestmark = pytest.mark.gpu
 
 
 def placed(kept: Any) -> Any:
+    if isinstance(kept, DrawParams):
+        return kept.map(torch.Tensor.cuda)
     fields = {name: getattr(kept, name) for name in kept.__slots__}
-    return type(kept)(**{n: x.cuda() if isinstance(x, torch.Tensor) else x for n, x in fields.items()})
+    moved = {n: placed(x) for n, x in fields.items() if isinstance(x, DrawParams)}
+    return type(kept)(**{n: x.cuda() if isinstance(x, torch.Tensor) else x for n, x in (fields | moved).items()})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

@@ -1,5 +1,6 @@
 """The draw: exact against a naive reference, distributed as it says, independent of neighbours, compiled or plain."""
 
+from dataclasses import fields
 from itertools import combinations
 from typing import Any
 
@@ -9,20 +10,27 @@ import torch
 from compiled import KERNELS, compiled_kernels
 
 from ramet.kernels import reference
+from ramet.kernels.draw_params import COLUMNS, DrawParams
 from ramet.kernels.reference import philox_uniforms
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 
 NEUTRAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
-TYPES = {
-    "temperature": torch.float32, "top_k": torch.int64, "top_p": torch.float32, "min_p": torch.float32,
-    "seeds": torch.int64, "positions": torch.int64,
-}  # fmt: skip
+FLOATS = ("temperature", "top_p", "min_p")
 
 
-def columns(num: int, **given: Any) -> list[torch.Tensor]:
+def columns(num: int, **given: Any) -> tuple[DrawParams[torch.Tensor], torch.Tensor]:
     values = NEUTRAL | {"seeds": 0, "positions": 0} | given
-    return [torch.as_tensor(values[name]).to(kind).expand(num).contiguous() for name, kind in TYPES.items()]
+    every = {
+        name: torch.as_tensor(value).to(torch.float32 if name in FLOATS else torch.int64).expand(num).contiguous()
+        for name, value in values.items()
+    }
+    positions = every.pop("positions")
+    return DrawParams(**every), positions
+
+
+def test_the_table_of_columns_names_those_of_the_rows():
+    assert list(COLUMNS) == [field.name for field in fields(DrawParams)]
 
 
 def draw(kernel: Any, logits: torch.Tensor, **given: Any) -> list[int]:

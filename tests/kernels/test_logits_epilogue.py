@@ -12,6 +12,7 @@ from torch import Tensor
 from triton.runtime import interpreter
 
 from ramet.kernels import reference
+from ramet.kernels.draw_params import COLUMNS, DrawParams
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.kernels.logits_epilogue import adjust_logits, logits_epilogue
 
@@ -54,7 +55,8 @@ def make_rows(num: int, vocab: int, seed: int, **given: Any) -> EpilogueRows:
         ranks=True,
         floors=True,
     )
-    return EpilogueRows(**(fields | given))
+    fields |= given
+    return EpilogueRows(DrawParams(**{name: fields.pop(name) for name in COLUMNS}), **fields)
 
 
 def plain_rows(num: int, vocab: int, **given: Any) -> EpilogueRows:
@@ -92,13 +94,13 @@ def same_draw(logits: Tensor, rows: EpilogueRows, state: EpilogueState, ours: Te
     values = logits.float().clone()
     reference.adjust_logits(values, rows, state)
     reference.mask_logits(values, rows, state)
-    kept = reference.kept_weights(values, rows.temperature, rows.top_k, rows.top_p, rows.min_p).double()
+    kept = reference.kept_weights(values, rows.draw_params).double()
     mass = kept.cumsum(-1) / kept.sum(-1, keepdim=True)
-    uniform = reference.uniforms(rows.seeds, rows.positions)
+    uniform = reference.uniforms(rows.draw_params.seeds, rows.positions)
     low, high = torch.minimum(ours, theirs), torch.maximum(ours, theirs)
     between = (mass.gather(-1, low[:, None]).squeeze(-1) - uniform).abs() < NEAR
     nothing_between = (mass.gather(-1, (high - 1).clamp_min(0)[:, None]).squeeze(-1) - uniform).abs() < NEAR
-    return (ours == theirs) | (rows.temperature > 0) & between & nothing_between
+    return (ours == theirs) | (rows.draw_params.temperature > 0) & between & nothing_between
 
 
 SIZES = [(1, 1), (3, 127), (5, 4096), (3, 4097), (2, 32_000), (1, 128_256)]
@@ -166,9 +168,9 @@ def test_a_row_does_not_depend_on_its_neighbours():
     for i in range(9):
         biases = slice(int(rows.bias_starts[i]), int(rows.bias_starts[i + 1]))
         bans = slice(int(rows.ban_starts[i]), int(rows.ban_starts[i + 1]))
-        one = {name: getattr(rows, name)[i : i + 1] for name in (
-            "temperature", "top_k", "top_p", "min_p", "seeds", "positions", "slots", "frequency", "presence",
-            "repetition", "masks", "table_rows",
+        one = {name: getattr(rows.draw_params, name)[i : i + 1] for name in COLUMNS}
+        one |= {name: getattr(rows, name)[i : i + 1] for name in (
+            "positions", "slots", "frequency", "presence", "repetition", "masks", "table_rows",
         )}  # fmt: skip
         alone = make_rows(
             1, vocab, 0, **one,

@@ -20,6 +20,7 @@ from ramet.kernels import reference
 from ramet.kernels.cpu.native import native
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8
+from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.reference_delta import DeltaShape, StateRows
 from ramet.kernels.reference_experts import SIGMOID, RouteRule
 from ramet.runtime.engine.backends import machine, use
@@ -238,7 +239,7 @@ def test_what_is_drawn(kernels: Any, number: float) -> None:
         kernels.mask(logits, every, allowed)
         temperature = torch.linspace(0, 1.5, num)
         cuts = torch.tensor([0, 5, 0] * 3), torch.tensor([1, 0.9, 0.5] * 3), torch.tensor([0, 0, 0.1] * 3)
-        tokens, finite = kernels.draw(logits, temperature, *cuts, torch.arange(num), torch.arange(num))
+        tokens, finite = kernels.draw(logits, DrawParams(temperature, *cuts, torch.arange(num)), torch.arange(num))
         best, sums, top = kernels.normalise(logits, torch.arange(num), temperature.clamp_min(1), 3)
         found.append((logits[others], tokens[others], finite[others], best[others], sums[others], top[others]))
         if each != 0.5 and not math.isinf(number):

@@ -12,6 +12,7 @@ import torch
 from recording_device import CUDA, recording_device
 from toy_gpu_model import LENGTHS, ROWS, Toy
 
+from ramet.kernels.draw_params import neutral
 from ramet.runtime.engine.graphs import prepare_all
 from ramet.runtime.engine.inputs import drawing, place
 from ramet.runtime.engine.prepared import few_sizes_up_to
@@ -73,10 +74,9 @@ def test_drawn_and_penalised_as_plain_steps_are(both: tuple[Toy, Toy]) -> None:
         presence=np.array([0.3, 2.0], np.float32), repetition=np.array([1.5, 1.0], np.float32),
     )  # fmt: skip
     resets = tuple(PenaltyReset(slot, rng.integers(0, 300, 40).astype(np.int32), np.arange(9)) for slot in (1, 3))
-    sampling = SamplingColumns(
-        rng.choice([0.0, 0.7, 1.5], num).astype(np.float32), np.zeros(num, np.int64), np.ones(num, np.float32),
-        np.zeros(num, np.float32), rng.integers(0, 1 << 64, num, dtype=np.uint64), rng.integers(0, 500, num),
-    )  # fmt: skip
+    temperature, seeds = rng.choice([0.0, 0.7, 1.5], num).astype(np.float32), rng.integers(0, 1 << 64, num, np.uint64)
+    params = replace(neutral(num), temperature=temperature, seeds=seeds)
+    sampling = SamplingColumns(params, rng.integers(0, 500, num))
     for columns in (replace(sampling, penalties=penalties), sampling, replace(sampling, penalties=penalties)):
         of = {"sampling": columns, "penalty_resets": resets}
         expected = plain.drawn_plainly(plain.decoding(num, **of))

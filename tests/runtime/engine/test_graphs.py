@@ -19,6 +19,7 @@ from tiny_model import make_tiny
 
 from ramet.kernels.cpu.memory import LINE
 from ramet.kernels.cpu.ops import CpuOps
+from ramet.kernels.draw_params import DrawParams
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
 from ramet.runtime.engine.batch import Batch, HiddenRows
@@ -129,15 +130,14 @@ def test_a_relayed_row_reads_what_it_drew_last(both: tuple[Rows, Rows]) -> None:
 
 def sampling_of(num: int, seed: int, **more: Any) -> SamplingColumns:
     rng = np.random.default_rng(seed)
-    return SamplingColumns(
+    params = DrawParams(
         rng.choice([0.0, 0.7, 1.5], num).astype(np.float32),
         rng.choice([0, 3, 40], num),
         rng.choice([1.0, 0.8], num).astype(np.float32),
         rng.choice([0.0, 0.05], num).astype(np.float32),
         rng.integers(0, 1 << 64, num, dtype=np.uint64),
-        rng.integers(0, 500, num),
-        **more,
     )
+    return SamplingColumns(params, rng.integers(0, 500, num), **more)
 
 
 def test_a_replayed_step_draws_what_a_plain_one_does(both: tuple[Rows, Rows]) -> None:

@@ -54,11 +54,7 @@ def columns_of(rows: list[dict[str, Any]], slots: list[int | None]) -> SamplingC
 
     greedy = SamplingColumns.greedy(len(rows))
     return SamplingColumns(
-        temperature=greedy.temperature,
-        top_k=greedy.top_k,
-        top_p=greedy.top_p,
-        min_p=greedy.min_p,
-        seeds=greedy.seeds,
+        draw_params=greedy.draw_params,
         positions=greedy.positions,
         penalties=Penalties(
             ints(*penalised),
@@ -136,8 +132,8 @@ def test_a_mask_holds_whatever_bias_says():
     logits = torch.zeros(300, 4)
     rows = [{"bias": {0: 100.0, 2: 100.0}, "banned": [0, 2]}] * 300
     columns = columns_of(rows, [None] * 300)
-    columns.temperature[:] = 1.0
-    columns.seeds[:] = np.arange(300)
+    columns.draw_params.temperature[:] = 1.0
+    columns.draw_params.seeds[:] = np.arange(300)
     assert set(draw(make_epilogue(1, 4, reference), logits, columns).tokens.tolist()) == {1, 3}
 
 

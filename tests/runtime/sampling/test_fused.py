@@ -8,6 +8,7 @@ import torch
 from samples import slow
 
 from ramet.kernels import reference
+from ramet.kernels.draw_params import DrawParams
 from ramet.runtime.sampling.columns import (
     LogitEntries,
     LogprobRow,
@@ -34,11 +35,13 @@ def make_columns(step: int, **given: Any) -> SamplingColumns:
     every = np.arange(ROWS)
     rows = every[every % 3 == 1].astype(np.int32)
     fields: dict[str, Any] = dict(
-        temperature=np.where(every % 4 == 0, 0.0, 0.5 + every / 8).astype(np.float32),
-        top_k=np.where(every % 5 == 1, 20, 0),
-        top_p=np.where(every % 5 == 3, 0.8, 1.0).astype(np.float32),
-        min_p=np.where(every % 5 == 4, 0.05, 0.0).astype(np.float32),
-        seeds=every.astype(np.uint64) << np.uint64(60),
+        draw_params=DrawParams(
+            temperature=np.where(every % 4 == 0, 0.0, 0.5 + every / 8).astype(np.float32),
+            top_k=np.where(every % 5 == 1, 20, 0),
+            top_p=np.where(every % 5 == 3, 0.8, 1.0).astype(np.float32),
+            min_p=np.where(every % 5 == 4, 0.05, 0.0).astype(np.float32),
+            seeds=every.astype(np.uint64) << np.uint64(60),
+        ),
         positions=np.full(ROWS, step),
         penalties=Penalties(rows, rows + 1, *(np.full(len(rows), v, np.float32) for v in (0.7, -0.4, 1.3))),
         biased=LogitEntries(ints(7, 2, 7), ints(3, 499, 0)),

@@ -1,5 +1,6 @@
 """What a step says of rows whose prompt is healed, against a softmax by hand; the fused epilogue says the same."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from ramet.kernels import reference
+from ramet.kernels.draw_params import neutral
 from ramet.runtime.sampling.columns import (
     HealedRow,
     LogitEntries,
@@ -38,8 +40,9 @@ def run(kind: type[Epilogue], logits: torch.Tensor, raw: bool = False, **given: 
     """What is drawn, and the logits that were drawn from."""
     every = np.arange(ROWS)
     fields: dict[str, Any] = dict(
-        temperature=np.array([0, 0.7, 1, 1, 0, 1.3], np.float32), top_k=np.zeros(ROWS, np.int64),
-        top_p=np.ones(ROWS, np.float32), min_p=np.zeros(ROWS, np.float32), seeds=every.astype(np.uint64),
+        draw_params=replace(
+            neutral(ROWS), temperature=np.array([0, 0.7, 1, 1, 0, 1.3], np.float32), seeds=every.astype(np.uint64)
+        ),
         positions=np.full(ROWS, 2), masked=MASKED,
         healed=tuple(HealedRow(row, np.array(INNER[row], np.int32)) for row in HEALED),
         penalties=Penalties(*(np.array([1], np.int32),) * 2, *(np.array([v], np.float32) for v in (0.5, 0.2, 1.2))),

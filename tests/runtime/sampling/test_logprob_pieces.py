@@ -43,7 +43,7 @@ def of_drawn(num: int, num_top: int, ids: np.ndarray) -> tuple[Counting, tuple[P
     kernel, logits = Counting(), logits_of(2 * num)
     rows = tuple(LogprobRow(2 * i, (num_top + i) % 7, ids[: i % 4]) for i in range(num))
     columns = SamplingColumns.greedy(2 * num)
-    columns.temperature[::3] = 0.5
+    columns.draw_params.temperature[::3] = 0.5
     tokens = logits.argmax(-1)
     return kernel, logprobs_of_drawn(kernel, logits, tokens, replace(columns, logprobs=rows), raw=False)
 

@@ -8,6 +8,7 @@ import torch
 from compiled import KERNELS
 
 from ramet.kernels import reference
+from ramet.kernels.draw_params import neutral
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, LogprobRow, SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, RowBuffer, SamplingKernel
@@ -28,10 +29,11 @@ def ints(*values: int) -> Ints:
 def columns_of(num: int, temperature: float, opens: Ints, opening: int = OPENS) -> SamplingColumns:
     """Rows that a grammar masks; those at `opens` may open a thought."""
     every = np.arange(num)
+    seeds = every.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    params = replace(neutral(num), temperature=np.full(num, temperature, np.float32), seeds=seeds)
     return replace(
         SamplingColumns.greedy(num),
-        temperature=np.full(num, temperature, np.float32),
-        seeds=every.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15),
+        draw_params=params,
         masked=every.astype(np.int32),
         openings=LogitEntries(opens, np.full(len(opens), opening, np.int32)) if len(opens) else None,
     )
