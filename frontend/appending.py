@@ -7,15 +7,14 @@ One state is appended to by one thread at a time; forks may go to others. state.
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from ramet.frontend import api
 from ramet.frontend.backends.base import Place
 from ramet.frontend.errors import CallFailed, ProgramError
 from ramet.frontend.executor import Stream
-from ramet.frontend.forks import StateGroup
 from ramet.frontend.ir import (
     Appended,
     Begin,
@@ -36,14 +35,16 @@ from ramet.frontend.ir import (
 from ramet.frontend.loop import check_wait
 from ramet.frontend.places import after
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
-from ramet.frontend.results import Gathered, Result
+from ramet.frontend.results import Result
 from ramet.frontend.run import Run
 from ramet.frontend.speculation import Saved
+from ramet.frontend.variables import THOUGHT, StateVariables
 from ramet.ipc.owned import NotCopied
-from ramet.ipc.waits import slice_s
 
 ELSEWHERE = -1  # some other thread
-THOUGHT = "_reasoning_content"  # behind a variable's name: its thought
+
+
+S = TypeVar("S", bound="BaseState")
 
 
 class Words:
@@ -60,45 +61,20 @@ class Words:
     separate_reasoning = staticmethod(api.separate_reasoning)
 
 
-class Variables(dict[str, Result]):
-    """By name. Calls without a name are counted: gen_0, gen_1."""
-
-    def __init__(self, others: "Variables | None" = None) -> None:
-        super().__init__(others or {})
-        self.num_unnamed: int = others.num_unnamed if others else 0
-
-    def free_name(self) -> str:
-        self.num_unnamed += 1
-        while self.last_unnamed in self:
-            self.num_unnamed += 1
-        return self.last_unnamed
-
-    @property
-    def last_unnamed(self) -> str:
-        return f"gen_{self.num_unnamed - 1}"
-
-
-class BaseState(Words, NotCopied):
+class BaseState(Words, StateVariables, NotCopied):
     """What states of plain and of async programs share: all that returns at once."""
 
     only_one = "it is a run of a program; s.copy() and s.fork() branch it, and s.text() and s[NAME] are its results"
 
     def __init__(self, run: Run, stream: Stream | None = None, parent: "BaseState | None" = None) -> None:
-        self.run = run
+        super().__init__(run, parent)
         self._parent_root: BaseState | None = parent._root if parent else None  # None, not itself: no cycle to collect
         self._forks: weakref.WeakSet[BaseState] = weakref.WeakSet()  # of a root: all that came from it
         self._stream = stream or Stream(run)
-        self._variables: Variables = Variables(parent._variables if parent else None)
-        self._new: dict[str, Result] = {}  # variables that came after the fork, for a join
         self._grows: set[str] = set()  # variables of its own calls, which are read as they grow
-        self._watched: dict[str, list[Result | None]] = {}
         self._place: Place = parent._place if parent else Place()  # where it ends
         self._has_turns = False  # among what was appended since the fork
         self._scopes: dict[str, Result] = {}
-        self._declared = threading.Condition()
-        self._body: int | None = None  # the thread that runs the function; None: it does not, or nobody else asks
-        self._ended = Result()  # set when it has returned, or raised
-        self._body_error: BaseException | None = None  # what it raised
         self._found_error: BaseException | None = None  # see `error`
         self.ret_value: Any = None  # of the program's function
 
@@ -156,38 +132,13 @@ class BaseState(Words, NotCopied):
             case ScopeEnd(name):
                 self._stream.end_scope(self._scopes.pop(name), self._declare(name)[1])
 
-    def _declare(self, name: str | None) -> tuple[str, Result]:
-        """A variable that is still to come, by its name."""
-        result = Result()
-        with self._declared:
-            name = self._variables.free_name() if name is None else name
-            self.put(name, result)
-        return name, result
-
-    def put(self, name: str, result: Result) -> None:
-        """Whoever waits for a variable of that name looks for it now."""
-        with self._declared:
-            self._variables[name] = self._new[name] = result
-            if name in self._watched:
-                self._watched[name].append(result)
-            self._declared.notify_all()
-
-    def watch(self, names: Iterable[str]) -> dict[str, list[Result | None]]:
-        """All values that these variables come to have, in order; first the one of now, or None."""
-        self._watched = {name: [self._variables.get(name)] for name in names}
-        return self._watched
-
     def run_elsewhere(self) -> None:
         """The function will run on another thread than those that ask for variables before it comes to them."""
-        self._body = self.run.body_thread = ELSEWHERE
+        self.run.body.thread = ELSEWHERE
 
     def run_here(self) -> None:
         """The function runs on this thread."""
-        self._body = self.run.body_thread = threading.get_ident()
-
-    def _is_own_thread(self) -> bool:
-        """Of the function, where others may ask while it runs."""
-        return self._root._body == threading.get_ident()
+        self.run.body.thread = threading.get_ident()
 
     # -- turns and scopes -------------------------------------------------------------------------------------------
 
@@ -261,21 +212,6 @@ class BaseState(Words, NotCopied):
         yield group[0]
         self.take_copied(group[0])
 
-    def take_copied(self, child: "BaseState") -> None:
-        self._variables.num_unnamed = max(self._variables.num_unnamed, child._variables.num_unnamed)
-        for name, result in child._new.items():
-            self.put(name, result)
-
-    def gather(self, children: Sequence["BaseState"]) -> None:
-        """Each variable that is new in children becomes a list; a list that an earlier join made grows."""
-        names = dict.fromkeys(name for child in children for name in child._new)
-        for name in names:
-            found = [child._new[name] for child in children if name in child._new]
-            before = self._variables.get(name)
-            self.put(name, Gathered(found, before if isinstance(before, Gathered) else None))
-        numbers = (child._variables.num_unnamed for child in children)
-        self._variables.num_unnamed = max(self._variables.num_unnamed, *numbers)
-
     def append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
         for child in children:
             if child._place.role != self._place.role:
@@ -288,36 +224,6 @@ class BaseState(Words, NotCopied):
         role = self._place.role
         self._place = self._place._replace(turn_has_text=role != "", text_outside=self._place.text_outside or not role)
         self._stream.join([child._stream for child in children], [child._stream.end() for child in children], where)
-
-    # -- variables that need no wait ----------------------------------------------------------------------------------
-
-    def set_var(self, name: str, value: Any) -> None:
-        """s[name] = value. A value that is still to come is that variable's, by another name."""
-        match value:
-            case Variable(_, result):
-                self.put(name, result)
-            case _:
-                self.put(name, Result.of(value))
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.set_var(name, value)
-
-    def __contains__(self, name: object) -> bool:
-        """Whether there is such a variable, known already or still to come."""
-        return name in self._variables
-
-    def result(self, name: str) -> Result:
-        """A variable, known or still to come; waits until a function that runs elsewhere has come to it."""
-        with self._declared:
-            while name not in self._variables and self._runs_elsewhere():
-                self._check_wait()
-                self._declared.wait(slice_s())
-        if name not in self._variables:
-            if self._body_error is not None:
-                raise self._body_error
-            known = ", ".join(list(self._variables)) or "none"
-            raise KeyError(f"{name!r} is not a variable of this state: there are {known}")
-        return self._variables[name]
 
     async def _rendered(self, prompt: Prompt) -> str:
         backend = self.run.backend
@@ -332,9 +238,10 @@ class BaseState(Words, NotCopied):
     def _error(self) -> BaseException | None:
         """A failed call of a fork counts where nobody was told of it yet."""
         if self._found_error is None:
-            failures = self.run.failures if self._parent_root is None else []
+            failures = self.run.failures if self._body is not None else []
             untold = (error for error in failures if not error.seen.yes)
-            self._found_error = self._body_error or self._stream.error or next(untold, None)
+            raised = self._body.error if self._body is not None else None
+            self._found_error = raised or self._stream.error or next(untold, None)
         if isinstance(self._found_error, CallFailed):
             self._found_error.see()
         return self._found_error
@@ -342,7 +249,7 @@ class BaseState(Words, NotCopied):
     def _ends(self) -> Iterator[Result]:
         """To be waited for one after the other: what was appended to a fork, or in the whole run, is done then."""
         yield self._stream.end()
-        if self._parent_root is None:
+        if self._body is not None:
             yield from self.run.ends()  # by now forks have begun
 
     async def _settle(self) -> None:
@@ -351,9 +258,6 @@ class BaseState(Words, NotCopied):
 
     def _check_wait(self) -> None:
         check_wait(self.run.backend.loop)
-
-    def _runs_elsewhere(self) -> bool:
-        return self._body is not None and self._body != threading.get_ident()
 
     @property
     def saved(self) -> Saved | None:
@@ -376,13 +280,66 @@ class BaseState(Words, NotCopied):
 
     def finish(self, error: BaseException | None = None) -> None:
         """The program's function has returned, or raised; whoever reads its text comes to its end."""
+        body = self.run.body
         self.run.end_body()
         with self._declared:
             forks = list(self._forks)
         for state in (self, *forks):
             state.close(error)
         with self._declared:
-            self._body_error = error
-            self._body = None
+            body.error, body.thread = error, None
             self._declared.notify_all()
-        self._ended.set(None)
+        body.finished.set(None)
+
+
+class StateGroup(Generic[S], NotCopied):
+    """Forks of one state, in order: group[i], `group += ...` for all of them, `group.join()`."""
+
+    only_one = "its states are runs of a program; fork once more"
+
+    def __init__(self, parent: S, states: list[S]) -> None:
+        self._parent, self._states, self._joined = parent, states, False
+
+    def __iadd__(self, value: Any) -> Self:
+        """One thing for all of them, a list with one for each, or a function of the index that gives it."""
+        if isinstance(value, list | tuple) and len(value) != len(self._states):
+            raise ValueError(
+                f"{len(value)} values are appended to {len(self._states)} forks; give one, or one for each"
+            )
+        for i, state in enumerate(self._states):
+            state += value[i] if isinstance(value, list | tuple) else value(i) if callable(value) else value
+        return self
+
+    def join(self, mode: str = "gather_variable") -> None:
+        """Bring what the forks made to the state they come from. It returns at once.
+
+        gather_variable: each of their new variables becomes a list there, in their order; a further join of forks with
+        the same names makes the lists longer. concate_and_append: their texts are appended as well; where the backend
+        computes parallel contexts, none of them attends to another (section 6.2.5 of the SGLang paper), which gives
+        other outputs than the same text read in sequence. Forks are joined once: ProgramError.
+        """
+        parent, states = self._parent, self._states
+        if mode not in ("gather_variable", "concate_and_append"):
+            raise ValueError(f"mode is {mode!r}, must be 'gather_variable' or 'concate_and_append'")
+        if self._joined:
+            raise ProgramError("these forks are joined already")
+        if mode == "concate_and_append":
+            parent.append_forks(states, caller())
+        parent.gather(states)
+        self._joined = True
+        for state in states:
+            state.close()
+
+    def __getitem__(self, index: int) -> S:
+        return self._states[index]
+
+    def __setitem__(self, index: int, state: S) -> None:
+        """What `group[i] += ...` ends with. Raises TypeError for another state."""
+        if state is not self._states[index]:
+            raise TypeError("a fork may be appended to, not replaced")
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ramet.frontend.appending import StateGroup
 from ramet.frontend.errors import ProgramError
-from ramet.frontend.forks import StateGroup
 from ramet.frontend.graph import Graph
 from ramet.frontend.graph_checks import APPENDED
 from ramet.frontend.hints import Prefetched

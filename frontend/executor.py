@@ -1,52 +1,34 @@
 """One asyncio stream per state: what a program appends is executed in order, while its Python code goes on.
 
-Section 4.2 of the SGLang paper. A `Stream` executes the operations of one prompt, one after the other, on the backend's
-event loop. Operations are submitted from any thread and return at once; a call that fails fails all that was submitted
-to its stream after it.
+Section 4.2 of the SGLang paper. Decides what each operation of a prompt does; operations.py executes them in order.
 """
 
-import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from ramet.frontend.backends.base import Completion, FollowUp, GenCall, SelectCall
-from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, Seen
+from ramet.frontend.errors import CallFailed, Cancelled
 from ramet.frontend.hints import hold_for
 from ramet.frontend.ir import ConstantText, Gen, Select, Where, as_expr
+from ramet.frontend.operations import Operation, OperationQueue
 from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
 from ramet.frontend.results import Piece as Fed
-from ramet.frontend.run import Run, RunCancelled, TimeIsUp
+from ramet.frontend.run import Run
 from ramet.frontend.speculation import Speculation
 
 LOGGER = logging.getLogger("ramet")
 
 
-class Operation(NamedTuple):
-    """`act` runs on the event loop. `refuse` is called instead, or after it failed, for whoever waits for a value."""
-
-    act: Callable[[], Awaitable[None] | None]
-    refuse: Callable[[CallFailed], None]
-    what: str = "appending"
-    where: Where | None = None
-    is_call: bool = False  # of the backend, which a run that was ended makes no more
-    is_close: bool = False  # nothing that asks the backend comes after it
-
-
-class Stream:
-    """A prompt under construction. `prompt` is as of the operations that are done."""
+class Stream(OperationQueue):
+    """A prompt under construction."""
 
     def __init__(self, run: Run, *, begun: bool = True) -> None:
-        self.run, self._number = run, run.new_state()
-        self.prompt = self.forked_at = EMPTY
-        self.error: CallFailed | None = None  # what ended it
-        self._seen = Seen(run.seen)
+        super().__init__(run, begun)
+        self._number, self.forked_at = run.new_state(), EMPTY
         self.feed = Feed() if run.settings.streaming else None
-        self._operations: deque[Operation] = deque()
-        self._begun, self._waking, self._working = begun, False, False
         self._first_call: Callable[[], None] | None = None
         self._is_followed = False  # its last call, by another
         self._speculation = Speculation.of(run.backend, run.settings.spec_tokens, run.saved)
@@ -69,7 +51,7 @@ class Stream:
         self._submit(Operation(lambda: self._add(piece), _nobody))
 
     def append_value(self, name: str, value: Result) -> None:
-        """When it is there."""
+        """The value is appended when it is there."""
         self._submit(Operation(lambda: self._add_value(value), _nobody, f"appending {name!r}"))
 
     def close(self) -> None:
@@ -80,7 +62,7 @@ class Stream:
             self._submit(Operation(self._came, lambda _: None, is_close=True))
 
     def gen(self, node: Gen, result: Result, thought: Result | None) -> None:
-        """`thought`: what becomes of separated thoughts."""
+        """`thought` becomes the separated thoughts."""
 
         def refuse(error: CallFailed) -> None:
             result.fail(error)
@@ -106,9 +88,7 @@ class Stream:
     def join(self, children: list["Stream"], ends: list[Result], where: Where) -> None:
         """Append what the children's prompts have after the fork, as parallel contexts where the backend computes them.
 
-        With media it is one behind the other.
-
-        `ends`: of the children, see `end`.
+        With media it is one behind the other. `ends`: what `end` of each child gave.
         """
         self._submit(Operation(lambda: self._join(children, ends), _nobody, "join", where))
 
@@ -138,24 +118,6 @@ class Stream:
 
     # -- on the event loop ------------------------------------------------------------------------------------------
 
-    def _submit(self, operation: Operation) -> None:
-        self._operations.append(operation)
-        if not self._waking:
-            self._waking = True
-            if not self.run.backend.loop.soon(self._wake):
-                self._refuse_all(ProgramError(f"{self.run.backend.name}: {self.run.backend.loop.closed_error()}"))
-
-    def _wake(self) -> None:
-        self._waking = False  # before the queue is read: no operation is left behind
-        if self._begun and not self._working and self._operations:
-            self._working = True
-            self.run.keep(asyncio.get_running_loop().create_task(self._work()), self._pause)
-
-    def _pause(self) -> None:
-        """Its task has ended, perhaps cancelled before it did anything."""
-        self._working = False
-        self._wake()
-
     def _begin(self, prompt: Prompt, error: CallFailed | None, first_call: Callable[[], None] | None = None) -> None:
         """The fork that it comes from was reached. `first_call` is called when its first call is done, or none is."""
         self.prompt = self.forked_at = prompt
@@ -165,61 +127,11 @@ class Stream:
         elif error is not None:
             self._refuse_all(error)
 
-    async def _work(self) -> None:
-        while self._operations:
-            operation = self._operations.popleft()
-            if self.error is not None:
-                self._refuse(operation)
-            elif operation.is_call and self.run.ended_by is not None:
-                self._fail(operation, self.run.ended_by)
-            else:
-                await self._execute(operation)
-
-    async def _execute(self, operation: Operation) -> None:
-        try:
-            waiting = operation.act()
-            if waiting is not None:
-                await waiting
-        except asyncio.CancelledError:
-            self._fail(operation, self.run.ended_by or RunCancelled("the event loop ended"))
-        except BaseException as error:  # noqa: BLE001 - given to whoever uses the value
-            self._fail(operation, error)
-
-    def _fail(self, operation: Operation, reason: BaseException) -> None:
-        """It ends the stream."""
-        if isinstance(reason, CallFailed):
-            self.error = reason.copy()
-            self.error.seen = self._seen
-        else:
-            self.error = self._failure(operation, reason)
-        self.run.failed(self.error)
-        operation.refuse(self.error)
+    def _end(self, error: CallFailed) -> None:
         if self.feed is not None:
-            self.feed.end(self.error)
+            self.feed.end(error)
         if self.run.backend.loop.is_current():
             self._came()
-
-    def _failure(self, operation: Operation, reason: BaseException, earlier: bool = False) -> CallFailed:
-        kind: type[CallFailed] = type(reason) if isinstance(reason, CallFailed) else CallFailed
-        if isinstance(reason, RunCancelled | TimeIsUp):
-            kind = Cancelled if isinstance(reason, RunCancelled) else RunTimeout
-        error = kind(operation.what, operation.where, reason, self.prompt, earlier)
-        error.seen = self._seen
-        return error
-
-    def _refuse_all(self, reason: ProgramError) -> None:
-        """The event loop has ended, so nobody else does."""
-        self._waking = False
-        while self._operations:
-            operation = self._operations.popleft()
-            if self.error is None:
-                self._fail(operation, reason)
-            else:
-                self._refuse(operation)
-
-    def _refuse(self, operation: Operation) -> None:
-        assert self.error is not None, "a stream without an error refuses nothing"
-        operation.refuse(self._failure(operation, self.error, earlier=True))
 
     def _add(self, piece: Piece) -> None:
         self.prompt = self.prompt.extended(piece)

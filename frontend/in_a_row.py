@@ -6,10 +6,10 @@ Follows the graph as a run would, with numbers in place of values: how many call
 from collections.abc import Iterator
 from typing import Any
 
-from ramet.frontend.appending import THOUGHT, Variables
 from ramet.frontend.graph import Graph
 from ramet.frontend.ir import Gen, ScopeEnd, Select
 from ramet.frontend.nodes import CONCATENATE, COPY, ROOT, Call, Fork, Join, SetVariable, VariableOf, unknowns
+from ramet.frontend.variables import THOUGHT, Variables
 
 
 class Depth:

@@ -2,10 +2,10 @@
 
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from ramet.frontend.errors import ProgramError
 from ramet.ipc.loop_thread import LoopThread
@@ -13,26 +13,14 @@ from ramet.ipc.loop_thread import LoopThread
 T = TypeVar("T")
 
 
-class Loop(Protocol):
-    """An event loop on a thread of its own. An in-process engine brings one."""
-
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]": ...
-
-    def soon(self, function: Callable[[], object]) -> bool: ...
-
-    def is_current(self) -> bool: ...
-
-    def closed_error(self) -> Exception: ...
-
-
-def check_wait(loop: Loop) -> None:
-    """Before this thread waits for what the loop does. Raises ProgramError."""
+def check_wait(loop: LoopThread) -> None:
+    """Called before this thread waits for what the loop does. Raises ProgramError."""
     if loop.is_current():
         raise ProgramError("this would wait on the event loop that its calls need; in an async def there is `await`")
 
 
 def on_thread(name: str, function: Callable[[], T]) -> "Future[T]":
-    """On a thread of its own, with the context variables of this one."""
+    """Call the function on a thread of its own, with the context variables of this one."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     context = copy_context()

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from ramet.frontend.appending import BaseState
+from ramet.frontend.appending import BaseState, StateGroup
 from ramet.frontend.backends.base import Backend
-from ramet.frontend.forks import StateGroup
 from ramet.frontend.ir import Expr, Gen, ScopeBegin, ScopeEnd, Select, caller, check_known
 from ramet.frontend.nodes import Node, Text, VariableOf, unknowns
 from ramet.frontend.placeholders import Marks, Pending, Placeholder

@@ -14,6 +14,7 @@ from ramet.frontend.hints import SharedPrefixes, tell_ended
 from ramet.frontend.ir import SELECT_OPTIONS, Select
 from ramet.frontend.results import Result
 from ramet.frontend.speculation import Saved
+from ramet.ipc.loop_thread import LoopThread
 
 
 class RunCancelled(ProgramError):
@@ -35,12 +36,97 @@ class Settings(NamedTuple):
     prefixes: SharedPrefixes | None = None  # of the batch that the run is one of
 
     def of_select(self, node: Select) -> dict[str, Any]:
-        """Of the run's parameters those that a select has, and its own."""
+        """A select's own options, and those of the run's parameters that a select has."""
         given = {**self.options, **self.sampling, **node.options}
         return {name: given[name] for name in SELECT_OPTIONS if name in given}
 
 
 PROCESS, RUNS = uuid4().hex, count()
+
+
+class Body:
+    """The program's function while it runs. `thread`: where it runs, if other threads may ask for its variables."""
+
+    def __init__(self) -> None:
+        self.thread: int | None = None
+        self.returned = Result()  # set when the function has returned, or raised
+        self.finished = Result()  # set when its states are closed as well
+        self.error: BaseException | None = None  # what the function raised
+
+    @property
+    def runs_here(self) -> bool:
+        return self.thread == threading.get_ident()
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        return self.thread is not None and not self.runs_here
+
+
+class Tasks:
+    """The tasks of a run's streams, all of which run on the event loop of its backend."""
+
+    def __init__(self, loop: LoopThread) -> None:
+        self._loop = loop
+        self._running: set[asyncio.Task[None]] = set()
+        self._waiting: list[Result] = []  # to be set when no task is left
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def keep(self, task: "asyncio.Task[None]", done: Callable[[], None]) -> None:
+        """On the event loop. `done` is called when the task has ended, and may add the next one."""
+        self._running.add(task)
+
+        def ended(task: "asyncio.Task[None]") -> None:
+            self._running.discard(task)
+            done()
+            if not self._running:
+                waiting, self._waiting = self._waiting, []
+                for each in waiting:
+                    each.set(None)
+
+        task.add_done_callback(ended)
+
+    def cancel(self) -> None:
+        for task in self._running:
+            task.cancel()
+
+    def idle(self) -> Result:
+        """From any thread. The result becomes done when no task is left."""
+        idle = Result()
+        if self._loop.is_current():
+            self._watch(idle)
+        elif not self._loop.soon(lambda: self._watch(idle)):
+            idle.set(None)
+        return idle
+
+    def _watch(self, idle: Result) -> None:
+        if self._running:
+            self._waiting.append(idle)
+        else:
+            idle.set(None)
+
+
+class TimeLimit:
+    """The time of a run that has a limit, or of one that a run with a limit called. On the backend's event loop.
+
+    asyncio.timeout() would need a task that lasts as long as the run, and a plain function has none.
+    """
+
+    def __init__(self) -> None:
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_over = False
+
+    def begin(self, run: "Run", timeout_s: float) -> None:
+        """The timer does not keep the run alive."""
+        expire: Callable[[], Callable[[ProgramError], None] | None] = weakref.WeakMethod(run.cancel)
+        reason = TimeIsUp(f"the run did not finish within {timeout_s:g} s")
+        self.timer = asyncio.get_running_loop().call_later(timeout_s, _call, expire, reason)
+
+    def end(self) -> None:
+        self.is_over = True
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class Run:
@@ -61,57 +147,51 @@ class Run:
         kind: str = "",
     ) -> None:
         self.backend, self.settings, self._kind = backend, settings, kind
+        self.name = f"{PROCESS}-{next(RUNS)}"
+        self.body = Body()
         self.ended_by: ProgramError | None = None
         self.has_called = False
-        self.name = f"{PROCESS}-{next(RUNS)}"
-        self._has_ended = self._is_followed = False  # the body; some call may be
-        self._states = count()
         self.seen = Seen()
         self.failures: list[CallFailed] = []  # what ended its streams
-        self._outer, self._timeout_s = outer, timeout_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._idle: list[Result] = []  # to be set when no call is left
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
-        self._num_open = 0  # of those, where somebody's time is limited
-        self._is_limited: bool = timeout_s is not None or (outer is not None and outer._is_limited)
-        self._is_over = False
         self.saved = Saved()  # by API speculation
-        self.body_ended = Result()
-        self.body_thread: int | None = None  # where the body has a thread of its own
+        self._outer = outer
+        self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
         self._lock = threading.Lock()
+        self._states = count()
+        self._tasks = Tasks(backend.loop)
+        self._is_followed = False  # some call may be
+        limited = timeout_s is not None or (outer is not None and outer._limit is not None)
+        limit = TimeLimit() if limited else None
+        self._limit: TimeLimit | None = limit
         if outer is not None:
             with outer._lock:
                 outer._inner.add(self)
-                outer._num_open += 1
                 self.ended_by = outer.ended_by
-        if timeout_s is not None:
-            backend.loop.soon(lambda: self._begin_timer(timeout_s))
+        if timeout_s is not None and limit is not None:
+            backend.loop.soon(lambda: limit.begin(self, timeout_s))
 
     def cancel(self, reason: ProgramError | None = None) -> None:
         """From any thread."""
         with self._lock:
             if self.ended_by is None:
                 self.ended_by = reason or RunCancelled("the run was cancelled")
-            inner = list(self._inner)
-        self.backend.loop.soon(self._cancel_tasks)
-        for run in inner:
+        self.backend.loop.soon(self._tasks.cancel)
+        for run in self._programs():
             run.cancel(self.ended_by)
+
+    def _programs(self) -> "list[Run]":
+        """The runs of programs that its body called, and that somebody still has."""
+        with self._lock:
+            return list(self._inner)
 
     def keep(self, task: "asyncio.Task[None]", done: Callable[[], None]) -> None:
         """On the event loop: a task that is cancelled with the run. `done` is called when it has ended."""
-        self._tasks.add(task)
 
-        def ended(task: "asyncio.Task[None]") -> None:
-            self._tasks.discard(task)
+        def ended() -> None:
             done()
-            if not self._tasks:
-                idle, self._idle = self._idle, []
-                for each in idle:
-                    each.set(None)
             self._look_for_end()
 
-        task.add_done_callback(ended)
+        self._tasks.keep(task, ended)
 
     def failed(self, error: CallFailed) -> None:
         """On the event loop: it ended a stream of the run, or of a program that its body called and did not cancel."""
@@ -124,29 +204,11 @@ class Run:
 
         To be waited for in turn. Programs that run on threads of their own make calls until these end.
         """
-        yield self.idle()
-        with self._lock:
-            inner = list(self._inner)
-        for run in inner:
-            if run.body_thread not in (None, threading.get_ident()):
-                yield run.body_ended
+        yield self._tasks.idle()
+        for run in self._programs():
+            if run.body.runs_elsewhere:
+                yield run.body.returned
             yield from run.ends()
-
-    def idle(self) -> Result:
-        """From any thread. It becomes done when none of the run's calls is left."""
-        idle = Result()
-        if self.backend.loop.is_current():
-            self._watch(idle)
-        elif not self.backend.loop.soon(lambda: self._watch(idle)):
-            idle.set(None)
-        return idle
-
-    def _watch(self, idle: Result) -> None:
-        """On the event loop."""
-        if not self._tasks:
-            idle.set(None)
-        else:
-            self._idle.append(idle)
 
     def new_state(self) -> int:
         """A number for a stream."""
@@ -154,50 +216,36 @@ class Run:
 
     def follow_up(self, state: int, has_more: bool) -> FollowUp | None:
         """On the event loop, before a call of a stream, which `has_more` to do, or had calls with a follow-up."""
-        if not self.settings.hints or not self.backend.capabilities.follow_ups or (self._has_ended and not has_more):
+        if not self.settings.hints or not self.backend.capabilities.follow_ups:
+            return None
+        if self.body.returned.done and not has_more:
             return None
         self._is_followed = True
         return FollowUp(self.name, state, self._kind)
 
     def end_body(self) -> None:
         """From any thread: the program's function has returned, or raised."""
-        self._has_ended = True
-        self.body_ended.set(None)
-        if self._is_followed or self._is_limited:
+        self.body.returned.set(None)
+        if self._is_followed or self._limit is not None:
             self.backend.loop.soon(self._look_for_end)
 
     def _look_for_end(self) -> None:
-        """Its time ends with the last call, those of programs that it called included."""
-        if not self._has_ended or self._tasks:
+        """The run's time ends with the last call, those of programs that it called included."""
+        if not self.body.returned.done or self._tasks:
             return
-        if not self._num_open and self._is_limited and not self._is_over:
-            self._is_over = True
-            if self._timer is not None:
-                self._timer.cancel()
+        if self._limit is not None and not self._limit.is_over and all(map(_is_over, self._programs())):
+            self._limit.end()
             if self._outer is not None:
-                self._outer.backend.loop.soon(self._outer._inner_is_over)
+                self._outer.backend.loop.soon(self._outer._look_for_end)
         if self._is_followed:
             self._is_followed = False
             tell_ended(self.backend, self.name)
 
-    def _inner_is_over(self) -> None:
-        with self._lock:
-            self._num_open -= 1
-        self._look_for_end()
 
-    def _cancel_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-
-    def _begin_timer(self, timeout_s: float) -> None:
-        """The timer does not keep the run alive."""
-        expire: Callable[[], Callable[[float], None] | None] = weakref.WeakMethod(self._expire)
-        self._timer = asyncio.get_running_loop().call_later(timeout_s, _call, expire, timeout_s)
-
-    def _expire(self, timeout_s: float) -> None:
-        self.cancel(TimeIsUp(f"the run did not finish within {timeout_s:g} s"))
+def _is_over(run: Run) -> bool:
+    return run._limit is None or run._limit.is_over
 
 
-def _call(method: Callable[[], Callable[[float], None] | None], argument: float) -> None:
+def _call(method: Callable[[], Callable[[ProgramError], None] | None], argument: ProgramError) -> None:
     if (alive := method()) is not None:
         alive(argument)

@@ -102,7 +102,7 @@ class State(BaseState):
         function itself would wait for its own end, and KeyError where it asks for what it has not made.
         """
         feed = self._feed(var_name)
-        if var_name is not None and self._is_own_thread() and var_name not in self._grows:
+        if var_name is not None and self.run.body.runs_here and var_name not in self._grows:
             yield str(self._wait(self.result(var_name)))
             return
         for piece in feed.pieces(self._check_wait):
@@ -135,16 +135,16 @@ class State(BaseState):
     def _await_body(self) -> None:
         if self._runs_elsewhere():
             self._check_wait()
-            self._root._ended.settle()
+            self.run.body.finished.settle()
 
     async def _body_ended(self) -> None:
         if self._runs_elsewhere():
-            await self._root._ended.settled()
+            await self.run.body.finished.settled()
 
     def _feed(self, var_name: str | None) -> Feed:
         if self._stream.feed is None:
             raise ProgramError("texts are read as they grow only of run(stream=True)")
-        if var_name is None and self._is_own_thread():
+        if var_name is None and self.run.body.runs_here:
             raise ProgramError("the whole text ends with the function that reads it: give the name of a variable")
         return self._stream.feed
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, cast
 
-from ramet.frontend.appending import THOUGHT, BaseState
+from ramet.frontend.appending import BaseState
 from ramet.frontend.executor import Stream
 from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Media, Where, as_expr, caller, check_known, leaves_of
 from ramet.frontend.nodes import (
@@ -29,6 +29,7 @@ from ramet.frontend.prompt import EMPTY
 from ramet.frontend.recording import Made, Recording
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run, Settings
+from ramet.frontend.variables import THOUGHT
 
 
 class TraceRun(Run):

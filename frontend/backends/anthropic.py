@@ -172,7 +172,6 @@ def capabilities(model: Model, goes_on: bool, thinks: bool = False) -> Capabilit
         sampling=frozenset(sampled | {"stop", "n"}),
         options=frozenset(),
         media=frozenset({"image"}),
-        media_roles=frozenset({"user"}),
     )
 
 

@@ -14,9 +14,10 @@ from ramet.frontend.backends.held import HeldPrefixes
 from ramet.frontend.choices import token_length_normalized
 from ramet.frontend.errors import Unsupported
 from ramet.frontend.ir import Begin, Expr, Gen, Held, Media, Select
-from ramet.frontend.loop import Loop, check_wait, language_loop
+from ramet.frontend.loop import check_wait, language_loop
 from ramet.frontend.media import check_file
 from ramet.frontend.prompt import Prompt
+from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.waits import waited
 
@@ -33,9 +34,7 @@ class Capabilities:
     completion: bool = True  # goes on with any text
     chat: bool = True  # reads turns
     continues: bool = True  # goes on inside a turn that has text already
-    any_turn: bool = (
-        True  # goes on inside a turn of any role, and reads text outside of turns; else the assistant's only
-    )
+    any_turn: bool = True  # goes on inside any turn, and reads text and media outside of turns; else chats' usual turns
     roles: frozenset[str] | None = None  # turns that it reads; None: all of ir.ROLES
     held: frozenset[str] = frozenset()  # kinds of ir.Held: regex, json_schema, ebnf, structural_tag
     dtype: bool = True  # gen(dtype=...)
@@ -44,13 +43,17 @@ class Capabilities:
     options: frozenset[str] | None = None  # other fields of gen() that are honoured; None: all
     most_stops: int | None = None
     media: frozenset[str] = frozenset()  # image, video, audio
-    media_roles: frozenset[str] | None = None  # turns that may have them; None: all, and what is outside of turns
     num_frames: bool = True  # of a film are chosen by the program
     prefixes: bool = False  # holds a prefix on demand (`hold`)
     follow_ups: bool = False  # keeps for a moment what a program goes on with
     contexts: bool = False  # computes parallel contexts apart from each other
     thoughts: bool = True  # separates them
     renders: bool = False  # gives a chat as the text that its model reads
+
+    @property
+    def media_roles(self) -> frozenset[str] | None:
+        """Turns that may have media; None: all, and what is outside of turns."""
+        return None if self.any_turn else frozenset({"user"})
 
 
 class Place(NamedTuple):
@@ -116,7 +119,7 @@ class Backend(ABC):
     reads_files = True  # those of media
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> LoopThread:
         """Where its coroutines run."""
         return language_loop()
 

@@ -85,7 +85,6 @@ class Flavor:
             most_stops=self.most_stops,
             thoughts=self.thoughts and chat,
             media=self.media if chat else frozenset(),
-            media_roles=frozenset({"user"}),
             num_frames=self.num_frames,
         )
 

@@ -40,7 +40,6 @@ CAPABILITIES = Capabilities(
     options=frozenset({"return_logprob", "top_logprobs_num", "return_text_in_logprobs"}),
     most_stops=5,
     media=frozenset({"image", "video", "audio"}),
-    media_roles=frozenset({"user"}),
     num_frames=False,
 )
 

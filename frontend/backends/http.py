@@ -19,7 +19,8 @@ import msgspec
 import orjson
 
 from ramet.frontend.errors import BackendError
-from ramet.frontend.loop import Loop, language_loop
+from ramet.frontend.loop import language_loop
+from ramet.ipc.loop_thread import LoopThread
 
 MAX_CONNECTIONS = 256  # of one backend; further calls wait
 CONNECT_S = 30.0
@@ -252,7 +253,7 @@ def pause_s(headers: Mapping[str, str], wait_s: float) -> float:
     return wait_s * random.uniform(0.5, 1.0)
 
 
-def _close(loop: Loop, session: aiohttp.ClientSession, pid: int) -> None:
+def _close(loop: LoopThread, session: aiohttp.ClientSession, pid: int) -> None:
     if os.getpid() != pid:
         session.detach()
         return

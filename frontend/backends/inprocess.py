@@ -10,8 +10,8 @@ from typing import Any
 from ramet.frontend.backends import bodies
 from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
 from ramet.frontend.backends.chat import made
-from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Prompt
+from ramet.ipc.loop_thread import LoopThread
 from ramet.runtime.llm import LLM
 
 
@@ -32,7 +32,7 @@ class InProcess(Backend):
         self.capabilities = replace(bodies.CAPABILITIES, media=frozenset(llm.placeholders))
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> LoopThread:
         return self._loop
 
     @property

@@ -28,7 +28,6 @@ CAPABILITIES = Capabilities(
     options=LOGPROBS,
     most_stops=4,
     media=Flavor.media,
-    media_roles=frozenset({"user"}),
     num_frames=False,
 )
 

@@ -14,9 +14,9 @@ from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenC
 from ramet.frontend.backends.chosen import as_backend
 from ramet.frontend.errors import BackendError
 from ramet.frontend.json_lines import end_last_line, whole_lines
-from ramet.frontend.loop import Loop
 from ramet.frontend.prompt import Prompt
 from ramet.frontend.written import as_json, written
+from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.owned import NotCopied
 
 ALL = Capabilities(
@@ -79,7 +79,7 @@ class Replay(Backend, NotCopied):
             self._entries[_key(entry.prompt, entry.call, strict)].append(entry)
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> LoopThread:
         return self._record.loop if self._record is not None else super().loop
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:

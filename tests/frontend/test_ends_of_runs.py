@@ -100,7 +100,7 @@ def test_a_timeout_ends_with_the_last_call():
     state = outer.run(backend=Mock(), timeout_s=600)
     state.sync()
     state.run.backend.loop.start(asyncio.sleep(0)).result()
-    assert state.run._timer is not None and state.run._timer.cancelled()
+    assert (limit := state.run._limit) is not None and limit.timer is not None and limit.timer.cancelled()
 
 
 def test_sync_waits_for_inner_programs_on_threads_of_their_own():
