@@ -13,9 +13,10 @@ import numpy as np
 import torch
 
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs
-from ramet.runtime.engine.batch import Batch, SamplingColumns
+from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.models.registry import read_shape
+from ramet.runtime.sampling.columns import SamplingColumns
 
 
 def prompt_batch(token_ids: np.ndarray, start: int, stop: int, row: int = 1) -> Batch:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ramet.runtime.config import AdapterArgs
-from ramet.runtime.engine.batch import AdapterPlacement
+from ramet.runtime.engine.extras import AdapterPlacement
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.lora.layers import AdaptedModel, StepSlots, base_rows

@@ -6,7 +6,7 @@ Rows with one new token come first (decode), rows with more follow (extend): sec
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,86 +15,13 @@ from ramet.ipc.media import MediaTokens, Prepared
 from ramet.ipc.messages import RouteLayout
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.cache.state_places import StateCopy, StateSaves
+from ramet.runtime.engine.extras import Answer, Ask, Command, Features, RowInput
 from ramet.runtime.engine.step_cost import StepCost, StepLoad
-from ramet.runtime.sampling.columns import HealedPlace, PenaltyReset, PlaceLogprobs, SamplingColumns
+from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs, SamplingColumns
 
 NO_ROWS: Ints = np.empty(0, dtype=np.int32)
+T = TypeVar("T")
 PART_ROWS = 16  # rows of the slot table beside those of requests, for parallel contexts
-
-
-@dataclass(frozen=True, slots=True)
-class SlotUpdate:
-    """Slots the runner's table does not hold yet (a cached prefix): table[row, start : start + len(slots)] = slots."""
-
-    row: int
-    start: int
-    slots: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class SlotCopy:
-    """Keys and values of `source` are copied to `target` before the batch writes any; several go in their order."""
-
-    source: Ints
-    target: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class PromptLogprobs:
-    """Log-probabilities of prompt tokens: the token at index first + i of the T predicts targets[i]."""
-
-    first: int
-    targets: Ints  # [N]
-    num_top: int
-    ids: Ints  # [m] tokens whose log-probability is returned at each place
-
-
-@dataclass(frozen=True, slots=True)
-class HiddenRows:
-    """Tokens [first, first + num) of the T whose hidden states are returned, each by itself or only their sum."""
-
-    first: int
-    num: int
-    summed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Embeds:
-    """Tokens [first, first + len(values)) of the T are these embeddings, whatever their ids."""
-
-    first: int
-    values: Floats  # [n, N]
-
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """Of one piece of media: `values` is a tensor [n, N or more], which the runner alone looks into."""
-
-    values: Any
-
-    @property
-    def num_bytes(self) -> int:
-        return int(self.values.nbytes)
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureRows:
-    """Tokens [first, first + num) of the T have rows [start, start + num) of the features, whatever their ids."""
-
-    first: int
-    num: int
-    features: Features
-    start: int
-    is_whole: bool = False  # these tokens see each other
-
-
-@dataclass(frozen=True, slots=True)
-class AdapterPlacement:
-    """From this step on the adapter of `generation` is in `slot`, 1 or more."""
-
-    slot: int
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,29 +35,20 @@ class Batch:
     num_decode: int  # rows [0, num_decode) have one new token, the others may have more
     draws: Ints  # [Q] indices into R of the rows that draw a token after this step
     sampling: SamplingColumns
-    relayed: Ints = field(
-        default_factory=lambda: NO_ROWS
-    )  # indices into R, below num_decode: their new token is what their row drew last
-    slot_updates: tuple[SlotUpdate, ...] = ()
-    slot_copies: tuple[SlotCopy, ...] = ()
-    state_copies: tuple[StateCopy, ...] = ()  # come after the slot copies, before the step
-    state_saves: StateSaves | None = None
-    penalty_resets: tuple[PenaltyReset, ...] = ()  # come before the penalties of this step
-    prompt_logprobs: tuple[PromptLogprobs, ...] = ()
-    hidden: tuple[HiddenRows, ...] = ()
-    embeds: tuple[Embeds, ...] = ()
-    features: tuple[FeatureRows, ...] = ()
-    forgotten: tuple[int, ...] = ()  # uids that have ended: what their logit processors remember can go
-    shifts: Ints | None = None  # [R] a token's index less its position to the model; None: these are equal
-    # [3, T] where each token is in time, height and width; None: all three are its position
-    turns: Ints | None = None
-    adapters: Ints | None = None  # [R] slot of each row's adapter, 0 for none; None: no row has one
-    adapter_placements: tuple[AdapterPlacement, ...] = ()  # come before the step
+    # indices into R, below num_decode: their new token is what their row drew last
+    relayed: Ints = field(default_factory=lambda: NO_ROWS)
+    before: tuple[Command, ...] = ()
+    inputs: tuple[RowInput, ...] = ()
+    asks: tuple[Ask, ...] = ()
     only_decodes: bool = False  # every row decodes and draws, and nothing else is asked of the forward pass
 
     @property
     def load(self) -> StepLoad:
         return StepLoad.of(self.num_new, self.seq_lens, self.num_decode, len(self.draws))
+
+    def input(self, kind: type[T]) -> T | None:
+        """The first input of this type; None: no row brings one."""
+        return next((each for each in self.inputs if isinstance(each, kind)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +59,8 @@ class StepResult:
     broken: tuple[int, ...] = ()
     failures: tuple[tuple[int, str, int], ...] = ()  # (index into draws, why it must end, HTTP status)
     drawn_logprobs: tuple[PlaceLogprobs, ...] = ()  # one for each of batch.sampling.logprobs
-    prompt_logprobs: tuple[PlaceLogprobs, ...] = ()  # one for each of batch.prompt_logprobs
     healed: tuple[HealedPlace, ...] = ()  # one for each of batch.sampling.healed
-    hidden: tuple[Floats, ...] = ()  # [num, N], or [1, N] if summed; one for each of batch.hidden
+    answers: tuple[Answer, ...] = ()  # one for each of batch.asks
     phases: dict[str, float] = field(default_factory=dict)  # seconds: "forward", "sample"
 
 
@@ -189,7 +106,7 @@ class Pooler(Protocol):
 
 
 class AdapterSource(Protocol):
-    """Adapters that a runner has on the host. Steps place them in slots (`Batch.adapter_placements`)."""
+    """Adapters that a runner has on the host. Steps place them in slots (`AdapterPlacement`)."""
 
     def read(self, path: str) -> Any:
         """What `add` is given, on any thread, while steps run. Raises ConfigError."""
@@ -352,25 +269,3 @@ class Done:
 
     def result(self) -> StepResult:
         return self.value
-
-
-__all__ = [
-    "AdapterPlacement",
-    "Batch",
-    "Done",
-    "Embeds",
-    "HiddenRows",
-    "Ints",
-    "LoadedRunner",
-    "PenaltyReset",
-    "Pending",
-    "PlaceLogprobs",
-    "Pooler",
-    "PromptLogprobs",
-    "RouteSource",
-    "Runner",
-    "SamplingColumns",
-    "SlotCopy",
-    "SlotUpdate",
-    "StepResult",
-]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.media import MediaTokens, Prepared
-from ramet.runtime.engine.batch import Features
+from ramet.runtime.engine.extras import Features
 from ramet.runtime.errors import describe
 
 log = logging.getLogger("ramet")

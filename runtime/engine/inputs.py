@@ -4,6 +4,9 @@ Decides what is copied to the device. Knows no model.
 R rows of a batch, T new tokens, Q drawing rows, L longest context.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -12,7 +15,9 @@ from torch import Tensor
 from ramet.kernels.reference_delta import PlacedRows, StateRows
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
-from ramet.runtime.engine.batch import Batch, FeatureRows
+from ramet.runtime.cache.state_places import StateSaves
+from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import Embeds, FeatureRows, MropePositions, PositionOffsets, RowAdapters, SlotUpdate
 from ramet.runtime.sampling.epilogue import RowBuffer, on_device
 
 
@@ -25,10 +30,15 @@ class SlotTable:
     def __init__(self, num_rows: int, context_length: int, device: torch.device) -> None:
         self.device = torch.zeros((num_rows + 1, context_length), dtype=torch.int32, device=device)
         self._host = self.device.numpy() if device.type == "cpu" else None
+        self._updates: list[SlotUpdate] = []
+
+    def take(self, update: SlotUpdate) -> None:
+        """Keep it for `update`, which writes all of a step at once."""
+        self._updates.append(update)
 
     def update(self, batch: Batch, new_tokens: bool = True) -> None:
         """`new_tokens`: False where the step itself writes their slots."""
-        updates = batch.slot_updates
+        updates = self._updates
         if self._host is not None and batch.only_decodes and not updates:
             self._host[batch.rows, batch.positions] = batch.slots
             return
@@ -37,6 +47,7 @@ class SlotTable:
         rows = [np.full(len(update.slots), update.row, np.int32) for update in updates]
         positions = [np.arange(u.start, u.start + len(u.slots), dtype=np.int32) for u in updates]
         slots = [update.slots for update in updates]
+        self._updates = []
         if new_tokens:
             rows.append(batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new))
             positions.append(batch.positions)
@@ -58,8 +69,9 @@ def place(
 
     `states`: of layers that have some, rows are read on a GPU, too.
     """
-    saves = (None, None) if batch.state_saves is None else (batch.state_saves.at, batch.state_saves.to)
-    of_states = StateRows(batch.rows, batch.num_new, batch.seq_lens, *saves)
+    saves = batch.input(StateSaves) if batch.inputs else None
+    save_at, save_to = (None, None) if saves is None else (saves.at, saves.to)
+    of_states = StateRows(batch.rows, batch.num_new, batch.seq_lens, save_at, save_to)
     last_tokens = np.cumsum(batch.num_new, dtype=np.int64)[batch.draws] - 1
     token_ids = on_device(batch.token_ids.astype(np.int64), device)
     positions = on_device(batch.positions.astype(np.int64), device)
@@ -73,7 +85,7 @@ def place(
         known[batch.relayed] = False
         known_rows, known_lens = batch.rows[known], batch.seq_lens[known]
     row_buffer.set_lengths(known_rows, known_lens)
-    return ForwardInputs(
+    placed = ForwardInputs(
         token_ids=token_ids,
         positions=positions,
         slots=on_device(batch.slots.astype(np.int64), device),
@@ -83,18 +95,25 @@ def place(
         num_new=batch.num_new,
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
-        embeds=(
-            *((each.first, on_device(each.values.copy(), device)) for each in batch.embeds),
-            *(_rows(each, device) for each in batch.features),
-        ),
-        sees=_sees(batch),
-        save_at=of_states.save_at,
-        save_to=of_states.save_to,
+        save_at=save_at,
+        save_to=save_to,
         state_rows=PlacedRows.of(of_states, device) if states and device.type != "cpu" else None,
-        shifts=batch.shifts,
-        shifted=_shifted(batch, positions),
-        turns=None if batch.turns is None else on_device(batch.turns.astype(np.int64), device),
-        adapters=None if batch.adapters is None else on_device(_of_tokens(batch, batch.adapters), device).int(),
+    )
+    return _with_inputs(placed, batch) if batch.inputs else placed
+
+
+def _with_inputs(placed: ForwardInputs, batch: Batch) -> ForwardInputs:
+    """The same step with what some of its rows bring."""
+    device, positions = placed.positions.device, placed.positions
+    offsets, mrope, adapters = batch.input(PositionOffsets), batch.input(MropePositions), batch.input(RowAdapters)
+    return replace(
+        placed,
+        embeds=tuple(_embeds(batch, device)),
+        sees=_sees(batch),
+        shifts=None if offsets is None else offsets.values,
+        shifted=_shifted(batch, positions, mrope, offsets),
+        turns=None if mrope is None else on_device(mrope.values.astype(np.int64), device),
+        adapters=None if adapters is None else on_device(_of_tokens(batch, adapters.values), device).int(),
     )
 
 
@@ -118,20 +137,27 @@ def drawing(inputs: ForwardInputs, draws: Ints) -> ForwardInputs:
     )
 
 
-def _rows(each: FeatureRows, device: torch.device) -> tuple[int, Tensor]:
-    return each.first, each.features.values[each.start : each.start + each.num].to(device)
+def _embeds(batch: Batch, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """What stands in the place of some tokens' ids, as ForwardInputs has it."""
+    for each in batch.inputs:
+        if isinstance(each, Embeds):
+            yield each.first, on_device(each.values.copy(), device)
+        elif isinstance(each, FeatureRows):
+            yield each.first, each.features.values[each.start : each.start + each.num].to(device)
 
 
-def _shifted(batch: Batch, positions: Tensor) -> Tensor | None:
-    """As ForwardInputs has it, of positions [T]."""
-    if batch.turns is not None:
+def _shifted(
+    batch: Batch, positions: Tensor, mrope: MropePositions | None, offsets: PositionOffsets | None
+) -> Tensor | None:
+    """What ForwardInputs has as `shifted`, for positions [T]."""
+    if mrope is not None:
         return torch.arange(len(positions), device=positions.device)
-    return None if batch.shifts is None else positions - on_device(_of_tokens(batch, batch.shifts), positions.device)
+    return None if offsets is None else positions - on_device(_of_tokens(batch, offsets.values), positions.device)
 
 
 def _sees(batch: Batch) -> Ints | None:
     """[T] keys that each token sees, of a step where some see what comes behind them."""
-    whole = [each for each in batch.features if each.is_whole]
+    whole = [each for each in batch.inputs if isinstance(each, FeatureRows) and each.is_whole]
     if not whole:
         return None
     sees = batch.positions + 1

@@ -21,6 +21,7 @@ from ramet.kernels.reference_delta import PlacedRows
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import PositionOffsets, RowAdapters
 from ramet.runtime.sampling.columns import Penalties
 
 log = logging.getLogger("ramet")
@@ -100,6 +101,9 @@ def few_sizes_up_to(max_rows: int) -> list[int]:
     return [*(size for size in sizes if size < max_rows), max_rows]
 
 
+COLUMN_OF = {PositionOffsets: "shifts", RowAdapters: "adapters"}  # inputs that decoding rows may bring
+
+
 class Columns:
     """What `size` decoding rows read, a number each, in one piece of memory."""
 
@@ -143,8 +147,10 @@ class Columns:
             of[name][:num] = getattr(sampling.draw_params, name).view(of[name].dtype)
         if self._penalised or sampling.penalties is not None:
             self._fill_penalties(sampling.penalties)
-        of["shifts"][:num] = 0 if batch.shifts is None else batch.shifts
-        of["adapters"][:num] = 0 if batch.adapters is None else batch.adapters
+        of["shifts"][:num] = of["adapters"][:num] = 0
+        for each in batch.inputs:
+            assert isinstance(each, PositionOffsets | RowAdapters), "rows that decode bring nothing else"
+            of[COLUMN_OF[type(each)]][:num] = each.values
         of["relayed"][:] = 0
         of["relayed"][batch.relayed] = 1
 
@@ -274,7 +280,7 @@ class StepGraphs:
     def covers(self, batch: Batch) -> bool:
         """Whether it is a step that can be prepared, and there are not too many rows."""
         fits = batch.only_decodes and 0 < len(batch.rows) <= self.max_rows
-        return fits and (self._adapts or batch.adapters is None)
+        return fits and (self._adapts or not batch.inputs or batch.input(RowAdapters) is None)
 
     @property
     def max_rows(self) -> int:
@@ -288,8 +294,9 @@ class StepGraphs:
         """
         num = len(batch.rows)
         size = int(self._sizes[np.searchsorted(self._sizes, num)])
-        kept = self._prepared if batch.adapters is None else self._adapted
-        if size not in kept and not self._prepare(size, batch.adapters is not None):
+        adapted = bool(batch.inputs) and batch.input(RowAdapters) is not None
+        kept = self._adapted if adapted else self._prepared
+        if size not in kept and not self._prepare(size, adapted):
             return None
         inputs, step = kept[size]
         place = self._place

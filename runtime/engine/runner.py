@@ -23,18 +23,12 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.latent_cpu import LatentCpuAttention
+from ramet.runtime.cache.state_places import StateCopy
 from ramet.runtime.config import Args
 from ramet.runtime.engine.adapters import AdapterStore
-from ramet.runtime.engine.batch import (
-    NO_ROWS,
-    Batch,
-    Done,
-    HiddenRows,
-    Pending,
-    PlaceLogprobs,
-    StepResult,
-)
+from ramet.runtime.engine.batch import NO_ROWS, Batch, Done, Pending, StepResult
 from ramet.runtime.engine.copies import Copies, Readback
+from ramet.runtime.engine.extras import AdapterPlacement, Answer, HiddenRows, PromptLogprobs, SlotCopy, SlotUpdate
 from ramet.runtime.engine.inputs import drawing, place
 from ramet.runtime.engine.loaded import LoadedModel
 from ramet.runtime.engine.occupation import Occupied, RunnerMemory
@@ -53,7 +47,7 @@ from ramet.runtime.errors import describe
 from ramet.runtime.lora.layers import StepSlots
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.transformers.implementation import skeleton_of
-from ramet.runtime.sampling.columns import SamplingColumns
+from ramet.runtime.sampling.columns import Forget, PenaltyReset, PlaceLogprobs, SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, on_device
 from ramet.runtime.sampling.logprobs import logprobs_of_prompt
 from ramet.runtime.sampling.processing import Failures
@@ -72,8 +66,7 @@ class Launched:
     logits: Tensor  # [Q, V] float32
     columns: SamplingColumns
     rows: Ints  # [Q] of the slot table
-    prompt_logprobs: tuple[PlaceLogprobs, ...]
-    hidden: tuple[Floats, ...]
+    answers: tuple[Answer, ...]
     phases: dict[str, float]
     copies: Copies | None  # None: what is drawn is on the host already
     drawn: Drawn | None = None
@@ -105,9 +98,8 @@ class Launched:
             broken,
             tuple((row, *failure) for row, failure in failures.items()),
             self.drawn.logprobs,
-            self.prompt_logprobs,
             self.drawn.healed,
-            self.hidden,
+            self.answers,
             self.phases,
         )
 
@@ -194,6 +186,18 @@ class ModelRunner(LoadedModel):
         self.weights = WeightReader(*shown, num_bytes, self._swap)
         occupied = Occupied(self._let_weights_go, self._give_pools_back, self._forget_steps)
         self.memory = RunnerMemory(args, self.device, self.pool, self.weights, num_bytes, occupied)
+        self._commands: dict[type, Callable[[Any], None]] = {
+            SlotUpdate: self._table.take,
+            SlotCopy: self._copy_slots,
+            StateCopy: self._copy_state,
+            AdapterPlacement: self.adapters.place,
+            PenaltyReset: self._epilogue.reset_penalties,
+            Forget: self._epilogue.forget,
+        }
+        self._answers: dict[type, Callable[[Forwarded, Any], Answer]] = {
+            PromptLogprobs: self._prompt_logprobs,
+            HiddenRows: Forwarded.hidden,
+        }
         self._prompt_graphs: PromptGraphs | None = None
         self._graphs = self._step_graphs(args)
         self._deferred_steps = self._choose_deferred(args)
@@ -260,7 +264,7 @@ class ModelRunner(LoadedModel):
         prepared = self._graphs is not None and self._graphs.covers(batch)
         if self.device.type != "cpu":
             return self._queued(batch, prepared)
-        if self._launched is not None and not (prepared and self._launched.draws_itself and _is_apart(batch)):
+        if self._launched is not None and not (prepared and self._launched.draws_itself and not batch.before):
             self._launched.end()
         started = time.perf_counter()
         begun = self._begin(batch) if prepared else None
@@ -342,7 +346,7 @@ class ModelRunner(LoadedModel):
         """`started`: when it was handed to the device."""
         if not begun.draws:
             logits = begun.logits()
-            return self._drawing(batch, logits, (), (), _phases(begun, started))
+            return self._drawing(batch, logits, (), _phases(begun, started))
         tokens, finite = begun.drawn()
         phases = _phases(begun, started)
         broken = () if finite.all() else tuple(np.flatnonzero(~finite).tolist())
@@ -353,56 +357,45 @@ class ModelRunner(LoadedModel):
         started = time.perf_counter()
         self._take_in(batch)
         state = self._compute(batch)
-        prompt = tuple(
-            logprobs_of_prompt(self._kernels, state.logits, p.first, p.targets, p.num_top, p.ids)
-            for p in batch.prompt_logprobs
-        )
-        hidden = tuple(state.hidden(rows) for rows in batch.hidden)
+        answers = tuple([self._answers[type(ask)](state, ask) for ask in batch.asks])
         logits = state.drawn()
         forwarded = time.perf_counter()
         phases = {"forward": forwarded - started, "sample": 0.0}
         if logits is None:
-            return StepResult(NO_ROWS, prompt_logprobs=prompt, hidden=hidden, phases=phases)
-        return self._drawing(batch, logits, prompt, hidden, phases)
+            return StepResult(NO_ROWS, answers=answers, phases=phases)
+        return self._drawing(batch, logits, answers, phases)
 
-    def _drawing(
-        self,
-        batch: Batch,
-        logits: Tensor,
-        prompt: tuple[PlaceLogprobs, ...],
-        hidden: tuple[Floats, ...],
-        phases: dict[str, float],
-    ) -> Launched:
+    def _prompt_logprobs(self, state: "Forwarded", ask: PromptLogprobs) -> PlaceLogprobs:
+        return logprobs_of_prompt(self._kernels, state.logits, ask.first, ask.targets, ask.num_top, ask.ids)
+
+    def _drawing(self, batch: Batch, logits: Tensor, answers: tuple[Answer, ...], phases: dict[str, float]) -> Launched:
         rows = batch.rows[batch.draws]
-        launched = Launched(self._epilogue, logits, batch.sampling, rows, prompt, hidden, phases, self._copies)
+        launched = Launched(self._epilogue, logits, batch.sampling, rows, answers, phases, self._copies)
         if batch.sampling.masked is None:
             launched.draw(None)
         return launched
 
     def _take_in(self, batch: Batch, new_tokens: bool = True) -> None:
-        """What comes before the step: penalties, copies of slots, and where its tokens' slots are."""
-        self._epilogue.prepare(batch.penalty_resets, batch.forgotten)
-        self._receive(batch, new_tokens)
-
-    def _receive(self, batch: Batch, new_tokens: bool = True) -> None:
-        """Make the copies that come before the step, and take in where its tokens' slots are: `SlotTable.update`."""
+        """Carry out the commands before the step, and note where its tokens' slots are: `SlotTable.update`."""
         if len(batch.slots) and (last := int(batch.slots.max())) >= self._reached:
             self._reached = self.pool.reach(last)
-        for placement in batch.adapter_placements:
-            self.adapters.place(placement)
-        for copy in batch.slot_copies:
-            slots = torch.from_numpy(copy.source), torch.from_numpy(copy.target)
-            self.pool.copy(*slots)
-            if self._routes is not None:
-                self._routes.copy(*slots)
-        for source, target in batch.state_copies:
-            self.states.copy(source, target)
+        for command in batch.before:
+            self._commands[type(command)](command)
         self._table.update(batch, new_tokens)
+
+    def _copy_slots(self, copy: SlotCopy) -> None:
+        source, target = torch.from_numpy(copy.source), torch.from_numpy(copy.target)
+        self.pool.copy(source, target)
+        if self._routes is not None:
+            self._routes.copy(source, target)
+
+    def _copy_state(self, copy: StateCopy) -> None:
+        self.states.copy(copy.source, copy.target)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> "Forwarded":
         """Compute every new token of the batch."""
-        self._receive(batch)
+        self._take_in(batch)
         return self._compute(batch)
 
     def _compute(self, batch: Batch) -> "Forwarded":
@@ -413,7 +406,7 @@ class ModelRunner(LoadedModel):
             if states is not None:
                 return Forwarded(self._model, *states, inputs.last_tokens, self.adapters.step, None)
         at, wanted = inputs.last_tokens, None
-        others_are_read = bool(batch.prompt_logprobs or batch.hidden) or self._routes is not None
+        others_are_read = bool(batch.asks) or self._routes is not None
         if len(at) < len(inputs.token_ids) and not others_are_read:
             wanted = drawing(inputs, batch.draws)
             at = wanted.last_tokens
@@ -514,9 +507,3 @@ def _is_graphed(columns: SamplingColumns) -> bool:
 def _is_penalised_at_most(columns: SamplingColumns) -> bool:
     changes = columns.biased, columns.banned, columns.masked
     return all(each is None for each in changes) and not columns.processors and not columns.logprobs
-
-
-def _is_apart(batch: Batch) -> bool:
-    """Taking it in touches nothing that a prepared step before it reads: the slots of later positions alone."""
-    copies = batch.slot_updates, batch.slot_copies, batch.state_copies, batch.adapter_placements
-    return not any((*copies, batch.penalty_resets, batch.forgotten))

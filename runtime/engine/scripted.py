@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, Done, Pending, PlaceLogprobs, RouteSource, StepResult
+from ramet.runtime.engine.batch import Batch, Done, Pending, RouteSource, StepResult
+from ramet.runtime.engine.extras import PromptLogprobs
 from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost
-from ramet.runtime.sampling.columns import HealedPlace, LogitEntries
+from ramet.runtime.sampling.columns import HealedPlace, LogitEntries, PlaceLogprobs
 
 Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[np.integer]]  # (seeds, positions) -> [Q]
 
@@ -75,10 +76,11 @@ class ScriptedRunner:
         columns = batch.sampling
         tokens: Ints = self._script(columns.draw_params.seeds, columns.positions).astype(np.int32)
         drawn = tuple(_certain(1, row.num_top, len(row.ids)) for row in columns.logprobs)
-        prompts = tuple(_certain(len(s.targets), s.num_top, len(s.ids)) for s in batch.prompt_logprobs)
+        asked = (ask for ask in batch.asks if isinstance(ask, PromptLogprobs))  # there are no hidden states
+        answers = tuple(_certain(len(ask.targets), ask.num_top, len(ask.ids)) for ask in asked)
         phases = {"forward": seconds, "sample": 0.0}
         healed = tuple(_evenly(len(row.inner)) for row in columns.healed)
-        result = StepResult(tokens, drawn_logprobs=drawn, prompt_logprobs=prompts, healed=healed, phases=phases)
+        result = StepResult(tokens, drawn_logprobs=drawn, healed=healed, answers=answers, phases=phases)
         return Done(result, runs=True) if columns.masked is None else Masked(result, columns.masked, columns.openings)
 
     def _scatter(self, seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:

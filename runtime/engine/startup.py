@@ -18,7 +18,7 @@ from ramet.runtime.cache.routes import RouteTable, bytes_of_token
 from ramet.runtime.cache.state_pool import bytes_per_state
 from ramet.runtime.config import Args
 from ramet.runtime.engine.backends import compiled_library, float32_is_faster
-from ramet.runtime.engine.batch import Batch, Pending, SamplingColumns
+from ramet.runtime.engine.batch import Batch, Pending
 from ramet.runtime.engine.device import available_bytes
 from ramet.runtime.engine.memory import (
     MemoryPlan,
@@ -39,6 +39,7 @@ from ramet.runtime.models.registry import family_of, weights_of
 from ramet.runtime.models.shape import ModelShape
 from ramet.runtime.models.towers.registry import has_tower
 from ramet.runtime.models.transformers.implementation import skeleton_of
+from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.containers import opened
 from ramet.runtime.weights.files import check_weights, linears_in_few_bits, load_weights

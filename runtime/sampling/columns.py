@@ -109,6 +109,13 @@ class PenaltyReset:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """The request has ended, or begins anew: what its logit processor remembers can go."""
+
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingColumns:
     """One value for each of the Q drawing rows in every column."""
 

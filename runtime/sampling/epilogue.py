@@ -7,7 +7,7 @@ tokens leave on the device: penalty counts, and what each row reads next. Knows 
 Q drawing rows, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -18,7 +18,14 @@ from torch import Tensor
 
 from ramet.kernels.draw_params import DrawParams, HostDrawParams
 from ramet.runtime.arrays import Ints
-from ramet.runtime.sampling.columns import HealedPlace, LogitEntries, PenaltyReset, PlaceLogprobs, SamplingColumns
+from ramet.runtime.sampling.columns import (
+    Forget,
+    HealedPlace,
+    LogitEntries,
+    PenaltyReset,
+    PlaceLogprobs,
+    SamplingColumns,
+)
 from ramet.runtime.sampling.healing import Healing
 from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
 from ramet.runtime.sampling.openings import Openings
@@ -121,12 +128,13 @@ class Epilogue:
         self._row_buffer = row_buffer
         self._memories: Memories = {}
 
-    def prepare(self, penalty_resets: Iterable[PenaltyReset], forgotten: Iterable[int] = ()) -> None:
-        """Penalised requests that begin to run bring what they have drawn before; `forgotten` uids have ended."""
-        for reset in penalty_resets:
-            self._penalties.reset(reset)
-        for uid in forgotten:
-            self._memories.pop(uid, None)
+    def reset_penalties(self, reset: PenaltyReset) -> None:
+        """A penalised request that begins to run brings what it has drawn before."""
+        self._penalties.reset(reset)
+
+    def forget(self, ended: Forget) -> None:
+        """Drop what logit processors remember of a request that has ended."""
+        self._memories.pop(ended.uid, None)
 
     def run(self, logits: Tensor, columns: SamplingColumns, rows: Tensor, allowed: Ints | None = None) -> Drawn:
         """One token per row of the slot table, rows [Q] int64. logits [Q, V] float32 are WRITTEN.

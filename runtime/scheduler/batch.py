@@ -7,7 +7,7 @@ nothing for them. R rows, T new tokens over all rows, Q rows that draw.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,17 @@ import numpy.typing as npt
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.engine.batch import NO_ROWS, Batch, Embeds, FeatureRows, HiddenRows, PromptLogprobs
+from ramet.runtime.engine.batch import NO_ROWS, Batch, StepResult
+from ramet.runtime.engine.extras import (
+    Embeds,
+    FeatureRows,
+    HiddenRows,
+    MropePositions,
+    PositionOffsets,
+    PromptLogprobs,
+    RowAdapters,
+    RowInput,
+)
 from ramet.runtime.sampling.columns import (
     HealedRow,
     LogitEntries,
@@ -33,6 +43,7 @@ from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 ONE = np.int32(1)
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +110,14 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptSpan(Span):
+    """Tokens whose log-probabilities are returned."""
+
+
+@dataclass(frozen=True, slots=True)
 class HiddenSpan(Span):
+    """Tokens whose hidden states are returned."""
+
     last: bool  # only the last one of the whole sequence is returned
 
 
@@ -112,8 +130,7 @@ class Step:
     epochs: npt.NDArray[np.int64]  # [R]
     batch: Batch
     prefills: Ints  # indices into R of rows that compute tokens they were admitted with
-    prompt_logprobs: tuple[Span, ...]  # whose they are: one for each of batch.prompt_logprobs
-    hidden: tuple[HiddenSpan, ...]  # one for each of batch.hidden
+    owners: tuple[Span, ...]  # whose the answers are: one for each of batch.asks
     snapshots: tuple[PlannedSnapshot, ...] = ()  # of states, which this step or the copies after it take
 
     @property
@@ -123,6 +140,12 @@ class Step:
     @property
     def num_prefill_tokens(self) -> int:
         return int(self.batch.num_new[self.prefills].sum())
+
+    def answered(self, kind: type[S], result: StepResult) -> Iterator[tuple[S, Any]]:
+        """The answers whose owner is of this type."""
+        for owner, answer in zip(self.owners, result.answers, strict=True):
+            if isinstance(owner, kind):
+                yield owner, answer
 
 
 def plan_step(
@@ -152,10 +175,17 @@ def plan_step(
     features = tuple(_features(prefills, firsts[len(decoding) :]))
     if features:
         token_ids = next(p.running.request.media for p in prefills if p.running.request.media).numbers.ids(token_ids)
+    before = running.take_commands()
     states, saves, snapshots = running.states, None, tuple[PlannedSnapshot, ...]()
-    copies = () if states is None else states.take_copies()
     if states is not None:
         saves, snapshots = states.plan(rows, len(decoding), ends)
+    inputs = (
+        *_embeds(prefills, firsts[len(decoding) :]),
+        *features,
+        *(() if saves is None else (saves,)),
+        *_row_inputs(_nonzero(table.shifts, rows), _nonzero(table.adapters, rows)),
+        *_turns(prefills, firsts[len(decoding) :], positions, np.repeat(table.shifts[rows], num_new)),
+    )
     batch = Batch(
         rows=rows,
         num_new=num_new,
@@ -167,25 +197,17 @@ def plan_step(
         draws=draws,
         sampling=sampling_columns(running, rows[draws], eos_ids),
         relayed=relayed,
-        slot_updates=running.take_slot_updates(),
-        slot_copies=running.take_slot_copies(),
-        state_copies=copies,
-        state_saves=saves,
-        penalty_resets=running.take_penalty_resets(),
-        prompt_logprobs=tuple(_prompt_logprobs(running, rows, firsts, starts, prompt_spans)),
-        hidden=tuple(_hidden_rows(running, rows, firsts, starts, hidden_spans)),
-        embeds=tuple(_embeds(prefills, firsts[len(decoding) :])),
-        features=features,
-        forgotten=running.take_forgotten(),
-        shifts=_nonzero(table.shifts, rows),
-        turns=_turns(prefills, firsts[len(decoding) :], positions, np.repeat(table.shifts[rows], num_new)),
-        adapters=_nonzero(table.adapters, rows),
-        adapter_placements=running.adapters.take_placements() if running.adapters.placements else (),
+        before=before,
+        inputs=inputs,
+        asks=(
+            *_prompt_logprobs(running, rows, firsts, starts, prompt_spans),
+            *_hidden_rows(running, rows, firsts, starts, hidden_spans),
+        ),
         only_decodes=len(draws) == num_decode == len(rows) and not (prefills or hidden_spans),
     )
     prompts = [i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)]
     indices = np.array(prompts, dtype=np.int32)  # beside them are outputs with tokens that nobody drew
-    step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, prompt_spans, hidden_spans, snapshots)
+    step = Step(number, table.uids[rows], table.epochs[rows], batch, indices, (*prompt_spans, *hidden_spans), snapshots)
     running.advance(number, rows, num_new, rows[draws])
     return step
 
@@ -211,7 +233,7 @@ class DecodePlanner:
         sampling = kept.sampling(running, ends, self._eos_ids)
         hidden_spans = tuple(_hidden_spans(running, decoding, kept.ones)) if kept.flags & RowFlag.HIDDEN else ()
         states, snapshots = running.states, tuple[PlannedSnapshot, ...]()
-        copies = () if states is None else states.take_copies()
+        before = running.take_commands()
         if states is not None:
             _, snapshots = states.plan(decoding, len(decoding), ends)
         batch = Batch(
@@ -225,19 +247,13 @@ class DecodePlanner:
             draws=kept.indices,
             sampling=sampling,
             relayed=relayed,
-            slot_updates=running.take_slot_updates(),
-            slot_copies=running.take_slot_copies(),
-            state_copies=copies,
-            penalty_resets=running.take_penalty_resets(),
-            hidden=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)),
-            forgotten=running.take_forgotten(),
-            shifts=kept.shifts,
-            adapters=kept.adapters,
-            adapter_placements=running.adapters.take_placements() if running.adapters.placements else (),
+            before=before,
+            inputs=kept.inputs,
+            asks=tuple(_hidden_rows(running, decoding, kept.indices, starts, hidden_spans)) if hidden_spans else (),
             only_decodes=not hidden_spans,
         )
         running.advance(number, decoding, kept.ones, decoding)
-        return Step(number, kept.uids, kept.epochs, batch, NO_ROWS, (), hidden_spans, snapshots)
+        return Step(number, kept.uids, kept.epochs, batch, NO_ROWS, hidden_spans, snapshots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +268,7 @@ class _Kept:
     prompt_lens: npt.NDArray[np.int64]  # [R]
     flags: int  # those of any row
     most_min_new: int
-    shifts: Ints | None  # [R]
-    adapters: Ints | None  # [R]
+    inputs: tuple[RowInput, ...]
     columns: SamplingColumns  # as of the first of the steps
 
     @classmethod
@@ -268,8 +283,7 @@ class _Kept:
             table.prompt_lens[rows].astype(np.int64),
             int(np.bitwise_or.reduce(table.flags[rows])) if num else 0,
             int(table.min_new[rows].max(initial=0)),
-            _nonzero(table.shifts, rows),
-            _nonzero(table.adapters, rows),
+            _row_inputs(_nonzero(table.shifts, rows), _nonzero(table.adapters, rows)),
             sampling_columns(running, rows, eos_ids),
         )
 
@@ -286,6 +300,11 @@ def _nonzero(column: Ints, rows: Ints) -> Ints | None:
     return values if values.any() else None
 
 
+def _row_inputs(shifts: Ints | None, adapters: Ints | None) -> tuple[RowInput, ...]:
+    offsets = () if shifts is None else (PositionOffsets(shifts),)
+    return offsets if adapters is None else (*offsets, RowAdapters(adapters))
+
+
 def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:
     """Index in its own sequence of every new token. [T]"""
     if num_decode == len(starts):
@@ -295,7 +314,7 @@ def _positions(starts: Ints, num_new: Ints, num_decode: int) -> Ints:
     return (np.repeat(starts - first, num_new) + own).astype(np.int32)
 
 
-def _prompt_spans(prefills: Sequence[Prefill], first_index: int) -> Iterator[Span]:
+def _prompt_spans(prefills: Sequence[Prefill], first_index: int) -> Iterator[PromptSpan]:
     """Prompt tokens whose log-probability the step returns: what comes right before them is computed in it."""
     for index, prefill in enumerate(prefills, first_index):
         running, request = prefill.running, prefill.running.request
@@ -303,12 +322,12 @@ def _prompt_spans(prefills: Sequence[Prefill], first_index: int) -> Iterator[Spa
             continue
         stop = min(running.scheduled + prefill.num_new + 1, request.prompt_len)
         if running.next_logprob < stop:
-            yield Span(index, running.next_logprob, stop)
+            yield PromptSpan(index, running.next_logprob, stop)
             running.next_logprob = stop if stop < request.prompt_len else None
 
 
 def _prompt_logprobs(
-    running: RunningSet, rows: Ints, firsts: Ints, starts: Ints, spans: Sequence[Span]
+    running: RunningSet, rows: Ints, firsts: Ints, starts: Ints, spans: Sequence[PromptSpan]
 ) -> Iterator[PromptLogprobs]:
     for span in spans:
         request = running.at(rows[span.index]).request
@@ -365,8 +384,8 @@ def _features(prefills: Sequence[Prefill], firsts: Ints) -> Iterator[FeatureRows
             yield from media.rows(prefill.running.scheduled, prefill.end, first)
 
 
-def _turns(prefills: Sequence[Prefill], firsts: Ints, positions: Ints, shifts: Ints) -> Ints | None:
-    """positions and shifts [T] -> [3, T]: None where every token is at its position less its shift."""
+def _turns(prefills: Sequence[Prefill], firsts: Ints, positions: Ints, shifts: Ints) -> Iterator[MropePositions]:
+    """positions and shifts [T]. Nothing where every token is at its position less its shift."""
     places = None
     for first, prefill in zip(firsts.tolist(), prefills, strict=True):
         request, start = prefill.running.request, prefill.running.scheduled
@@ -374,7 +393,8 @@ def _turns(prefills: Sequence[Prefill], firsts: Ints, positions: Ints, shifts: I
             places = np.tile(positions - shifts, (3, 1)) if places is None else places
             own = request.turns.places[:, start : prefill.end]
             places[:, first : first + own.shape[1]] = own
-    return places
+    if places is not None:
+        yield MropePositions(places)
 
 
 # -- how the rows sample ---------------------------------------------------------------------------------------------

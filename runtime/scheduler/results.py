@@ -27,7 +27,7 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import Pooler, StepResult
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
-from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.batch import HiddenSpan, PromptSpan, Step
 from ramet.runtime.scheduler.features.constraints import ConstrainedRows, place_of
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.healing import HealedRows
@@ -196,13 +196,14 @@ class Results:
             table.applied[rows[alive]] += step.batch.num_new[alive]
         if self._running.states is not None:
             self._running.states.apply(step.snapshots, rows, alive)
-        tells = result.broken or step.hidden or step.prompt_logprobs
+        tells = result.broken or step.owners
         again = self._computed_again(step, result, alive) if tells else []
         going = alive
         if again:
             going = alive.copy()
             going[again] = False
-        self._add_prompt_logprobs(step, result, going)
+        if step.owners:
+            self._add_prompt_logprobs(step, result, going)
         ends = self._failures(step, result, going)  # index of the row -> why it ends
         if ends:
             going = going.copy()
@@ -222,7 +223,8 @@ class Results:
         held = self._hold_hidden(step, result, going, healed) if healed else set()
         ends |= self._finished(step, draws, tokens, going, drawn, healed)
         self._news.logprobs += drawn.values()
-        self._add_hidden(step, result, going, ends, held)
+        if step.owners:
+            self._add_hidden(step, result, going, ends, held)
         if self.unsound.apart:
             done = [index for index, finish in ends.items() if not finish.aborted]
             self.unsound.are_finite(table.uids[rows[[*draws, *done]]].tolist())
@@ -252,10 +254,10 @@ class Results:
         Looks at logits, last hidden states and log-probabilities of prompts.
         """
         broken = set(step.batch.draws[list(result.broken)].tolist())
-        for span, states in zip(step.hidden, result.hidden, strict=True):
+        for span, states in step.answered(HiddenSpan, result):
             if span.last and not np.isfinite(states).all():
                 broken.add(span.index)
-        for place, logprobs in zip(step.prompt_logprobs, result.prompt_logprobs, strict=True):
+        for place, logprobs in step.answered(PromptSpan, result):
             if np.isnan(logprobs.values).any():
                 broken.add(place.index)
         at, rows = self._running.at, step.batch.rows
@@ -377,7 +379,7 @@ class Results:
     # -- log-probabilities and hidden states ------------------------------------------------------------------------
 
     def _add_prompt_logprobs(self, step: Step, result: StepResult, alive: Flags) -> None:
-        for span, values in zip(step.prompt_logprobs, result.prompt_logprobs, strict=True):
+        for span, values in step.answered(PromptSpan, result):
             if not alive[span.index]:
                 continue
             request = self._running.at(step.batch.rows[span.index]).request
@@ -401,7 +403,7 @@ class Results:
     def _hold_hidden(self, step: Step, result: StepResult, going: Flags, healed: dict[int, HealedPlace]) -> set[int]:
         """Indices of rows whose hidden states wait until it is known which tokens heal their prompt."""
         held = set[int]()
-        for span, states in zip(step.hidden, result.hidden, strict=True):
+        for span, states in step.answered(HiddenSpan, result):
             if span.index in healed and going[span.index] and not span.last:
                 running = self._running.at(step.batch.rows[span.index])
                 if span.start >= running.request.prompt_len:
@@ -416,7 +418,7 @@ class Results:
         self, step: Step, result: StepResult, going: Flags, ends: dict[int, Finish], held: set[int]
     ) -> None:
         pooled = list[Pooled]()
-        for span, states in zip(step.hidden, result.hidden, strict=True):
+        for span, states in step.answered(HiddenSpan, result):
             if not going[span.index] or span.index in held or (span.last and span.index not in ends):
                 continue
             request = self._running.at(step.batch.rows[span.index]).request

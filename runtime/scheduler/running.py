@@ -14,7 +14,8 @@ from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, Left, LeftBehind, PrefixCache, RowAllocator
-from ramet.runtime.engine.batch import PenaltyReset, SlotCopy, SlotUpdate
+from ramet.runtime.engine.extras import Command, SlotCopy, SlotUpdate
+from ramet.runtime.sampling.columns import Forget, PenaltyReset
 from ramet.runtime.scheduler.features.adapters import AdapterSlots
 from ramet.runtime.scheduler.features.assembly import Assembly, part_of
 from ramet.runtime.scheduler.features.parts import Parts
@@ -66,8 +67,7 @@ class RunningSet:
         self.left = LeftBehind(cache, rows, self.parts.rows, penalty_slots)
         self.adapters = AdapterSlots(num_adapters)
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
-        self._penalty_resets: list[PenaltyReset] = []
-        self._forgotten: list[int] = []
+        self._commands: list[Command] = []  # for the runner, before the next step
         self._num_serial = 0  # running requests that are planned only when their last token is known
         self._stuck: list[RunningRequest] = []
         self.num_retractions = 0
@@ -427,7 +427,7 @@ class RunningSet:
     def forget_memory(self, running: RunningRequest) -> None:
         """Tokens were taken back that its logit processor may remember."""
         if running.request.spec.processor is not None:
-            self._forgotten.append(running.uid)
+            self._commands.append(Forget(running.uid))
 
     def end(self, running: RunningRequest, *, publish: bool = True) -> None:
         """Give everything back. `publish` False: what it computed must not be shared (it is not sound)."""
@@ -435,7 +435,7 @@ class RunningSet:
             self.publish_all(running)
         self._leave(running)
         if running.request.spec.processor is not None:
-            self._forgotten.append(running.uid)
+            self._commands.append(Forget(running.uid))
 
     def park(self, running: RunningRequest) -> None:
         """A part is computed: its row is free, its slots stay until its request leaves."""
@@ -553,27 +553,23 @@ class RunningSet:
                 self._extending.pop(running.uid, None)
                 self._decoding = None
 
-    def take_slot_updates(self) -> tuple[SlotUpdate, ...]:
-        """What the runner's table must learn before the next step."""
-        updates, self._slot_updates = self._slot_updates, {}
-        slots = self.table.slots
-        return tuple(SlotUpdate(row, start, slots[row, start:stop].copy()) for row, (start, stop) in updates.items())
-
-    def take_slot_copies(self) -> tuple[SlotCopy, ...]:
-        return tuple(SlotCopy(source, target) for source, target in self._cache.take_copies())
-
-    def take_penalty_resets(self) -> tuple[PenaltyReset, ...]:
-        resets, self._penalty_resets = tuple(self._penalty_resets), []
-        return resets
-
-    def take_forgotten(self) -> tuple[int, ...]:
-        """Uids with a logit processor that have ended, or must begin anew with what it remembers."""
-        forgotten, self._forgotten = tuple(self._forgotten), []
-        return forgotten
+    def take_commands(self) -> tuple[Command, ...]:
+        """What the runner does before the next step."""
+        commands, self._commands = self._commands, []
+        if self.adapters.placements:
+            commands += self.adapters.take_placements()
+        for source, target in self._cache.take_copies():
+            commands.append(SlotCopy(source, target))
+        if self.states is not None:
+            commands += self.states.take_copies()
+        for row, (start, stop) in self._slot_updates.items():
+            commands.append(SlotUpdate(row, start, self.table.slots[row, start:stop].copy()))
+        self._slot_updates.clear()
+        return tuple(commands)
 
     def _reset_penalties(self, request: Request, slot: int, output: Ints) -> None:
         prompt = request.prompt if self._prompt_is_seen else NO_SLOTS
-        self._penalty_resets.append(PenaltyReset(slot, output, prompt))
+        self._commands.append(PenaltyReset(slot, output, prompt))
 
     def _is_serial(self, running: RunningRequest) -> bool:
         return bool(self.table.flags[running.row] & RowFlag.SERIAL)

@@ -17,7 +17,7 @@ from steps import make_batch
 from tiny_others import SERVED, VOCABULARY, make_other
 
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
-from ramet.runtime.engine.batch import SlotUpdate
+from ramet.runtime.engine.extras import SlotUpdate
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.llm import LLM
 

@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 
 from ramet.ipc.messages import RouteLayout
-from ramet.runtime.engine.batch import (
-    PART_ROWS,
-    Batch,
-    Done,
+from ramet.runtime.engine.batch import PART_ROWS, Batch, Done, RouteSource, StepResult
+from ramet.runtime.engine.extras import (
+    Answer,
+    Ask,
+    Command,
+    FeatureRows,
     HiddenRows,
-    PlaceLogprobs,
     PromptLogprobs,
-    RouteSource,
-    StepResult,
+    SlotCopy,
+    SlotUpdate,
 )
 from ramet.runtime.engine.step_cost import StepCost
-from ramet.runtime.sampling.columns import HealedPlace, HealedRow, LogprobRow
+from ramet.runtime.sampling.columns import HealedPlace, HealedRow, LogprobRow, PenaltyReset, PlaceLogprobs
 
 VOCABULARY = 97
 NEVER_WRITTEN = -7
@@ -166,25 +167,30 @@ class HashRunner:
         self.computed_tokens += len(batch.token_ids)
         self.largest_step = max(self.largest_step, len(batch.token_ids))
         self._check_shapes(batch)
-        for copy in batch.slot_copies:
-            assert NEVER_WRITTEN not in self.pool[copy.source], "a slot is copied that was never written"
-            self.pool[copy.target] = self.pool[copy.source]
-        for fill in batch.slot_updates:
-            self.table[fill.row, fill.start : fill.start + len(fill.slots)] = fill.slots
+        for command in batch.before:
+            self._carry_out(command)
         rows = np.repeat(batch.rows, batch.num_new)
         self.table[rows, batch.positions] = batch.slots
         token_ids = batch.token_ids.copy()
         token_ids[batch.relayed] = self.drawn[batch.rows[batch.relayed]]
         assert not len(token_ids) or token_ids.min() >= 0, "a number of media is given to the model as a token"
         self.pool[batch.slots] = token_ids
-        for each in batch.features:
+        for each in (each for each in batch.inputs if isinstance(each, FeatureRows)):
             assert self.media is not None
             self.media.check(each)
             own = each.features.values[each.start : each.start + each.num]
             self.pool[batch.slots[each.first : each.first + each.num]] = own
         self.draws += zip(batch.sampling.draw_params.seeds.tolist(), batch.sampling.positions.tolist(), strict=True)
-        for recount in batch.penalty_resets:
-            self.counted[recount.slot] = {*recount.output.tolist(), *recount.prompt.tolist()}
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
+            case SlotCopy():
+                assert NEVER_WRITTEN not in self.pool[command.source], "a slot is copied that was never written"
+                self.pool[command.target] = self.pool[command.source]
+            case SlotUpdate():
+                self.table[command.row, command.start : command.start + len(command.slots)] = command.slots
+            case PenaltyReset():
+                self.counted[command.slot] = {*command.output.tolist(), *command.prompt.tolist()}
 
     def finish(self, batch: Batch, allowed: np.ndarray | None) -> StepResult:
         """allowed [K, W] int32: what the rows that a grammar masks may draw."""
@@ -200,17 +206,18 @@ class HashRunner:
         drawn_logprobs = tuple(
             self._score_drawn(batch, row, drawn, masks.get(row.row)) for row in batch.sampling.logprobs
         )
-        prompt_logprobs = tuple(self._score_prompt(batch, scoring) for scoring in batch.prompt_logprobs)
-        hidden = tuple(self._hidden(batch, rows) for rows in batch.hidden)
+        answers = tuple(self._answer(batch, ask) for ask in batch.asks)
         healed = tuple(self._heal(batch, row, drawn) for row in batch.sampling.healed)
         return StepResult(
             tokens,
             broken,
             drawn_logprobs=drawn_logprobs,
-            prompt_logprobs=prompt_logprobs,
             healed=healed,
-            hidden=hidden,
+            answers=answers,
         )
+
+    def _answer(self, batch: Batch, ask: Ask) -> Answer:
+        return self._hidden(batch, ask) if isinstance(ask, HiddenRows) else self._score_prompt(batch, ask)
 
     def _heal(self, batch: Batch, asked: HealedRow, drawn: list[int]) -> HealedPlace:
         """One token in thirteen has no probability; the others have more inside a tail than where they cover it."""

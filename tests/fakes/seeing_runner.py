@@ -14,6 +14,7 @@ from hash_runner import HashRunner, logprob, next_token
 
 from ramet.ipc.messages import Contexts
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import PositionOffsets
 
 
 def keys_of(token: int, position: int, seen: np.ndarray) -> int:
@@ -52,7 +53,8 @@ class SeeingModel:
 class _Seeing:
     def compute(self, batch: Batch) -> None:
         super().compute(batch)  # type: ignore[misc]
-        shifts = np.zeros(len(batch.rows), np.int32) if batch.shifts is None else batch.shifts
+        offsets = batch.input(PositionOffsets)
+        shifts = np.zeros(len(batch.rows), np.int32) if offsets is None else offsets.values
         for row, num_new, length, shift in zip(batch.rows, batch.num_new, batch.seq_lens, shifts, strict=True):
             slots = self.table[row, :length]  # type: ignore[attr-defined]
             for i in range(length - num_new, length):

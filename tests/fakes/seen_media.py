@@ -12,7 +12,7 @@ from delayed_runner import DelayedRunner
 from hash_runner import HashRunner
 
 from ramet.ipc.media import MediaKind, MediaToken, PlacedMedia, Prepared
-from ramet.runtime.engine.batch import FeatureRows, Features
+from ramet.runtime.engine.extras import FeatureRows, Features
 
 TOKENS = {MediaKind.IMAGE: MediaToken("<image>", "<image>", 90), MediaKind.VIDEO: MediaToken("<film>", "<film>", 91)}
 Prompt = Sequence[int | Prepared]  # token ids, and pieces of media

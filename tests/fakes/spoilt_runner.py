@@ -12,7 +12,9 @@ from hash_runner import HashRunner
 from seeing_runner import LateSeeingRunner, SeeingRunner
 from state_runner import DelayedStateRunner, StateRunner
 
-from ramet.runtime.engine.batch import Batch, HiddenRows, PlaceLogprobs, PromptLogprobs
+from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import HiddenRows, PromptLogprobs, SlotCopy
+from ramet.runtime.sampling.columns import PlaceLogprobs
 
 BAD = 96
 
@@ -25,7 +27,7 @@ class _Spoilt:
     def compute(self, batch: Batch) -> None:
         if not hasattr(self, "spoilt"):
             self.spoilt = np.zeros(len(self.pool), dtype=bool)  # type: ignore[attr-defined]
-        for copy in batch.slot_copies:
+        for copy in (each for each in batch.before if isinstance(each, SlotCopy)):
             self.spoilt[copy.target] = self.spoilt[copy.source]
         ids = batch.token_ids.copy()
         ids[batch.relayed] = self.drawn[batch.rows[batch.relayed]]  # type: ignore[attr-defined]

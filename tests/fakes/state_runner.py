@@ -9,6 +9,7 @@ from typing import Any
 from delayed_runner import DelayedRunner
 from hash_runner import HashRunner
 
+from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.engine.batch import Batch
 
 NOTHING_SEEN = 0
@@ -26,7 +27,7 @@ class _WithStates:
     def compute(self: Any, batch: Batch) -> None:
         if not hasattr(self, "states"):
             self.states = [-1] * (self.max_running + 1 + self.num_snapshots)
-        for source, target in batch.state_copies:
+        for source, target in (each for each in batch.before if isinstance(each, StateCopy)):
             assert self.states[source] >= 0, "a state is copied that was never written"
             self.states[target] = self.states[source]
             self.num_restored += source > self.max_running
@@ -35,7 +36,7 @@ class _WithStates:
         self._go_on(batch)
 
     def _go_on(self: Any, batch: Batch) -> None:
-        saves = batch.state_saves
+        saves = batch.input(StateSaves)
         for r, (row, num, length) in enumerate(zip(batch.rows, batch.num_new, batch.seq_lens, strict=True)):
             tokens = self.pool[self.table[row, :length]]
             state = NOTHING_SEEN if num == length else self.states[row]

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from ramet.runtime.engine.batch import Batch, SamplingColumns, SlotUpdate
+from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import SlotUpdate
+from ramet.runtime.sampling.columns import SamplingColumns
 
 
 def make_batch(
@@ -25,6 +27,6 @@ def make_batch(
         num_decode=sum(end - start == 1 for _, start, end in parts),
         draws=np.array(chosen, np.int32),
         sampling=SamplingColumns.greedy(len(chosen)),
-        slot_updates=slot_updates,
+        before=slot_updates,
         only_decodes=all(end - start == 1 for _, start, end in parts) and len(chosen) == len(parts),
     )

@@ -76,7 +76,8 @@ class Toy:
         return self.decode(inputs)[inputs.last_tokens]
 
     def placed(self, batch: Batch) -> ForwardInputs:
-        self.epilogue.prepare(batch.penalty_resets)
+        for reset in batch.before:
+            self.epilogue.reset_penalties(reset)
         self.table.update(batch)
         return place(batch, self.table, self.row_buffer, CUDA)
 
@@ -85,7 +86,8 @@ class Toy:
         return self.epilogue.run(self.plain(batch), batch.sampling, rows).tokens.tolist()
 
     def replayed(self, batch: Batch, draws: bool = False) -> Any:
-        self.epilogue.prepare(batch.penalty_resets)
+        for reset in batch.before:
+            self.epilogue.reset_penalties(reset)
         self.table.update(batch, new_tokens=False)
         begun = self.graphs.begin(batch, draws)
         assert begun is not None

@@ -12,7 +12,8 @@ from samples import examples
 from seen_media import SeenMedia, laid_out, piece, runners_with
 
 from ramet.ipc.media import MediaKind, Prepared
-from ramet.runtime.engine.batch import Batch, Features
+from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import Features
 from ramet.runtime.engine.step_cost import StepCost, StepLoad
 from ramet.runtime.scheduler.features.pace import HEADROOM, MIN_TOKENS
 

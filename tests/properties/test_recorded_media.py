@@ -17,6 +17,7 @@ from tiny_media import FAMILIES, FIRST_TOKEN
 from ramet.ipc.media import ArrayAt, Grid, MediaKind, PlacedMedia, Prepared
 from ramet.runtime.engine import towers
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import FeatureRows, PositionOffsets
 
 __all__ = ["one_thread"]
 IMAGE_ID = FIRST_TOKEN + 2
@@ -96,7 +97,7 @@ def test_steps_without_new_features_are_replayed_and_give_what_plain_ones_do(fol
     assert replayed == plain and [len(tokens) for tokens in plain.values()] == [NUM_NEW] * 4
     assert not any(each.is_replayed for each in launched)
     for batch, is_replayed in launches:
-        assert is_replayed == (not batch.features), batch
+        assert is_replayed == (batch.input(FeatureRows) is None), batch
     decoding = [batch for batch, _ in launches if batch.only_decodes]
-    assert sum(batch.shifts is not None for batch in decoding) >= NUM_NEW
-    assert [batch.num_decode for batch, _ in launches if not (batch.only_decodes or batch.features)]
+    assert sum(batch.input(PositionOffsets) is not None for batch in decoding) >= NUM_NEW
+    assert [batch.num_decode for batch, _ in launches if not (batch.only_decodes or batch.input(FeatureRows))]

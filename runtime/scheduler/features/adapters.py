@@ -13,7 +13,8 @@ from typing import Any
 
 from ramet.ipc.control import DropAdapter, LoadAdapter
 from ramet.runtime.config import Args
-from ramet.runtime.engine.batch import AdapterPlacement, AdapterSource
+from ramet.runtime.engine.batch import AdapterSource
+from ramet.runtime.engine.extras import AdapterPlacement
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
 

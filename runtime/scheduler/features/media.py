@@ -18,7 +18,8 @@ import numpy as np
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.ipc.messages import Finish
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import FeatureRows, Features, MediaSource
+from ramet.runtime.engine.batch import MediaSource
+from ramet.runtime.engine.extras import FeatureRows, Features
 from ramet.runtime.scheduler.features.turns import Turns, turns_of
 
 KINDS = tuple(MediaKind)

@@ -78,7 +78,7 @@ def test_drawn_and_penalised_as_plain_steps_are(both: tuple[Toy, Toy]) -> None:
     params = replace(neutral(num), temperature=temperature, seeds=seeds)
     sampling = SamplingColumns(params, rng.integers(0, 500, num))
     for columns in (replace(sampling, penalties=penalties), sampling, replace(sampling, penalties=penalties)):
-        of = {"sampling": columns, "penalty_resets": resets}
+        of = {"sampling": columns, "before": resets}
         expected = plain.drawn_plainly(plain.decoding(num, **of))
         assert replayed.replayed(replayed.decoding(num, **of), draws=True) == expected
         counts = [toy.epilogue._penalties.counts for toy in both]

@@ -13,7 +13,7 @@ from tiny_families import make_family
 from tiny_model import make_tiny
 
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
-from ramet.runtime.engine.batch import HiddenRows
+from ramet.runtime.engine.extras import HiddenRows
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.models.decoder import DecoderLayer
 
@@ -54,7 +54,7 @@ def test_the_last_layer_gives_rows_that_draw_what_it_gives_all(tmp_path: Path) -
     runners = start(folder), start(folder)
     for parts in ([(1, 0, 100), (2, 0, 3)], [(1, 100, 101), (2, 3, 40)]):
         batch = make_batch(parts, TOKENS, SLOTS)
-        whole = replace(batch, hidden=(HiddenRows(0, 1, summed=False),))
+        whole = replace(batch, asks=(HiddenRows(0, 1, summed=False),))
         few, all_rows = runners[0].forward(batch), runners[1].forward(whole)
         assert (len(few.x), len(all_rows.x)) == (2, sum(batch.num_new))
         of_few, of_all = few.drawn(), all_rows.drawn()

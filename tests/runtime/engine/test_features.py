@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.media import MediaKind, MediaToken, Prepared
-from ramet.runtime.engine.batch import Features
+from ramet.runtime.engine.extras import Features
 from ramet.runtime.engine.features import Media
 from ramet.runtime.media.arrays import write_arrays
 

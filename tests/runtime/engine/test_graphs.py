@@ -22,7 +22,8 @@ from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.draw_params import DrawParams
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
-from ramet.runtime.engine.batch import Batch, HiddenRows
+from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import HiddenRows, PositionOffsets
 from ramet.runtime.engine.prepared import StepGraphs, sizes_up_to
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.engine.step_tape import Recorder, draw_next
@@ -73,7 +74,7 @@ class Rows:
             drawn = self.runner.forward(batch).drawn()
             assert drawn is not None
             return drawn
-        self.runner._receive(batch)
+        self.runner._take_in(batch)
         begun = graphs.begin(batch, draws=False)
         assert begun is not None
         return begun.logits().clone()
@@ -110,8 +111,8 @@ def test_rows_with_parallel_contexts_are_replayed_at_their_positions(both: tuple
     shifts = np.array([0, 30, 2], np.int32)
     for rows in both:
         rows.logits(rows.decoding(3))
-    shifted = replayed.logits(replayed.decoding(3, shifts=shifts))
-    assert torch.equal(shifted, plain.logits(plain.decoding(3, shifts=shifts)))
+    shifted = replayed.logits(replayed.decoding(3, inputs=(PositionOffsets(shifts),)))
+    assert torch.equal(shifted, plain.logits(plain.decoding(3, inputs=(PositionOffsets(shifts),))))
     assert not torch.equal(shifted[1], replayed.logits(replayed.decoding(3))[1])
 
 
@@ -237,7 +238,7 @@ def test_what_asks_for_more_than_logits_is_no_replay(both: tuple[Rows, Rows]) ->
     replayed, _ = both
     graphs = replayed.runner._graphs
     assert graphs is not None and graphs.covers(replayed.decoding(3))
-    hidden = replayed.decoding(3, hidden=(HiddenRows(0, 1),), only_decodes=False)
+    hidden = replayed.decoding(3, asks=(HiddenRows(0, 1),), only_decodes=False)
     for batch in (
         hidden,
         replayed.batch([(1, 3, 4), (2, 20, 30)]),

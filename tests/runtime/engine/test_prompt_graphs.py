@@ -15,6 +15,7 @@ from toy_gpu_model import LENGTHS, Toy
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine import prompt_graphs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import PositionOffsets
 from ramet.runtime.engine.graphs import prompt_graphs as graphs_of
 from ramet.runtime.engine.prompt_graphs import LONGEST, SIZES, PromptGraphs, sizes_up_to
 
@@ -85,7 +86,7 @@ def test_a_row_reads_what_it_drew_and_its_shifted_position(toy: Toy, plain: Toy,
     parts = [(2, 40, 41), (1, 3, 12)]
     for each in (toy, plain):
         each.row_buffer.next_ids[2], each.row_buffer.lengths[2] = 123, 41
-    more: dict[str, Any] = dict(relayed=np.array([0], np.int32), shifts=np.array([4, 0], np.int32))
+    more: dict[str, Any] = dict(relayed=np.array([0], np.int32), inputs=(PositionOffsets(np.array([4, 0], np.int32)),))
     unknown = [replace(each.batch(parts, **more), token_ids=_without_first(each.batch(parts))) for each in (toy, plain)]
     found = states_of(made, toy, unknown[0])
     expected = plain.decode(plain.placed(unknown[1]))

@@ -11,7 +11,7 @@ from steps import make_batch
 from tiny_model import make_tiny
 
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
-from ramet.runtime.engine.batch import HiddenRows, SlotUpdate
+from ramet.runtime.engine.extras import HiddenRows, SlotUpdate
 from ramet.runtime.engine.runner import ModelRunner
 from ramet.runtime.errors import ConfigError
 
@@ -104,7 +104,7 @@ def test_the_last_layer_feeds_the_tokens_whose_states_are_read(tmp_path: Path) -
     tokens = {row: np.roll(PROMPT, row) for row in (1, 2, 3)}
     slots = {row: 16 + row * 150 + np.arange(150) for row in tokens}
     batch = make_batch([(1, 0, 1), (2, 0, 60), (3, 0, 90)], tokens, slots, draws=[1, 2])
-    few, whole = runner.forward(batch).drawn(), runner.forward(replace(batch, hidden=(HiddenRows(1, 3),))).drawn()
+    few, whole = runner.forward(batch).drawn(), runner.forward(replace(batch, asks=(HiddenRows(1, 3),))).drawn()
     assert few is not None and whole is not None
     torch.testing.assert_close(few, whole, rtol=0, atol=1e-5)
     assert runner.forward(make_batch([(1, 1, 9)], tokens, slots, draws=[])).drawn() is None

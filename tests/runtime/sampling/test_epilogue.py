@@ -93,9 +93,9 @@ def test_steps_equal_the_naive_reference(kernel: SamplingKernel, vocabulary: int
     for i, slot in enumerate(slots):
         if slot is None:
             rows[i] |= {"frequency": 0.0, "presence": 0.0, "repetition": 1.0}
-    epilogue.prepare(
-        PenaltyReset(slot, ints(*outputs[i]), ints(*prompts[i])) for i, slot in enumerate(slots) if slot is not None
-    )
+    for i, slot in enumerate(slots):
+        if slot is not None:
+            epilogue.reset_penalties(PenaltyReset(slot, ints(*outputs[i]), ints(*prompts[i])))
     for _ in range(4):
         logits = (random.standard_normal((num_rows, vocabulary)) * 5).astype(np.float32)
         tensor = torch.from_numpy(logits.copy())
@@ -110,7 +110,7 @@ def test_steps_equal_the_naive_reference(kernel: SamplingKernel, vocabulary: int
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_count_stops_at_255_and_never_wraps(kernel: SamplingKernel):
     epilogue = make_epilogue(2, 4, kernel)
-    epilogue.prepare([PenaltyReset(1, np.full(254, 2, dtype=np.int32), ints())])
+    epilogue.reset_penalties(PenaltyReset(1, np.full(254, 2, dtype=np.int32), ints()))
     seen = []
     for _ in range(4):
         logits = torch.tensor([[0.0, 0.0, 1000.0, 0.0]])
@@ -121,8 +121,8 @@ def test_a_count_stops_at_255_and_never_wraps(kernel: SamplingKernel):
 
 def test_a_penalty_reset_forgets_the_slots_last_owner():
     epilogue = make_epilogue(2, 40, reference)
-    epilogue.prepare([PenaltyReset(1, ints(1, 2, 3), ints(4, 39))])
-    epilogue.prepare([PenaltyReset(1, ints(5), ints())])
+    epilogue.reset_penalties(PenaltyReset(1, ints(1, 2, 3), ints(4, 39)))
+    epilogue.reset_penalties(PenaltyReset(1, ints(5), ints()))
     logits = torch.ones(1, 40)
     draw(epilogue, logits, columns_of([{"presence": 1.0, "repetition": 2.0}], [1]))
     assert torch.nonzero(logits[0] != 1).flatten().tolist() == [5]

@@ -66,7 +66,8 @@ def run_both(
     plain, fused = (make(kind, raw) for kind in (Epilogue, FusedEpilogue))
     random = torch.Generator().manual_seed(5)
     for each in (plain, fused):
-        each.prepare([PenaltyReset(slot, ints(1, 1, 7), ints(8)) for slot in range(1, ROWS + 1)])
+        for slot in range(1, ROWS + 1):
+            each.reset_penalties(PenaltyReset(slot, ints(1, 1, 7), ints(8)))
     for step in range(steps):
         columns = make_columns(step, processors=processors, logprobs=logprobs, masked=masked)
         bits = None

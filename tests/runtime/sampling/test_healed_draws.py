@@ -50,7 +50,7 @@ def run(kind: type[Epilogue], logits: torch.Tensor, raw: bool = False, **given: 
         banned=LogitEntries(np.array([0, 5, 5], np.int32), np.array([8, 44, 70], np.int32)),
     )  # fmt: skip
     epilogue = kind(ROWS + 1, RowBuffer(ROWS + 1, CPU), VOCABULARY, CPU, reference, {}, raw_logprobs=raw)
-    epilogue.prepare([PenaltyReset(1, np.array([30, 7, 7], np.int32), np.array([], np.int32))])
+    epilogue.reset_penalties(PenaltyReset(1, np.array([30, 7, 7], np.int32), np.array([], np.int32)))
     allowed = np.stack([bits_of(COVERING[row]) for row in MASKED.tolist()])
     columns = SamplingColumns(**{**fields, **given})
     return epilogue.run(logits, columns, torch.arange(1, ROWS + 1), allowed), logits

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramet.runtime.config import make_args
-from ramet.runtime.engine.batch import AdapterPlacement
+from ramet.runtime.engine.extras import AdapterPlacement
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.scheduler.features.adapters import Adapters, AdapterSlots
 

@@ -15,6 +15,7 @@ from schedules import TOKENIZER, make_schedule, play, run, what_clients_see
 
 from ramet.ipc.messages import FinishKind
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.extras import PositionOffsets, SlotCopy
 
 BOUNDARY = 24
 
@@ -29,10 +30,11 @@ class _Bounded:
         super().compute(batch)  # type: ignore[misc]
         if not hasattr(self, "long_slots"):
             self.long_slots = np.zeros(len(self.pool), dtype=bool)  # type: ignore[attr-defined]
-        shifts = np.zeros(len(batch.rows), np.int32) if batch.shifts is None else batch.shifts
+        offsets = batch.input(PositionOffsets)
+        shifts = np.zeros(len(batch.rows), np.int32) if offsets is None else offsets.values
         assert set(shifts.tolist()) <= {0, -BOUNDARY}
         self.long_slots[batch.slots] = np.repeat(shifts < 0, batch.num_new)
-        for copy in batch.slot_copies:
+        for copy in (each for each in batch.before if isinstance(each, SlotCopy)):
             self.long_slots[copy.target] = self.long_slots[copy.source]
         for row, seq_len, shift in zip(batch.rows, batch.seq_lens, shifts, strict=True):
             assert seq_len <= BOUNDARY or shift < 0, "a long sequence is computed with the keys of a short one"

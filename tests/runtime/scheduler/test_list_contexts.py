@@ -11,6 +11,7 @@ from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.messages import Contexts
 from ramet.runtime.cache.prefix_list import ListCache
+from ramet.runtime.engine.extras import SlotCopy
 from ramet.runtime.scheduler.batch import Step
 
 
@@ -52,8 +53,8 @@ def test_a_step_that_only_decodes_makes_the_copies_of_cached_contexts(overlap: s
         top.turn()
     ids, contexts = prompt_of([], documents, text(5, 40))
     top.add(2, ids, 5, contexts=contexts)
-    steps = steps_of(top)
-    assert any(step.batch.slot_copies and not len(step.prefills) for step in steps)
+    decodes = [step.batch for step in steps_of(top) if not len(step.prefills)]
+    assert any(isinstance(command, SlotCopy) for batch in decodes for command in batch.before)
     assert top.tokens[2] == SeeingModel(ids, contexts).output(5)
     assert all(top.tokens[uid] == SeeingModel([uid, 7], ()).output(30) for uid in range(10, 34))
 
