@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Abort, Finish
-from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.features.constraints import Constraints
+from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet

@@ -39,7 +39,7 @@ from ramet.runtime.scheduler.features.media import RequestMedia
 from ramet.runtime.scheduler.features.pace import StepTime
 from ramet.runtime.scheduler.features.returned import ReturnBudget
 from ramet.runtime.scheduler.features.states import PlannedSnapshot
-from ramet.runtime.scheduler.request import RowFlag, RowTable, RunningRequest
+from ramet.runtime.scheduler.rows import RowFlag, RowTable, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 ONE = np.int32(1)

@@ -1,9 +1,9 @@
 """What /v1/requests says of one sequence: where it is, and while it waits, why. Decides nothing."""
 
 from ramet.ipc.message import Uid
-from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.pausing import HELD
+from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.running import RunningSet
 
 

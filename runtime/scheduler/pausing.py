@@ -7,8 +7,8 @@ Those that run keep their rows and what they have computed, or are retracted. Kn
 from collections.abc import Callable
 
 from ramet.ipc.control import ContinueGeneration, PauseGeneration
-from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.control import ControlHandler
+from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.running import RunningSet
 
 PAUSED = "paused by /pause_generation"

@@ -13,14 +13,16 @@ import numpy as np
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace
-from ramet.runtime.cache.prefix import NO_SLOTS, Lease, Left, LeftBehind, PrefixCache, RowAllocator
+from ramet.runtime.cache.prefix import NO_SLOTS, Lease, PrefixCache, RowAllocator
 from ramet.runtime.engine.extras import Command, SlotCopy, SlotUpdate
 from ramet.runtime.sampling.columns import Forget, PenaltyReset
+from ramet.runtime.scheduler.deferred import Left, LeftBehind
 from ramet.runtime.scheduler.features.adapters import AdapterSlots
 from ramet.runtime.scheduler.features.assembly import Assembly, part_of
 from ramet.runtime.scheduler.features.parts import Parts
 from ramet.runtime.scheduler.features.states import RowStates
-from ramet.runtime.scheduler.request import Request, RowFlag, RowTable, RunningRequest
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RowFlag, RowTable, RunningRequest
 
 
 class Hold(Flag):

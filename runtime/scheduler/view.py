@@ -16,15 +16,16 @@ from ramet.ipc.messages import unpack_ids
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.watched import TreeWatch
-from ramet.runtime.scheduler.admission import WaitingQueue, WaitReasons
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.media import Towers
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.pausing import HELD, Pausing
+from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.wait_reasons import WaitReasons
 
 MAX_IDS = 512  # of a node's run that are told
 COMPILING = "grammar"  # what those wait for that are not in the queue yet

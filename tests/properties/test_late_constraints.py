@@ -17,7 +17,7 @@ from schedules import Schedule, what_clients_see
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.scheduler.features import masks, slow_rows
 from ramet.runtime.scheduler.features.healing import NOTHING_LEFT
-from ramet.runtime.scheduler.request import RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import test_constrained_schedules as plain

@@ -17,7 +17,7 @@ from schedules import TOKENIZER, Schedule, make_schedule, run
 
 from ramet.ipc.messages import Finish
 from ramet.runtime.scheduler.features import slow_rows
-from ramet.runtime.scheduler.request import RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from test_healed_schedules import GRAMMARS, healed

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
 
-from ramet.runtime.scheduler.admission import AGED_EVERY
+from ramet.runtime.scheduler.policy import AGED_EVERY
 
 MAX_WAIT_S = 5.0
 HEAD = list(range(40))  # what newcomers share, and what is in the tree

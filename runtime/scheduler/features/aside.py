@@ -10,7 +10,8 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.grammar.aside import AsideGrammar
 from ramet.runtime.grammar.output import ConstrainedOutput
-from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
 
 QUICK_WAIT_S = 0.002  # less than most steps take; a row that misses one has half the speed

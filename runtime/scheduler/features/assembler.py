@@ -14,7 +14,8 @@ import numpy as np
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.scheduler.features.assembly import Assembly
 from ramet.runtime.scheduler.features.contexts import Part
-from ramet.runtime.scheduler.request import Request, RunningRequest, request_of_part
+from ramet.runtime.scheduler.request import Request, request_of_part
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 MAX_BEGUN = 256  # parts in one turn: some 10 ms

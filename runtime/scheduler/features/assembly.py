@@ -30,7 +30,8 @@ from ramet.runtime.scheduler.features.contexts import (
     memory_of_parts,
     namespace_after,
 )
-from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RunningRequest
 
 _uids = count(1)  # of parts, as negative numbers
 

@@ -27,8 +27,10 @@ from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, Ju
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.batch import logprob_row
 from ramet.runtime.scheduler.features.aside import AsideRows
+from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
-from ramet.runtime.scheduler.request import Constrained, Request, RunningRequest
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.tokenizer import Tokenizer
 

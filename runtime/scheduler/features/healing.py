@@ -15,7 +15,8 @@ from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
 from ramet.runtime.scheduler.features.constraints import ConstrainedRows, Send
 from ramet.runtime.scheduler.features.tail_search import MAX_NODES, Healing, Path
-from ramet.runtime.scheduler.request import Request, RunningRequest
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 NOTHING_LEFT = "no output that begins with the healed end of the prompt can be drawn"

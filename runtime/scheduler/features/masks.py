@@ -13,9 +13,10 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, Masks, TooComplex
 from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constraints import failed
 from ramet.runtime.scheduler.features.slow_rows import FREE_S, Allowance
-from ramet.runtime.scheduler.request import Constrained, RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 MAX_TOGETHER = 8  # masks of one call, of rows that were quick: it costs less than four calls, and is not interrupted

@@ -13,9 +13,9 @@ from typing import Any
 from ramet.ipc.control import MemoryTag, ReleaseMemory, ResumeMemory
 from ramet.runtime.engine.batch import MemorySource
 from ramet.runtime.errors import ConfigError, describe
-from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.pausing import Pausing
+from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.running import RunningSet
 
 log = logging.getLogger("ramet")

@@ -20,7 +20,8 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.config import ScheduleArgs
 from ramet.runtime.engine.step_cost import MAX_CHUNK, StepCost, StepLoad
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.scheduler.request import Request, RowTable
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
 
 MIN_TOKENS = 16  # of the first prompt of a step: a page of the largest size

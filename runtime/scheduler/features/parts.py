@@ -11,7 +11,7 @@ from ramet.runtime.cache.prefix import Lease, RowAllocator
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.scheduler.features.assembly import Assembly
 from ramet.runtime.scheduler.features.contexts import Part
-from ramet.runtime.scheduler.request import RowTable, RunningRequest
+from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 
 
 class Parts:

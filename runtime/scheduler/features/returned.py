@@ -5,7 +5,7 @@ wait for a step and for its message in every process. What is asked of a prompt 
 steps as that takes.
 """
 
-from ramet.runtime.scheduler.request import RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 
 LOGPROB_TOKENS = (
     8  # prompt tokens that one with log-probabilities counts as: the whole vocabulary is multiplied and sorted

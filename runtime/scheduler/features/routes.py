@@ -12,7 +12,7 @@ from ramet.ipc.messages import RouteLayout
 from ramet.ipc.spec import ExpertRoutes
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import RouteSource
-from ramet.runtime.scheduler.request import RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 
 
 class ReturnedRoutes:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish
-from ramet.runtime.scheduler.request import RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
 
 FREE_S = 0.0005  # processor time for a token for which no row is held

@@ -22,7 +22,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.cache.stateful import StatefulCache
-from ramet.runtime.scheduler.request import RowTable, RunningRequest
+from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 
 MIN_GAP = 16  # tokens: to compute fewer again costs less than a place
 INTERVAL = 256  # tokens

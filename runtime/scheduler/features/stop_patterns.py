@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
-from ramet.runtime.scheduler.request import RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 

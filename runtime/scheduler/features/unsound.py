@@ -24,7 +24,8 @@ from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.request import Request, RunningRequest, request_of_part
+from ramet.runtime.scheduler.request import Request, request_of_part
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 

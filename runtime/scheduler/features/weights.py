@@ -15,8 +15,8 @@ from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
 from ramet.ipc.params import shown
 from ramet.runtime.engine.batch import WeightSource
 from ramet.runtime.errors import ConfigError, describe
-from ramet.runtime.scheduler.admission import WaitingQueue
 from ramet.runtime.scheduler.control import ControlHandler
+from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
 

@@ -11,9 +11,10 @@ from ramet.ipc.control import ContinueGeneration, FlushCache, PauseGeneration
 from ramet.ipc.messages import Admit, FinishKind
 from ramet.runtime.machine import collect_all
 from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
-from ramet.runtime.scheduler.admission import BULK, WINDOW, WaitingQueue
 from ramet.runtime.scheduler.arrivals import MAX_TAKEN, MIN_TAKEN, MOVE, SHARE
 from ramet.runtime.scheduler.garbage import COLLECT_EVERY_S, collecting
+from ramet.runtime.scheduler.policy import WINDOW
+from ramet.runtime.scheduler.queue import BULK, WaitingQueue
 
 LONG = 100  # tokens of the request that others must not stall
 FIRST = 1000  # uid of the large request's first sequence

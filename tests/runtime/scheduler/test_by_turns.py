@@ -5,8 +5,8 @@ import random
 import pytest
 from bench_top import BenchTop
 
-from ramet.runtime.scheduler.admission import WINDOW
 from ramet.runtime.scheduler.by_turns import MAX_RUNS, TURN, ByTurns, Rank, take_out
+from ramet.runtime.scheduler.policy import WINDOW
 
 LARGE, LATER = 1000, 9000  # uids of a large request's first prompt, and of one that comes later
 

@@ -2,7 +2,7 @@
 
 from bench_top import BenchTop
 
-from ramet.runtime.scheduler.admission import WaitingQueue
+from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.request import Request
 
 

@@ -5,7 +5,8 @@ import pytest
 
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.scheduler.request import Request, RowTable, seed_of_sample
+from ramet.runtime.scheduler.request import Request, seed_of_sample
+from ramet.runtime.scheduler.rows import RowTable
 from tests.fakes.specs import make_spec
 
 

@@ -8,8 +8,9 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
-from ramet.runtime.scheduler.admission import DECAY_STEPS, ReserveRatio
-from ramet.runtime.scheduler.request import Request, RowTable, RunningRequest
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.reserve_ratio import DECAY_STEPS, ReserveRatio
+from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from tests.fakes.specs import make_spec
 

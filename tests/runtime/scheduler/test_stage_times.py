@@ -7,7 +7,7 @@ from hash_runner import VOCABULARY
 
 from ramet.ipc.control import GetState
 from ramet.ipc.stats import WaitKind
-from ramet.runtime.scheduler.request import MAX_CHUNKS, StageTimes
+from ramet.runtime.scheduler.stage_times import MAX_CHUNKS, StageTimes
 
 
 def prompt_of(seed: int, length: int) -> list[int]:

@@ -13,7 +13,7 @@ from hash_runner import VOCABULARY, expected_output
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.scheduler.results import StopWatch
+from ramet.runtime.scheduler.stopping import StopWatch
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.tokenizer import Tokenizer
 

@@ -25,7 +25,7 @@ from ramet.runtime.scheduler.features import slow_rows
 from ramet.runtime.scheduler.features.constraints import FREE_FORCED, MAX_TURN_FORCED
 from ramet.runtime.scheduler.features.masks import MAX_TOGETHER
 from ramet.runtime.scheduler.features.slow_rows import DEBT_S, SlowRows
-from ramet.runtime.scheduler.request import RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import Hold
 
 END = 0
