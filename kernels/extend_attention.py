@@ -22,14 +22,14 @@ from ramet.kernels.tuned import ExtendTuning, extend_tuning, launched, processor
 @triton.jit  # type: ignore[untyped-decorator]
 def _extend(  # type: ignore[no-untyped-def]
     q, q_stride, k_new, v_new, new_stride, keys, values, slot_stride, table, table_stride,
-    block_rows, block_starts, rows, firsts, num_new, seq_lens, out, sinks, sees, scale, window, cap,
+    block_rows, block_starts, rows, firsts, num_new, seq_lens, out, sinks, key_ends, scale, window, cap,
     GROUP: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_PAD: tl.constexpr, TOKENS: tl.constexpr,
     LANES: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
     SINKS: tl.constexpr, AHEAD: tl.constexpr, PARTS: tl.constexpr, LOG2_E: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """A program: a kv head and one of the PARTS of a tile of tokens, TOKENS each. Keys before `whole` are not masked.
 
-    `sinks` is any tensor without SINKS, `sees` without AHEAD.
+    `sinks` is any tensor without SINKS, `key_ends` without AHEAD.
     """
     head, block = tl.program_id(0), tl.program_id(1) // PARTS
     row = tl.load(block_rows + block)
@@ -56,11 +56,11 @@ def _extend(  # type: ignore[no-untyped-def]
     sums = tl.zeros((LANES, D_PAD), tl.float32)
 
     own = table + tl.load(rows + row).to(tl.int64) * table_stride
-    oldest = tl.maximum(cached + start - window + 1, 0) if WINDOWED else 0  # that the first query sees
+    oldest = tl.maximum(cached + start - window + 1, 0) if WINDOWED else 0  # that the first query key_ends
     newest = tl.minimum(start + TOKENS, new)  # of the new tokens, those before it are seen by some query
-    end = token + 1  # of those that a query sees
+    end = token + 1  # of those that a query key_ends
     if AHEAD:
-        end = tl.load(sees + first + token, mask=token < newest, other=0) - cached  # less than 1: no query
+        end = tl.load(key_ends + first + token, mask=token < newest, other=0) - cached  # less than 1: no query
         newest = tl.max(end, 0)
     whole = oldest + (cached - oldest) // BLOCK * BLOCK
     if WINDOWED:
@@ -150,7 +150,7 @@ def extend_attention(
     sinks: Tensor | None = None,
     tuning: ExtendTuning | None = None,
     tile: int | None = None,
-    sees: Tensor | None = None,
+    key_ends: Tensor | None = None,
 ) -> None:
     """Causal attention of each row's new tokens over its cached prefix and themselves. WRITES out [T, H, D].
 
@@ -158,7 +158,7 @@ def extend_attention(
     table, L] int32: the slot of every position. Row r of the table's `rows` [R] int32 owns tokens
     [firsts[r], firsts[r] + num_new[r]) of the T, the last of its seq_lens[r] [R] int32. block_rows, block_starts
     [n] int32 as `Blocks` of `tile` tokens, or of `tokens_of_tile`. k and v are seen as the pool has them: rounded where
-    it is of float8_e4m3fn. sinks [H] and sees [T] int32 as in the oracle.
+    it is of float8_e4m3fn. sinks [H] and key_ends [T] int32 as in the oracle.
     """
     heads, head_dim = q.shape[1:]
     kv_heads = k.shape[1]
@@ -170,11 +170,11 @@ def extend_attention(
     _extend[(kv_heads, len(block_rows) * parts)](
         q, q.stride(0), k, v, k.stride(0), keys, values, keys.stride(0), table, table.stride(0),
         block_rows, block_starts, rows, firsts, num_new, seq_lens, out,
-        q if sinks is None else sinks, rows if sees is None else sees, scale, window or 0, softcap or 1.0,
+        q if sinks is None else sinks, rows if key_ends is None else key_ends, scale, window or 0, softcap or 1.0,
         GROUP=group, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
         TOKENS=triton.cdiv(tile or most, parts),
         LANES=max(tuning.queries, triton.next_power_of_2(group)),
         BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=window is not None, CAPPED=softcap is not None,
-        SINKS=sinks is not None, AHEAD=sees is not None, PARTS=parts, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED,
-        **launched(tuning.warps, head_dim, sees is not None),
+        SINKS=sinks is not None, AHEAD=key_ends is not None, PARTS=parts, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED,
+        **launched(tuning.warps, head_dim, key_ends is not None),
     )  # fmt: skip

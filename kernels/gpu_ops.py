@@ -25,12 +25,12 @@ from ramet.kernels.reference import (
 from ramet.kernels.reference_delta import sigmoid_mul
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, route, store_routes
 from ramet.kernels.reference_latent import of_heads, store_latents
-from ramet.kernels.rope import place
+from ramet.kernels.rope import norm_rope_store
 
 __all__ = [
     "add_rms_norm", "add_scaled", "clamped_mul", "count_tokens", "delta_net", "draw", "gather", "gelu_by", "gelu_mul",
-    "mask", "mixture", "normalise", "of_heads", "penalise", "place", "rms_norm", "rotate", "route", "sigmoid_mul",
-    "silu_mul", "softcap", "store_kv", "store_latents", "store_routes",
+    "mask", "mixture", "norm_rope_store", "normalise", "of_heads", "penalise", "rms_norm", "rotate", "route",
+    "sigmoid_mul", "silu_mul", "softcap", "store_kv", "store_latents", "store_routes",
 ]  # fmt: skip
 
 

@@ -36,6 +36,13 @@ class HeadNorms(NamedTuple):
     values: bool = False  # heads of values are normed too, without a weight
 
 
+class RopeTables(NamedTuple):
+    """Cosines and sines of every position, [L, rotary_dim / 2] float32 each."""
+
+    cos: Tensor
+    sin: Tensor
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [..., N] -> [..., N], by weight [N] of the dtype of x, or of float32.
 
@@ -132,11 +139,10 @@ def stored(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.float().clamp(-LARGEST_FP8, LARGEST_FP8).to(dtype) if dtype == torch.float8_e4m3fn else x.to(dtype)
 
 
-def place(
+def norm_rope_store(
     qkv: Tensor,
     heads: int,
-    cos: Tensor,
-    sin: Tensor,
+    rope: RopeTables,
     positions: Tensor,
     norms: HeadNorms | None,
     keys: Tensor,
@@ -154,7 +160,7 @@ def place(
         norm_heads(qkv[:, heads:turning], norms.k, norms.eps)
         if norms.values:
             norm_heads(qkv[:, turning:], None, norms.eps)
-    rotate(qkv[:, :turning], cos, sin, positions)
+    rotate(qkv[:, :turning], *rope, positions)
     store_kv(qkv[:, heads:turning], qkv[:, turning:], keys, values, slots)
 
 
@@ -182,7 +188,7 @@ def extend_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
-    sees: Tensor | None = None,
+    key_ends: Tensor | None = None,
 ) -> Tensor:
     """Causal attention of each row's new tokens, all of which are in the pool already. Computes in float32.
 
@@ -190,8 +196,8 @@ def extend_attention(
     every position of every row.
     Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. A query sees its
     own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). sinks [H]: a score of
-    each head that takes its part of the weights and has no value (gpt-oss). sees [T] integer: keys of its row that a
-    query sees, its own and maybe some behind it; a window counts from its own in any case. Returns [T, H, W].
+    each head that takes its part of the weights and has no value (gpt-oss). key_ends [T] integer: keys of its row that
+    a query sees, its own and maybe some behind it; a window counts from its own in any case. Returns [T, H, W].
     """
     width = values.shape[2] - (4 if values.dtype == torch.int8 else 0)
     out = q.new_empty(*q.shape[:2], width)
@@ -206,7 +212,7 @@ def extend_attention(
             scores = softcap * torch.tanh(scores / softcap)
         last_key = torch.arange(length - new, length, device=q.device)[:, None]  # a query's own
         key = torch.arange(length, device=q.device)[None, :]
-        end = last_key + 1 if sees is None else sees[first : first + new, None]
+        end = last_key + 1 if key_ends is None else key_ends[first : first + new, None]
         hidden = (key >= end) if window is None else (key >= end) | (key <= last_key - window)
         scores = scores.masked_fill(hidden, -torch.inf)
         if sinks is not None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import reference
-from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference import HeadNorms, RopeTables
 from ramet.kernels.triton_parts import INTERPRETED, _rounded, _stored
 from ramet.kernels.triton_there import tl, triton
 
@@ -104,11 +104,10 @@ def _place(  # type: ignore[no-untyped-def]
         )
 
 
-def place(
+def norm_rope_store(
     qkv: Tensor,
     heads: int,
-    cos: Tensor,
-    sin: Tensor,
+    rope: RopeTables,
     positions: Tensor,
     norms: HeadNorms | None,
     keys: Tensor,
@@ -117,19 +116,18 @@ def place(
 ) -> None:
     """As kernels/reference.py: norms of heads, rotation, and keys and values into the pool. WRITES qkv, keys, values.
 
-    qkv [T, H + 2 G, D], cos and sin [L, rotary_dim / 2] float32, positions and slots [T] int64, keys and values
-    [S, G, D], of float8_e4m3fn where the pool is.
+    qkv [T, H + 2 G, D], positions and slots [T] int64, keys and values [S, G, D], of float8_e4m3fn where the pool is.
     """
     if keys.dtype == torch.int8:
-        return reference.place(qkv, heads, cos, sin, positions, norms, keys, values, slots)
+        return reference.norm_rope_store(qkv, heads, rope, positions, norms, keys, values, slots)
     tokens, all_heads, head_dim = qkv.shape
-    half, kv_heads = cos.shape[-1], keys.shape[1]
+    half, kv_heads = rope.cos.shape[-1], keys.shape[1]
     if tokens:
         q_weight, k_weight, eps, of_values = (qkv, qkv, 0.0, False) if norms is None else norms
         rest = head_dim - 2 * half
         _place[(tokens, triton.cdiv(all_heads, HEADS))](
-            qkv, qkv.stride(0), cos, sin, positions, q_weight, k_weight, eps, keys, values, slots, heads, kv_heads,
-            head_dim, half, NORMED=norms is not None, VALUES=of_values, INTERPRETED=INTERPRETED,
+            qkv, qkv.stride(0), rope.cos, rope.sin, positions, q_weight, k_weight, eps, keys, values, slots, heads,
+            kv_heads, head_dim, half, NORMED=norms is not None, VALUES=of_values, INTERPRETED=INTERPRETED,
             HEADS=HEADS, BLOCK=triton.next_power_of_2(half), REST=triton.next_power_of_2(rest) if rest else 0,
             num_warps=4,
         )  # fmt: skip

@@ -25,7 +25,7 @@ from ramet.kernels.cpu.arena import Arena
 from ramet.kernels.cpu.experts import DTYPES, NativeExperts, NativeMixture
 from ramet.kernels.cpu.native import Native, Plan, Replay, Rule, Step, Tape, native
 from ramet.kernels.draw_params import DrawParams
-from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference import HeadNorms, RopeTables
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
 from ramet.kernels.reference_experts import SIGMOID, Gated, Mixture, Projections, RouteRule
 
@@ -305,12 +305,11 @@ class CpuOps:
         half = cos.shape[1]
         self._rotate(DTYPES[x.dtype], at, x.stride(0), c, s, p, tokens, heads, x.stride(1), half, self.threads)
 
-    def place(
+    def norm_rope_store(
         self,
         qkv: Tensor,
         heads: int,
-        cos: Tensor,
-        sin: Tensor,
+        rope: RopeTables,
         positions: Tensor,
         norms: HeadNorms | None,
         keys: Tensor,
@@ -323,7 +322,7 @@ class CpuOps:
             self.norm_heads(qkv[:, heads:turning], norms.k, norms.eps)
             if norms.values:
                 self.norm_heads(qkv[:, turning:], None, norms.eps)
-        self.rotate(qkv[:, :turning], cos, sin, positions)
+        self.rotate(qkv[:, :turning], *rope, positions)
         self.store_kv(qkv[:, heads:turning], qkv[:, turning:], keys, values, slots)
 
     def store_kv(self, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:

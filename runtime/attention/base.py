@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from ramet.kernels.reference_delta import PlacedRows
+from ramet.kernels.reference_delta import StateRows
 from ramet.runtime.arrays import Ints
 
 
@@ -38,19 +38,16 @@ class ForwardInputs:
     seq_lens: Ints  # [R] host, new tokens included
     num_decode: int  # rows [0, num_decode) have one new token
     embeds: tuple[tuple[int, Tensor], ...] = ()  # (first of the T, [n, N or N * levels]): in the place of ids
-    shifts: Ints | None = None  # [R] host; above 0: the row has parallel contexts; None: no row has
-    shifted: Tensor | None = None  # [T] int64, the positions to the model: less the shift of each row; None: the same
-    # [3, T] int64: where each token is in time, height and width to the model, where some token is a picture's; then
-    # `shifted` is the token's index into the T; None: all three are its position
-    turns: Tensor | None = None
+    position_offsets: Ints | None = None  # [R] host; above 0: the row has parallel contexts; None: no row has
+    rope_positions: Tensor | None = None  # [T] int64, positions less the offset of their row; None: no row has one
+    # [3, T] int64: time, height and width of each token, where some token is a picture's; then `rope_positions` is the
+    # token's index into the T; None: all three are its position
+    mrope_positions: Tensor | None = None
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
-    save_at: Ints | None = None  # [R, n] host; after so many new tokens of a row its state is copied; 0: it is not
-    save_to: Ints | None = None  # [R, n] host, to these places of the state pool
-    # of layers with states, on the device; None: that is the host, or no layer has one
-    state_rows: PlacedRows | None = None
+    state_rows: StateRows | None = None  # which states the rows have; None: no layer has states
     extends: Extends | None = None  # of one with prompts, likewise: all rows are there
-    # [T] int32 host, keys of its row that each token sees: its own, and maybe some behind it; None: none of these
-    sees: Ints | None = None
+    # [T] int32 host, number of keys that each token attends to: its own, and maybe some behind it; None: causal
+    key_ends: Ints | None = None
     adapters: Tensor | None = None  # [T] int32, the slot of each token's adapter, 0 for none; None: no token has one
 
     @property

@@ -87,12 +87,14 @@ class CpuAttention:
         first = int(firsts[r])
         slots = inputs.table[int(inputs.rows[r]), : int(inputs.seq_lens[r])].long()
         stop = first + int(inputs.num_new[r])
-        return LongRow(first, stop, slots, None if inputs.sees is None else torch.from_numpy(inputs.sees[first:stop]))
+        return LongRow(
+            first, stop, slots, None if inputs.key_ends is None else torch.from_numpy(inputs.key_ends[first:stop])
+        )
 
     def _plan_short(self, inputs: ForwardInputs, short: Ints, firsts: Ints) -> None:
         assert self._ops is not None, "without compiled kernels all rows are long"
         at = slice(None) if len(short) == len(inputs.rows) else short  # all: where they are, which a replay reads again
-        shifts = None if inputs.shifts is None else inputs.shifts[at]
+        offsets = None if inputs.position_offsets is None else inputs.position_offsets[at]
         columns = inputs.rows[at], firsts[at], inputs.num_new[at], inputs.seq_lens[at]
         for planner in self._planners:
-            self._ops.plan(planner, inputs.table, *columns, shifts, inputs.sees)
+            self._ops.plan(planner, inputs.table, *columns, offsets, inputs.key_ends)

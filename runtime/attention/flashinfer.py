@@ -75,7 +75,7 @@ class FlashInferAttention(triton.TritonAttention):
     def plan(self, inputs: ForwardInputs) -> None:
         num = inputs.num_decode
         self._extending = None
-        if inputs.placed is not None or num == len(inputs.rows) or inputs.sees is not None:
+        if inputs.placed is not None or num == len(inputs.rows) or inputs.key_ends is not None:
             super().plan(inputs)
             return
         rows, num_new, seq_lens = inputs.rows, inputs.num_new, inputs.seq_lens

@@ -29,4 +29,4 @@ class GatheredAttention(CpuAttention):
         if not len(row.prefix):
             return attend_row(row, q, own, keys, values, layer, sinks)
         gathered = keys.index_select(0, row.slots), values.index_select(0, row.slots)
-        return attend_densely(q, *gathered, row.sees, layer, sinks)
+        return attend_densely(q, *gathered, row.key_ends, layer, sinks)

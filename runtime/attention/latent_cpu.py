@@ -52,9 +52,9 @@ class LatentCpuAttention:
         self._stop = int((firsts + num_new)[meeting].max(initial=0))  # of the tokens that meet latents
         if len(meeting):
             at = slice(None) if len(meeting) == len(num_new) else meeting  # all: where they are, for a replay
-            shifts = None if inputs.shifts is None else inputs.shifts[at]
+            offsets = None if inputs.position_offsets is None else inputs.position_offsets[at]
             columns = inputs.rows[at], firsts[at], num_new[at], seq_lens[at]
-            self._ops.plan(self._planner, inputs.table, *columns, shifts)
+            self._ops.plan(self._planner, inputs.table, *columns, offsets)
         self._expanded = [self._row(inputs, int(r), firsts, i) for i, r in enumerate(np.flatnonzero(expanded))]
 
     def _row(self, inputs: ForwardInputs, r: int, firsts: Ints, number: int) -> _Expanded:

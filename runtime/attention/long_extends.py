@@ -27,7 +27,7 @@ class LongRow:
     first: int
     stop: int
     slots: Tensor  # [P + n] int64
-    sees: Tensor | None = None  # [n] int32, keys that each token sees; None: those up to its own
+    key_ends: Tensor | None = None  # [n] int32, keys that each token sees; None: those up to its own
 
     @property
     def prefix(self) -> Tensor:
@@ -45,7 +45,7 @@ def attend_row(
     sinks: Tensor | None = None,
 ) -> Tensor:
     """q [n, H, D] of the row's new tokens, whose keys and values `own` are in the pool as well -> [n, H, D]."""
-    hides = row.sees is not None or (layer.window is not None and layer.window < len(row.slots))
+    hides = row.key_ends is not None or (layer.window is not None and layer.window < len(row.slots))
     if own is None or layer.softcap is not None or hides or sinks is not None:
         return attend_in_blocks(q, keys, values, row, layer, sinks)
     return attend_long(q, own, keys, values, row.prefix, layer.scale)
@@ -70,7 +70,7 @@ def attend_in_blocks(
     out = torch.empty(q.shape, dtype=q.dtype)
     num_cached = len(row.prefix)
     own = torch.arange(num_cached, len(row.slots))
-    ends = own + 1 if row.sees is None else row.sees
+    ends = own + 1 if row.key_ends is None else row.key_ends
     for start in range(0, len(q), BLOCK):
         stop = min(start + BLOCK, len(q))
         first = num_cached + start  # position of the block's first query
@@ -83,11 +83,11 @@ def attend_in_blocks(
 
 
 def attend_densely(
-    q: Tensor, k: Tensor, v: Tensor, sees: Tensor | None, layer: LayerAttention, sinks: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, key_ends: Tensor | None, layer: LayerAttention, sinks: Tensor | None
 ) -> Tensor:
     """q [n, H, D] are the last of the tokens of k, v [P + n, G, D], all under one mask -> [n, H, D]."""
     own = torch.arange(len(k) - len(q), len(k))
-    return _attend(q, k, v, _unseen(own, own + 1 if sees is None else sees, len(k), layer.window), layer, sinks)
+    return _attend(q, k, v, _unseen(own, own + 1 if key_ends is None else key_ends, len(k), layer.window), layer, sinks)
 
 
 def heads_first(x: Tensor) -> Tensor:

@@ -37,6 +37,6 @@ class ReferenceAttention:
         sinks: Tensor | None = None,
     ) -> Tensor:
         rule, (keys, values) = self._layers[layer], self.cache(layer)
-        sees = None if inputs.sees is None else torch.from_numpy(inputs.sees).to(q.device)
-        asked = rule.scale, rule.window, rule.softcap, sinks, sees
+        key_ends = None if inputs.key_ends is None else torch.from_numpy(inputs.key_ends).to(q.device)
+        asked = rule.scale, rule.window, rule.softcap, sinks, key_ends
         return kernels.extend_attention(q, keys, values, self._table, self._num_new, self._seq_lens, *asked)

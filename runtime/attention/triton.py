@@ -34,21 +34,20 @@ class TritonRows:
         self._scratch = scratch
         self._decoding: tuple[Tensor, Tensor] | None = None  # rows of the table and their lengths
         self._extends: Extends | None = None
-        self._sees: Tensor | None = None  # [T] int32, of a step whose tokens see what comes behind them
+        self._key_ends: Tensor | None = None  # [T] int32, of a step whose tokens see what comes behind them
 
     def plan(self, inputs: ForwardInputs) -> None:
         num = inputs.num_decode
-        self._decoding, self._extends, self._sees = inputs.placed, inputs.extends, None
+        self._decoding, self._extends, self._key_ends = inputs.placed, inputs.extends, None
         if inputs.placed is None and inputs.extends is None:
             firsts = (np.cumsum(inputs.num_new) - inputs.num_new).astype(np.int32)
             tiles = self.tiles(inputs.num_new[num:], inputs.seq_lens[num:])
             columns = (inputs.rows, firsts, inputs.num_new, inputs.seq_lens)
             device = inputs.token_ids.device
-            sees = () if inputs.sees is None else (inputs.sees,)
-            rows, lens, *extends = placed(
-                (inputs.rows[:num], inputs.seq_lens[:num], *(column[num:] for column in columns), *tiles, *sees), device
-            )  # fmt: skip
-            self._sees = extends.pop() if sees else None
+            key_ends = () if inputs.key_ends is None else (inputs.key_ends,)
+            of_extends = (*(column[num:] for column in columns), *tiles, *key_ends)
+            rows, lens, *extends = placed((inputs.rows[:num], inputs.seq_lens[:num], *of_extends), device)
+            self._key_ends = extends.pop() if key_ends else None
             self._decoding = (rows, lens) if num else None
             self._extends = Extends(*extends) if num < len(inputs.rows) else None
         if self._decoding is not None:
@@ -109,9 +108,9 @@ class TritonAttention(TritonRows):
             if k is None or v is None:
                 k, v = stored(keys, values, inputs.slots, q.dtype)
             new = *self._extends, out
-            tile, sees = self.tokens_of_tile, self._sees
+            tile, key_ends = self.tokens_of_tile, self._key_ends
             extend_attention(
-                q, k, v, keys, values, inputs.table, *new, *asked, sinks=sinks, tile=tile, sees=sees
+                q, k, v, keys, values, inputs.table, *new, *asked, sinks=sinks, tile=tile, key_ends=key_ends
             )  # fmt: skip
         return out
 

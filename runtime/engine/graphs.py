@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.epilogue_rows import EpilogueRows
-from ramet.kernels.step_rows import take_in
+from ramet.kernels.step_rows import StepColumns, take_in
 from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.attention.triton import TritonRows
 from ramet.runtime.engine.copies import Copies
@@ -145,10 +145,11 @@ class GraphRecorder:
 def take_in_rows(inputs: StepInputs, row_buffer: RowBuffer) -> None:
     """See kernels/step_rows.py."""
     of, forward = inputs.read.tensors, inputs.forward
-    assert forward.shifted is not None
+    assert forward.rope_positions is not None
+    columns = StepColumns(of["rows"], of["relayed"], of["seq_lens"], of["shifts"], of["slots"])
     take_in(
-        of["rows"], of["relayed"], of["seq_lens"], of["shifts"], of["slots"], row_buffer.next_ids, row_buffer.lengths,
-        of["ids"], of["positions"], forward.shifted, forward.table,
+        columns, row_buffer.next_ids, row_buffer.lengths, of["ids"], of["positions"], forward.rope_positions,
+        forward.table,
     )  # fmt: skip
 
 

@@ -71,7 +71,9 @@ def place(
     """
     saves = batch.input(StateSaves) if batch.inputs else None
     save_at, save_to = (None, None) if saves is None else (saves.at, saves.to)
-    of_states = StateRows(batch.rows, batch.num_new, batch.seq_lens, save_at, save_to)
+    state_rows = StateRows(batch.rows, batch.num_new, batch.seq_lens, save_at, save_to)
+    if states and device.type != "cpu":
+        state_rows = replace(state_rows, placed=PlacedRows.of(state_rows, device))
     last_tokens = np.cumsum(batch.num_new, dtype=np.int64)[batch.draws] - 1
     token_ids = on_device(batch.token_ids.astype(np.int64), device)
     positions = on_device(batch.positions.astype(np.int64), device)
@@ -95,9 +97,7 @@ def place(
         num_new=batch.num_new,
         seq_lens=batch.seq_lens,
         num_decode=batch.num_decode,
-        save_at=save_at,
-        save_to=save_to,
-        state_rows=PlacedRows.of(of_states, device) if states and device.type != "cpu" else None,
+        state_rows=state_rows,
     )
     return _with_inputs(placed, batch) if batch.inputs else placed
 
@@ -109,10 +109,10 @@ def _with_inputs(placed: ForwardInputs, batch: Batch) -> ForwardInputs:
     return replace(
         placed,
         embeds=tuple(_embeds(batch, device)),
-        sees=_sees(batch),
-        shifts=None if offsets is None else offsets.values,
-        shifted=_shifted(batch, positions, mrope, offsets),
-        turns=None if mrope is None else on_device(mrope.values.astype(np.int64), device),
+        key_ends=_key_ends(batch),
+        position_offsets=None if offsets is None else offsets.values,
+        rope_positions=_rope_positions(batch, positions, mrope, offsets),
+        mrope_positions=None if mrope is None else on_device(mrope.values.astype(np.int64), device),
         adapters=None if adapters is None else on_device(_of_tokens(batch, adapters.values), device).int(),
     )
 
@@ -130,9 +130,9 @@ def drawing(inputs: ForwardInputs, draws: Ints) -> ForwardInputs:
         num_new=np.ones(len(rows), np.int32),
         seq_lens=inputs.seq_lens[draws],
         num_decode=len(rows),
-        shifts=None if inputs.shifts is None else inputs.shifts[draws],
-        shifted=None if inputs.shifted is None else inputs.shifted.index_select(0, at),
-        turns=inputs.turns,
+        position_offsets=None if inputs.position_offsets is None else inputs.position_offsets[draws],
+        rope_positions=None if inputs.rope_positions is None else inputs.rope_positions.index_select(0, at),
+        mrope_positions=inputs.mrope_positions,
         adapters=None if inputs.adapters is None else inputs.adapters.index_select(0, at),
     )
 
@@ -146,24 +146,24 @@ def _embeds(batch: Batch, device: torch.device) -> Iterator[tuple[int, Tensor]]:
             yield each.first, each.features.values[each.start : each.start + each.num].to(device)
 
 
-def _shifted(
+def _rope_positions(
     batch: Batch, positions: Tensor, mrope: MropePositions | None, offsets: PositionOffsets | None
 ) -> Tensor | None:
-    """What ForwardInputs has as `shifted`, for positions [T]."""
+    """What ForwardInputs has under this name, for positions [T]."""
     if mrope is not None:
         return torch.arange(len(positions), device=positions.device)
     return None if offsets is None else positions - on_device(_of_tokens(batch, offsets.values), positions.device)
 
 
-def _sees(batch: Batch) -> Ints | None:
-    """[T] keys that each token sees, of a step where some see what comes behind them."""
+def _key_ends(batch: Batch) -> Ints | None:
+    """[T] number of keys that each token attends to, of a step where some see what comes behind them."""
     whole = [each for each in batch.inputs if isinstance(each, FeatureRows) and each.is_whole]
     if not whole:
         return None
-    sees = batch.positions + 1
+    key_ends = batch.positions + 1
     for each in whole:
-        sees[each.first : each.first + each.num] = sees[each.first + each.num - 1]
-    return sees.astype(np.int32, copy=False)
+        key_ends[each.first : each.first + each.num] = key_ends[each.first + each.num - 1]
+    return key_ends.astype(np.int32, copy=False)
 
 
 def _of_tokens(batch: Batch, column: Ints) -> npt.NDArray[np.int64]:

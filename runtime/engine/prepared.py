@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.draw_params import COLUMNS, DrawParams
-from ramet.kernels.reference_delta import PlacedRows
+from ramet.kernels.reference_delta import PlacedRows, StateRows
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
@@ -178,6 +178,9 @@ class StepInputs:
         tensors = self.read.tensors
         of = self.read.of or self.staged[0].of  # on a GPU what is there is read in their place
         placed = None if device.type == "cpu" else (tensors["rows"], tensors["seq_lens"])
+        num_new = np.ones(size, np.int32)
+        of_states = None if placed is None else PlacedRows.decoding(*placed)
+        state_rows = StateRows(of["rows"], num_new, of["seq_lens"], placed=of_states)
         self.forward = ForwardInputs(
             token_ids=tensors["ids"],
             positions=tensors["positions"],
@@ -185,13 +188,13 @@ class StepInputs:
             last_tokens=torch.arange(size, device=device),
             table=table,
             rows=of["rows"],
-            num_new=np.ones(size, np.int32),
+            num_new=num_new,
             seq_lens=of["seq_lens"],
             num_decode=size,
-            shifts=of["shifts"],
-            shifted=torch.zeros(size, dtype=torch.int64, device=device),
+            position_offsets=of["shifts"],
+            rope_positions=torch.zeros(size, dtype=torch.int64, device=device),
             placed=placed,
-            state_rows=None if placed is None else PlacedRows.decoding(*placed),
+            state_rows=state_rows,
             adapters=tensors["adapters"] if adapted else None,
         )
         self.rows = tensors["drawn_rows"]

@@ -65,13 +65,13 @@ class PromptInputs:
     def __init__(self, size: int, tiles: Tiles, table: Tensor) -> None:
         self.size, self.rows, self._tiles = size, min(size, MAX_ROWS), tiles
         device, num_tiles = table.device, size // tiles.tokens_of_tile + self.rows
-        self._tokens = torch.zeros((4, size), dtype=torch.int64, device=device)  # ids, positions, slots, shifted
+        self._tokens = torch.zeros((4, size), dtype=torch.int64, device=device)  # ids, positions, slots, rope_positions
         width = -(-max(self.rows + 1, num_tiles) // 4) * 4  # columns begin at 16 bytes
         self._host = np.zeros((len(Extends._fields), width), np.int32)
         self._columns = torch.zeros(self._host.shape, dtype=torch.int32, device=device)
         lens = [self.rows + 1] * 4 + [num_tiles] * 2
         extends = Extends(*(column[:length] for column, length in zip(self._columns, lens, strict=True)))
-        ids, positions, slots, shifted = self._tokens
+        ids, positions, slots, rope_positions = self._tokens
         self.forward = ForwardInputs(
             token_ids=ids,
             positions=positions,
@@ -82,7 +82,7 @@ class PromptInputs:
             num_new=self._host[2],
             seq_lens=self._host[3],
             num_decode=0,
-            shifted=shifted,
+            rope_positions=rope_positions,
             extends=extends,
         )
 
@@ -97,8 +97,9 @@ class PromptInputs:
         tile_rows[:] = self.rows
         tile_rows[: len(found)], tile_starts[: len(found)] = found, starts
         self._columns.copy_(on_device(self._host.copy(), self._columns.device))
-        shifted = inputs.positions if inputs.shifted is None else inputs.shifted
-        for own, given in zip(self._tokens, (inputs.token_ids, inputs.positions, inputs.slots, shifted), strict=True):
+        rope_positions = inputs.positions if inputs.rope_positions is None else inputs.rope_positions
+        columns = inputs.token_ids, inputs.positions, inputs.slots, rope_positions
+        for own, given in zip(self._tokens, columns, strict=True):
             own[:tokens].copy_(given)
         if tokens < self.size:
             self._tokens[:, tokens:].zero_()
@@ -136,7 +137,8 @@ class PromptGraphs:
 
     def run(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor] | None:
         """x and residual [T, N], good until another graph runs; None: it is no step for a graph."""
-        if inputs.embeds or inputs.turns is not None or len(inputs.rows) > MAX_ROWS or inputs.placed is not None:
+        is_text = not inputs.embeds and inputs.mrope_positions is None
+        if not is_text or len(inputs.rows) > MAX_ROWS or inputs.placed is not None:
             return None
         if inputs.num_decode and inputs.seq_lens[: inputs.num_decode].max() > LONGEST:
             return None

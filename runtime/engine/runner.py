@@ -439,7 +439,7 @@ class ModelRunner(LoadedModel):
             self._plan(inputs)
             return self._model.hidden_states(inputs, self._attention, wanted)
 
-        is_text = not inputs.embeds and inputs.turns is None
+        is_text = not inputs.embeds and inputs.mrope_positions is None
         if self._deferred_steps is not None and is_text and len(inputs.token_ids) >= MIN_DEFERRED:
             try:
                 kind = None if wanted is None else len(wanted.rows) > 0, inputs.adapters is None

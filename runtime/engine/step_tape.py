@@ -111,8 +111,8 @@ class Recorder:
 
     def _relay(self, inputs: StepInputs) -> None:
         of, buffer, forward = inputs.read.of, self._row_buffer, inputs.forward
-        assert forward.shifted is not None
-        state = buffer.next_ids, buffer.lengths, forward.token_ids, forward.positions, forward.shifted
+        assert forward.rope_positions is not None
+        state = buffer.next_ids, buffer.lengths, forward.token_ids, forward.positions, forward.rope_positions
         self._ops.relay(of["rows"], of["relayed"], of["seq_lens"], of["shifts"], *state)
 
 

@@ -7,7 +7,8 @@ is in the state pool, at the place of their row. T tokens, N in and out, C chann
 import torch
 from torch import Tensor, nn
 
-from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
+from ramet.kernels.reference import RopeTables
+from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.modules import Linear, RMSNorm
 from ramet.runtime.layers.ops import Ops
@@ -57,15 +58,15 @@ class DeltaNet(nn.Module):
     def forward(
         self,
         x: Tensor,
-        rope: tuple[Tensor, Tensor],
+        rope: RopeTables,
         attention: AttentionBackend,
         inputs: ForwardInputs,
         wanted: ForwardInputs | None = None,
     ) -> Tensor:
         """As SelfAttention: with `wanted` of inputs.last_tokens alone, though every token changes the state."""
         assert self._states is not None and self._weights is not None, "the states have no place yet"
-        on_host = inputs.rows, inputs.num_new, inputs.seq_lens, inputs.save_at, inputs.save_to
-        rows = StateRows(*on_host, inputs.state_rows)
+        rows = inputs.state_rows
+        assert rows is not None, "a model of layers with states has rows of them in every step"
         read = self._ops.delta_net(self.project(x), self.gates(x), self._of, self._weights, self._states, rows)
         if wanted is not None:
             if not len(wanted.rows):

@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from ramet.kernels.reference import RopeTables
 from ramet.kernels.reference_experts import Projections
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.attention.latent import LatentBackend, LatentSizes
@@ -62,7 +63,7 @@ class LatentSelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        rope: tuple[Tensor, Tensor],
+        rope: RopeTables,
         attention: AttentionBackend,
         inputs: ForwardInputs,
         wanted: ForwardInputs | None = None,
@@ -102,4 +103,4 @@ class LatentSelfAttention(nn.Module):
 
 
 def _positions(inputs: ForwardInputs) -> Tensor:
-    return inputs.positions if inputs.shifted is None else inputs.shifted
+    return inputs.positions if inputs.rope_positions is None else inputs.rope_positions

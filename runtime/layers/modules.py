@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ramet.kernels.int4_words import Int4Words
-from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference import HeadNorms, RopeTables
 from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.activation import gated_activation
@@ -246,7 +246,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        rope: tuple[Tensor, Tensor],
+        rope: RopeTables,
         attention: AttentionBackend,
         inputs: ForwardInputs,
         wanted: ForwardInputs | None = None,
@@ -259,10 +259,10 @@ class SelfAttention(nn.Module):
         qkv = self._heads_of(projected)  # [T, H + 2 G, D]
         turning = self._heads + self._kv_heads
         norms = None if self.q_norm is None else self.q_norm.with_keys(self.k_norm, self._v_norm)
-        positions = inputs.positions if inputs.shifted is None else inputs.shifted
+        positions = inputs.positions if inputs.rope_positions is None else inputs.rope_positions
         keys, values = attention.cache(self._layer)
         own = (keys, values) if self._kv_heads else (keys[:, :0], values[:, :0])  # those of another are there already
-        self._ops.place(qkv, self._heads, *rope, positions, norms, *own, inputs.slots)
+        self._ops.norm_rope_store(qkv, self._heads, rope, positions, norms, *own, inputs.slots)
         q, k, v = qkv[:, : self._heads], qkv[:, self._heads : turning], qkv[:, turning:]
         if wanted is not None:
             if not len(wanted.rows):

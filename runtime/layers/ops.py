@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ramet.kernels.reference import HeadNorms
+from ramet.kernels.reference import HeadNorms, RopeTables
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, RouteRule
 
@@ -53,12 +53,11 @@ class Ops(Protocol):
 
     def store_latents(self, latents: Tensor, turned: Tensor, keys: Tensor, slots: Tensor) -> None: ...
 
-    def place(
+    def norm_rope_store(
         self,
         qkv: Tensor,
         heads: int,
-        cos: Tensor,
-        sin: Tensor,
+        rope: RopeTables,
         positions: Tensor,
         norms: HeadNorms | None,
         keys: Tensor,

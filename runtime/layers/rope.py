@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ramet.kernels.reference import RopeTables
 from ramet.runtime.errors import ConfigError
 
 
@@ -87,10 +88,10 @@ class AxesRope:
         self._frequencies, self._axes = inverse_frequencies(rope).to(device), axes(rope).to(device)
         self._factor = rope.attention_factor
 
-    def tables(self, turns: Tensor) -> tuple[Tensor, Tensor]:
-        """turns [3, T] int64 -> (cos, sin), each [T, rotary_dim / 2] float32, row by row in memory."""
-        angles = turns.float()[self._axes].T.contiguous() * self._frequencies
-        return angles.cos() * self._factor, angles.sin() * self._factor
+    def tables(self, positions: Tensor) -> RopeTables:
+        """positions [3, T] int64 -> (cos, sin), each [T, rotary_dim / 2] float32, row by row in memory."""
+        angles = positions.float()[self._axes].T.contiguous() * self._frequencies
+        return RopeTables(angles.cos() * self._factor, angles.sin() * self._factor)
 
 
 def _llama3(plain: Tensor, rope: RopeShape) -> Tensor:
@@ -126,7 +127,7 @@ def _exponents(rope: RopeShape) -> Tensor:
     return torch.arange(0, rope.rotary_dim, 2, dtype=torch.int64).float() / rope.rotary_dim
 
 
-def rope_tables(rope: RopeShape, num_positions: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def rope_tables(rope: RopeShape, num_positions: int, device: torch.device) -> RopeTables:
     """(cos, sin), each [num_positions, rotary_dim / 2] float32.
 
     Where longer sequences have other keys, [boundary + num_positions, ...]: theirs lie behind those of shorter ones.
@@ -141,4 +142,4 @@ def rope_tables(rope: RopeShape, num_positions: int, device: torch.device) -> tu
     if boundary is not None:
         angles = torch.cat([angles, torch.outer(positions, inverse_frequencies(rope, is_long=True))])
     cos, sin = (table * rope.attention_factor for table in (angles.cos(), angles.sin()))
-    return cos.to(device), sin.to(device)
+    return RopeTables(cos.to(device), sin.to(device))

@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from ramet.kernels.reference import RopeTables
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.layers.activation import gated_activation
@@ -23,8 +24,6 @@ from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import AxesRope, RopeShape, rope_tables
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ExpertsShape, ModelShape
-
-Rope = tuple[Tensor, Tensor]  # cosines and sines, each [positions, rotary_dim / 2]
 
 
 def norm_of(shape: ModelShape, dtype: torch.dtype, ops: Ops, size: int | None = None) -> RMSNorm:
@@ -101,7 +100,7 @@ class DecoderLayer(nn.Module):
         self,
         x: Tensor | None,
         residual: Tensor,
-        rope: Rope,
+        rope: RopeTables,
         attention: AttentionBackend,
         inputs: ForwardInputs,
         wanted: ForwardInputs | None = None,
@@ -138,7 +137,7 @@ class Decoder(CausalModel):
         self.norm = norm_of(shape, dtype, ops)
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
         self._ops = ops
-        self._ropes: list[Rope] = []  # of each layer
+        self._ropes: list[RopeTables] = []  # of each layer
         self._axes: dict[RopeShape, AxesRope] = {}  # of those with sections
 
     @property
@@ -153,18 +152,18 @@ class Decoder(CausalModel):
                 module.derive()
 
     def place_rope(self, num_positions: int, device: torch.device) -> None:
-        tables: dict[RopeShape, Rope] = {}
+        tables: dict[RopeShape, RopeTables] = {}
         for layer in self.shape.layers:
             if layer.rope not in tables:
                 tables[layer.rope] = rope_tables(layer.rope, num_positions, device)
         self._ropes = [tables[layer.rope] for layer in self.shape.layers]
         self._axes = {rope: AxesRope(rope, device) for rope in tables if rope.sections}
 
-    def ropes(self, turns: Tensor | None) -> list[Rope]:
-        """Of each layer. turns [3, T] int64: each token's own, in the order of the tokens."""
-        if turns is None:
+    def ropes(self, mrope_positions: Tensor | None) -> list[RopeTables]:
+        """Of each layer. mrope_positions [3, T] int64: each token's own, in the order of the tokens."""
+        if mrope_positions is None:
             return self._ropes
-        tables = {rope: axes.tables(turns) for rope, axes in self._axes.items()}
+        tables = {rope: axes.tables(mrope_positions) for rope, axes in self._axes.items()}
         return [tables[layer.rope] for layer in self.shape.layers]
 
     def place_states(self, pool: StatePool) -> None:
@@ -187,7 +186,7 @@ class Decoder(CausalModel):
         beside = self.layer_embeds(inputs, residual)
         x: Tensor | None = None
         layers = cast(Sequence[DecoderLayer], self.layers)
-        for i, (layer, rope) in enumerate(zip(layers, self.ropes(inputs.turns), strict=True), 1):
+        for i, (layer, rope) in enumerate(zip(layers, self.ropes(inputs.mrope_positions), strict=True), 1):
             last = wanted if i == len(layers) else None
             x = layer.attend(x, residual, rope, attention, inputs, last)
             if last is not None:

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from ramet.kernels.reference import RopeTables
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.ops import Ops
-from ramet.runtime.models.decoder import Decoder, DecoderLayer, Rope, norm_of
+from ramet.runtime.models.decoder import Decoder, DecoderLayer, norm_of
 from ramet.runtime.models.shape import ModelShape
 
 
@@ -21,7 +22,7 @@ class SandwichLayer(DecoderLayer):
         self,
         x: Tensor | None,
         residual: Tensor,
-        rope: Rope,
+        rope: RopeTables,
         attention: AttentionBackend,
         inputs: ForwardInputs,
         wanted: ForwardInputs | None = None,

@@ -90,17 +90,26 @@ class Placed:
     def expected(self) -> Tensor:
         case = self.case
         table = self.table[self.rows.long()]
-        of = table, self.num_new, self.lengths, case.head_dim**-0.5, case.window, case.softcap, self.sinks, self.sees
+        of = (
+            table,
+            self.num_new,
+            self.lengths,
+            case.head_dim**-0.5,
+            case.window,
+            case.softcap,
+            self.sinks,
+            self.key_ends,
+        )
         return reference.extend_attention(self.queries, self.keys, self.values, *of)
 
     @property
-    def sees(self) -> Tensor | None:
+    def key_ends(self) -> Tensor | None:
         if not self.case.ahead:
             return None
-        sees = torch.cat([torch.arange(cached, cached + new) for cached, new in self.case.rows]) + 1
+        key_ends = torch.cat([torch.arange(cached, cached + new) for cached, new in self.case.rows]) + 1
         for first, stop in self.case.ahead:
-            sees[first:stop] = sees[stop - 1].item()
-        return sees.int().to(self.device)
+            key_ends[first:stop] = key_ends[stop - 1].item()
+        return key_ends.int().to(self.device)
 
     def decoded(self, tuning: Any = None, shares: bool = False) -> Tensor:
         case, lengths = self.case, self.column(self.lengths)
@@ -131,6 +140,18 @@ class Placed:
         tiles = self.column(blocks.rows), self.column(blocks.starts)
         rule = case.head_dim**-0.5, case.window, case.softcap, self.sinks
         extend_attention(
-            self.queries, k, v, self.keys, self.values, self.table, *of, *tiles, out, *rule, tuning, tokens, self.sees
+            self.queries,
+            k,
+            v,
+            self.keys,
+            self.values,
+            self.table,
+            *of,
+            *tiles,
+            out,
+            *rule,
+            tuning,
+            tokens,
+            self.key_ends,
         )
         return out

@@ -17,6 +17,7 @@ from ramet.kernels import gpu_ops, logits_epilogue, reference, reference_latent
 from ramet.kernels.decode_attention import DecodeScratch
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, PlacedRows, StateRows
+from ramet.kernels.step_rows import StepColumns
 from ramet.runtime.attention import latent_triton
 from ramet.runtime.attention import triton as attention
 from ramet.runtime.engine import graphs
@@ -27,15 +28,15 @@ OF_TORCH = (  # their oracles launch torch's ops
 
 
 def take_in(
-    rows: Tensor, relayed: Tensor, seq_lens: Tensor, shifts: Tensor, slots: Tensor, next_ids: Tensor,
-    lengths: Tensor, ids: Tensor, positions: Tensor, shifted: Tensor, table: Tensor,
+    columns: StepColumns, next_ids: Tensor, lengths: Tensor, ids: Tensor, positions: Tensor, rope_positions: Tensor,
+    table: Tensor,
 ) -> None:  # fmt: skip
-    own, at = rows.long(), relayed != 0
-    lengths[own[~at]] = seq_lens[~at]
+    own, at = columns.rows.long(), columns.relayed != 0
+    lengths[own[~at]] = columns.seq_lens[~at]
     ids[at] = next_ids[own[at]].long()
     positions[at] = lengths[own[at]].long() - 1
-    shifted.copy_(positions - shifts)
-    table[own, positions] = slots.int()
+    rope_positions.copy_(positions - columns.position_offsets)
+    table[own, positions] = columns.slots.int()
 
 
 def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:
@@ -60,7 +61,7 @@ def extend_attention(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, table: Tensor,
     rows: Tensor, firsts: Tensor, num_new: Tensor, seq_lens: Tensor, _: Tensor, __: Tensor, out: Tensor,
     scale: float, window: int | None = None, softcap: float | None = None, sinks: Tensor | None = None,
-    *, tile: int, sees: Tensor | None = None,
+    *, tile: int, key_ends: Tensor | None = None,
 ) -> None:  # fmt: skip
     for row, first, new, length in zip(
         rows.tolist(), firsts.tolist(), num_new.tolist(), seq_lens.tolist(), strict=True
@@ -70,7 +71,7 @@ def extend_attention(
             continue
         out[own] = reference.extend_attention(
             q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap, sinks,
-            None if sees is None else sees[own],
+            None if key_ends is None else key_ends[own],
         )  # fmt: skip
 
 
@@ -183,7 +184,7 @@ def use_oracles(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of the Triton kernels."""
     for name in OF_TORCH:
         monkeypatch.setattr(gpu_ops, name, getattr(reference, name))
-    monkeypatch.setattr(gpu_ops, "place", launching(reference.place))
+    monkeypatch.setattr(gpu_ops, "norm_rope_store", launching(reference.norm_rope_store))
     monkeypatch.setattr(gpu_ops, "delta_net", delta_net)
     monkeypatch.setattr(graphs, "take_in", launching(take_in))
     for name, run in (

@@ -10,6 +10,7 @@ from steps import make_batch
 from torch import Tensor
 
 from ramet.kernels import gpu_ops
+from ramet.kernels.reference import RopeTables
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.triton import TritonAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
@@ -33,7 +34,7 @@ class Toy:
         self.embedding = torch.randn(VOCABULARY, size, generator=chance).to(CUDA)
         self.head = (torch.randn(HEADS * HEAD_DIM, VOCABULARY, generator=chance) * 0.3).to(CUDA)
         angles = torch.outer(torch.arange(CONTEXT).float(), torch.rand(HEAD_DIM // 2, generator=chance))
-        self.rope = angles.cos().to(CUDA), angles.sin().to(CUDA)
+        self.rope = RopeTables(angles.cos().to(CUDA), angles.sin().to(CUDA))
         self.pool = KVPool(
             max_total_tokens=(ROWS + 1) * CONTEXT, page_size=1, layers=[KVShape.of(KV_HEADS, HEAD_DIM)],
             dtype=torch.float32, device=CUDA,
@@ -65,8 +66,8 @@ class Toy:
     def forward(self, inputs: ForwardInputs) -> Tensor:
         qkv = self.embedding[inputs.token_ids].view(-1, HEADS + 2 * KV_HEADS, HEAD_DIM)
         turning = HEADS + KV_HEADS
-        positions = inputs.positions if inputs.shifted is None else inputs.shifted
-        gpu_ops.place(qkv, HEADS, *self.rope, positions, None, *self.attention.cache(0), inputs.slots)
+        positions = inputs.positions if inputs.rope_positions is None else inputs.rope_positions
+        gpu_ops.norm_rope_store(qkv, HEADS, self.rope, positions, None, *self.attention.cache(0), inputs.slots)
         q, k, v = qkv[:, :HEADS], qkv[:, HEADS:turning], qkv[:, turning:]
         return self.attention.forward(q, k, v, 0, inputs).flatten(1) @ self.head
 

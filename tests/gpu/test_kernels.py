@@ -133,9 +133,9 @@ def test_small_ops(dtype: torch.dtype) -> None:
     for norms in (None, reference.HeadNorms(random(128), random(128), 1e-6)):
         pools = [torch.zeros(50, 8, 128, dtype=dtype, device=CUDA) for _ in range(4)]
         qkv = random(33, 48, 128)
-        expected, turns = qkv.clone(), (angles.cos(), angles.sin(), positions, norms)
-        gpu_ops.place(qkv, 32, *turns, *pools[:2], slots)
-        reference.place(expected, 32, *turns, *pools[2:], slots)
+        expected, turns = qkv.clone(), (reference.RopeTables(angles.cos(), angles.sin()), positions, norms)
+        gpu_ops.norm_rope_store(qkv, 32, *turns, *pools[:2], slots)
+        reference.norm_rope_store(expected, 32, *turns, *pools[2:], slots)
         near(qkv, expected)
         near(pools[0], pools[2])
         assert torch.equal(pools[1], pools[3])

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import gpu_ops, reference
-from ramet.kernels.step_rows import take_in
+from ramet.kernels.step_rows import StepColumns, take_in
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 ULPS = {torch.float32: 5e-7, torch.bfloat16: 2**-7, torch.float16: 2**-10}  # one rounding, relative
@@ -13,6 +13,10 @@ ULPS = {torch.float32: 5e-7, torch.bfloat16: 2**-7, torch.float16: 2**-10}  # on
 
 def random(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
+
+
+def rope_of(angles: Tensor) -> reference.RopeTables:
+    return reference.RopeTables(angles.cos(), angles.sin())
 
 
 def near(found: Tensor, expected: Tensor, equal: float = 0.9) -> None:
@@ -60,14 +64,14 @@ def test_a_cap_of_logits() -> None:
 def test_from_a_projection_to_the_pool(normed: bool | None, head_dim: int, half: int, dtype: torch.dtype) -> None:
     """11 query, 2 key and 2 value heads."""
     qkv = random(5, 15, head_dim, dtype=dtype)
-    expected, angles = qkv.clone(), random(50, half)
+    expected, rope = qkv.clone(), rope_of(random(50, half))
     weights = (random(head_dim, dtype=torch.float32 if normed else dtype, seed=seed) for seed in range(2))
     norms = None if normed is None else reference.HeadNorms(*weights, 1e-6)
     pools = [torch.zeros(9, 2, head_dim, dtype=dtype) for _ in range(4)]
     at = torch.tensor([3, 1, 0, 49, 7]), norms
     slots = torch.tensor([8, 2, 5, 1, 0])
-    gpu_ops.place(qkv, 11, angles.cos(), angles.sin(), *at, *pools[:2], slots)
-    reference.place(expected, 11, angles.cos(), angles.sin(), *at, *pools[2:], slots)
+    gpu_ops.norm_rope_store(qkv, 11, rope, *at, *pools[:2], slots)
+    reference.norm_rope_store(expected, 11, rope, *at, *pools[2:], slots)
     near(qkv, expected)
     assert torch.equal(qkv[:, 13:], expected[:, 13:]), "values are as they were"
     assert torch.equal(pools[0][slots], qkv[:, 11:13]) and torch.equal(pools[1][slots], qkv[:, 13:])
@@ -82,12 +86,12 @@ def test_values_that_are_normed_and_layers_without_keys(
     kv_heads: int, head_dim: int, half: int, dtype: torch.dtype
 ) -> None:
     qkv = random(5, 3 + 2 * kv_heads, head_dim, dtype=dtype)
-    expected, angles = qkv.clone(), random(50, half)
+    expected, rope = qkv.clone(), rope_of(random(50, half))
     norms = reference.HeadNorms(random(head_dim, dtype=dtype), random(head_dim, dtype=dtype, seed=1), 1e-6, True)
     pools = [torch.zeros(9, 2, head_dim, dtype=dtype)[:, :kv_heads] for _ in range(4)]
     at, slots = torch.tensor([3, 1, 0, 49, 7]), torch.tensor([8, 2, 5, 1, 0])
-    gpu_ops.place(qkv, 3, angles.cos(), angles.sin(), at, norms, *pools[:2], slots)
-    reference.place(expected, 3, angles.cos(), angles.sin(), at, norms, *pools[2:], slots)
+    gpu_ops.norm_rope_store(qkv, 3, rope, at, norms, *pools[:2], slots)
+    reference.norm_rope_store(expected, 3, rope, at, norms, *pools[2:], slots)
     near(qkv, expected)
     for found, meant in zip(pools[:2], pools[2:], strict=True):
         if kv_heads:
@@ -95,11 +99,11 @@ def test_values_that_are_normed_and_layers_without_keys(
 
 
 def test_a_pool_of_whole_numbers_is_filled_by_the_reference() -> None:
-    qkv, angles = random(3, 8, 16), random(9, 8)
+    qkv, rope = random(3, 8, 16), rope_of(random(9, 8))
     pools = [torch.zeros(4, 2, 20, dtype=torch.int8) for _ in range(4)]
     both = qkv.clone(), qkv
     for op, found, of in zip((gpu_ops, reference), both, (pools[:2], pools[2:]), strict=True):
-        op.place(found, 4, angles.cos(), angles.sin(), torch.tensor([1, 2, 8]), None, *of, torch.tensor([3, 1, 2]))
+        op.norm_rope_store(found, 4, rope, torch.tensor([1, 2, 8]), None, *of, torch.tensor([3, 1, 2]))
     assert torch.equal(*both) and torch.equal(pools[0], pools[2]) and torch.equal(pools[1], pools[3])
     assert pools[0].any()
 
@@ -116,7 +120,7 @@ def test_rows_of_a_prepared_step_take_in_what_changed() -> None:
     rows, relayed, seq_lens, shifts = ints(3, 1, 0), ints(1, 0, 0), ints(9, 5, 1), ints(2, 0, 0)
     next_ids, lengths, table = ints(0, 10, 20, 30), ints(7, 7, 7, 7), torch.zeros(4, 10, dtype=torch.int32)
     ids, positions, slots, shifted = (torch.tensor(x) for x in ([99, 55, 0], [99, 4, 0], [71, 72, 0], [0, 0, 0]))
-    take_in(rows, relayed, seq_lens, shifts, slots, next_ids, lengths, ids, positions, shifted, table)
+    take_in(StepColumns(rows, relayed, seq_lens, shifts, slots), next_ids, lengths, ids, positions, shifted, table)
     assert ids.tolist() == [30, 55, 0] and positions.tolist() == [6, 4, 0] and shifted.tolist() == [4, 4, 0]
     assert lengths.tolist() == [1, 5, 7, 7]
     assert table[3].tolist() == [0, 0, 0, 0, 0, 0, 71, 0, 0, 0] and table[1, 4] == 72

@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from ramet.kernels import gpu_ops
 from ramet.kernels.linear_fp8 import Fp8Weight, round_rows
+from ramet.kernels.reference import RopeTables
 
 MOST = 448.0
 
@@ -54,9 +55,9 @@ def test_a_nan_stays_one_and_what_is_too_large_becomes_the_largest() -> None:
     one = torch.tensor([float("nan"), 1e6, -1e6, 1.0])
     qkv = one.repeat(1, 3, 4)
     keys, values = (torch.zeros(2, 1, 16, dtype=torch.float8_e4m3fn) for _ in range(2))
-    turn = torch.ones(1, 8), torch.zeros(1, 8)
+    rope = RopeTables(torch.ones(1, 8), torch.zeros(1, 8))
     at = torch.tensor([0]), None, keys, values, torch.tensor([1])
-    gpu_ops.place(qkv, 1, *turn, *at)
+    gpu_ops.norm_rope_store(qkv, 1, rope, *at)
     largest = torch.tensor([float("nan"), 448.0, -448.0, 1.0]).repeat(4)
     for cache in (keys, values):
         torch.testing.assert_close(cache[1, 0].float(), largest, equal_nan=True)

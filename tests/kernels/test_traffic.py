@@ -9,6 +9,7 @@ from traffic import Traffic, counted
 from ramet.bench.gpu import model
 from ramet.kernels import gpu_ops
 from ramet.kernels.logits_epilogue import logits_epilogue
+from ramet.kernels.reference import RopeTables
 
 ROWS = 3
 
@@ -40,10 +41,10 @@ def test_activations() -> None:
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(8, 2, 64), (4, 4, 80)])
 def test_from_a_projection_to_the_pool(heads: int, kv_heads: int, head_dim: int) -> None:
     qkv = random(ROWS, heads + 2 * kv_heads, head_dim)
-    angles = torch.randn(2, 16, head_dim // 2)
+    rope = RopeTables(*torch.randn(2, 16, head_dim // 2))
     pools = (torch.zeros(8, kv_heads, head_dim, dtype=qkv.dtype) for _ in "kv")
     with counted() as traffic:
-        gpu_ops.place(qkv, heads, angles[0], angles[1], torch.tensor([3, 5, 9]), None, *pools, torch.tensor([1, 4, 2]))
+        gpu_ops.norm_rope_store(qkv, heads, rope, torch.tensor([3, 5, 9]), None, *pools, torch.tensor([1, 4, 2]))
     agrees(traffic, model.place(ROWS, heads, kv_heads, head_dim))
 
 

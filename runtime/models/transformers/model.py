@@ -96,7 +96,7 @@ class TransformersModel(CausalModel):
     ) -> tuple[Tensor, Tensor]:
         """Behind the final norm already, the same tensor twice; every layer computes all tokens."""
         self._stepping.begin(inputs, attention)
-        positions = inputs.positions if inputs.shifted is None else inputs.shifted
+        positions = inputs.positions if inputs.rope_positions is None else inputs.rope_positions
         states = self._body.states(**self._tokens(inputs), position_ids=positions[None], use_cache=False)
         if wanted is not None:
             states = states.index_select(0, inputs.last_tokens)

@@ -92,10 +92,10 @@ def check(
     """`ahead`: spans of the T new tokens that see each other."""
     inputs, num_slots = step(rows, shared, seed=len(rows), page_size=page_size)
     if ahead:
-        sees = inputs.positions.numpy().astype(np.int32) + 1
+        key_ends = inputs.positions.numpy().astype(np.int32) + 1
         for first, stop in ahead:
-            sees[first:stop] = sees[stop - 1]
-        inputs = replace(inputs, sees=sees)
+            key_ends[first:stop] = key_ends[stop - 1]
+        inputs = replace(inputs, key_ends=key_ends)
     generator = torch.Generator().manual_seed(7)
     pools = [
         KVPool(

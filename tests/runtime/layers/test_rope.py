@@ -88,14 +88,14 @@ def test_tables_of_tokens_in_three_axes_equal_transformers(module: str) -> None:
     config = getattr(models, f"{name.removesuffix('Text')}TextConfig")(
         hidden_size=256, num_attention_heads=4, head_dim=64, rope_parameters=parameters
     )
-    turns = torch.randint(0, 100_000, (3, 50), generator=torch.Generator().manual_seed(0))
+    positions = torch.randint(0, 100_000, (3, 50), generator=torch.Generator().manual_seed(0))
     made = getattr(import_module(f"transformers.models.{module}.modeling_{module}"), f"{name}RotaryEmbedding")(config)
-    cos, sin = made(torch.zeros(1, 50, 1), turns[:, None])
+    cos, sin = made(torch.zeros(1, 50, 1), positions[:, None])
     rope = replace(PLAIN, theta=1e6, sections=sections, interleaved=interleaved)
-    ours = AxesRope(rope, CPU).tables(turns)
+    ours = AxesRope(rope, CPU).tables(positions)
     assert torch.equal(ours[0], cos[0, :, :32]) and torch.equal(ours[1], sin[0, :, :32])
     assert ours[0].is_contiguous() and ours[1].is_contiguous()  # as kernels read them
-    text = turns[:1].expand(3, -1) % 256
+    text = positions[:1].expand(3, -1) % 256
     plain = rope_tables(rope, 256, CPU)
     assert all(torch.equal(one, other[text[0]]) for one, other in zip(AxesRope(rope, CPU).tables(text), plain))
 
