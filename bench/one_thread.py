@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ramet.bench.errors import BadOption
 from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.content import Content
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import (
     Abort,
@@ -148,7 +149,7 @@ class OneThread:
         self.outputs[uid] = []
         params = SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0, ignore_eos=constraint is None)
         spec = RequestSpec(params, constraint=constraint)
-        self._inbox.send(Admit([Uid(uid)], spec, pack_ids(prompt)))
+        self._inbox.send(Admit([Uid(uid)], spec, Content(ids=pack_ids(prompt))))
         return uid
 
     def turns(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from ramet.ipc.content import Content, Contexts
 from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
@@ -37,11 +38,6 @@ def pack_ids(ids: Iterable[int]) -> bytes:
     return array("i", ids).tobytes()
 
 
-# groups of parallel contexts in a prompt: of each the index of its first token, then the length of each context.
-# Those of a group lie one after the other; groups come in order and do not overlap.
-Contexts = tuple[tuple[int, ...], ...]
-
-
 def unpack_ids(packed: bytes) -> list[int]:
     ids = array("i")
     ids.frombytes(packed)
@@ -52,18 +48,13 @@ def unpack_ids(packed: bytes) -> list[int]:
 
 
 class Generate(Message, frozen=True):
-    """One prompt, sampled len(uids) times. Exactly one of text, ids and embeds is set."""
+    """One prompt, sampled len(uids) times."""
 
     uids: list[Uid]
     spec: RequestSpec
-    text: str | None = None
-    ids: bytes | None = None  # packed int32
-    embeds: bytes | None = None  # the prompt as packed float32 embeddings. [prompt tokens, hidden size]
+    content: Content
     arrival_s: float = 0.0
-    contexts: Contexts = ()  # with ids alone
-    traced: bool = False  # which steps compute its prompt is told at its end
-    media: tuple[Prepared, ...] = ()  # one for each placeholder of the prompt, in order
-    is_rendered: bool = False  # the text has its special tokens already
+    traced: bool = False  # its end says which steps computed its prompt
 
 
 class GenerateAll(Message, frozen=True):
@@ -77,12 +68,10 @@ class Admit(Message, frozen=True):
 
     uids: list[Uid]
     spec: RequestSpec
-    ids: bytes  # packed int32
-    embeds: bytes | None = None  # in the place of ids, which are zeros then
+    content: Content  # with ids, and without text and media
     arrival_s: float = 0.0
-    tail: bytes = b""  # of the prompt's text after `ids`: the output begins with these bytes, which are not shown
-    contexts: Contexts = ()
     traced: bool = False
+    tail: bytes = b""  # of the prompt's text after its ids: the output begins with these bytes, which are not shown
     tokenized: Span | None = None  # by the tokenizer
     media: tuple[PlacedMedia, ...] = ()
 

@@ -562,10 +562,8 @@ class EngineClient:
             self._sequences.add(sequence)
             if self.request_log.on and not submission.probe:
                 self.request_log.begins(sequence)
-        given = prompt.text, prompt.ids, prompt.embeds
         traced = submission.recording is not None
-        media = prompt.media, prompt.is_rendered
-        return Generate(uids, prompt.spec, *given, submission.arrival_s, prompt.contexts, traced, *media)
+        return Generate(uids, prompt.spec, prompt.content, submission.arrival_s, traced)
 
     def _record(self, recording: Recording, prompts: Many[Prompt], submission: Submission) -> None:
         """What is sent of a request that is traced."""

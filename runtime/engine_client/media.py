@@ -89,6 +89,5 @@ async def with_media(prompts: Sequence[Prompt], media: Preparing) -> list[Prompt
         named |= zip(names[-1], pieces, strict=True)
     prepared = dict(zip(named, await media.prepare(list(named.values())), strict=True))
     return [
-        prompt._replace(media=tuple(prepared[name] for name in own), sources=())
-        for prompt, own in zip(prompts, names, strict=True)
+        prompt.with_media(tuple(prepared[name] for name in own)) for prompt, own in zip(prompts, names, strict=True)
     ]

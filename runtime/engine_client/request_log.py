@@ -159,10 +159,11 @@ def _asked(entry: Entry) -> Fields:
     """Of the prompt, and what is asked of it."""
     prompt, level = entry.prompt, entry.level
     fields: Fields = {"sampling_params": _given(prompt.params, level)} if level >= 1 else {}
-    if level >= 2 and prompt.text is not None:
-        fields["text"] = _cut(prompt.text, level)
-    elif level >= 2 and prompt.ids is not None:
-        fields["input_ids"] = _cut(unpack_ids(prompt.ids), level)
+    content = prompt.content
+    if level >= 2 and content.text is not None:
+        fields["text"] = _cut(content.text, level)
+    elif level >= 2 and content.ids is not None:
+        fields["input_ids"] = _cut(unpack_ids(content.ids), level)
     return fields
 
 

@@ -10,9 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from collections.abc import Sequence as Many
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
+from ramet.ipc.content import Content
 from ramet.ipc.media import Prepared
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Contexts, Finish
+from ramet.ipc.messages import Finish
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.access.owner import CURRENT as OWNER
@@ -58,23 +61,22 @@ def ended(why: str) -> ClientError:
 
 
 class Prompt(NamedTuple):
-    """One prompt, to be sampled spec.params.n times. Exactly one of text, ids (packed int32) and embeds is set."""
+    """One prompt, to be sampled spec.params.n times."""
 
     rid: str
     spec: RequestSpec
-    text: str | None = None
-    ids: bytes | None = None
-    embeds: bytes | None = None  # packed float32 [tokens, hidden size]
+    content: Content = Content()
     batch_rid: str = ""  # of the whole request, where its prompts have rids of their own
     places: FieldPlaces = FieldPlaces()  # for errors
-    contexts: Contexts = ()  # of ids
     sources: tuple[MediaSource, ...] = ()  # media that are not prepared yet
-    media: tuple[Prepared, ...] = ()  # one for each placeholder, of each kind in order
-    is_rendered: bool = False  # the text has its special tokens already
 
     @property
     def params(self) -> SamplingParams:
         return self.spec.params
+
+    def with_media(self, media: tuple[Prepared, ...]) -> "Prompt":
+        """The prompt with what was made of its sources."""
+        return self._replace(content=replace(self.content, media=media), sources=())
 
     def id_of(self, sample: int) -> str:
         """The samples of one prompt have ids of their own; "" without a rid."""
@@ -84,7 +86,7 @@ class Prompt(NamedTuple):
     def num_bytes(self) -> int:
         """Of one sample; those of a text are its characters."""
         constraint = self.spec.constraint
-        return len(self.text or self.ids or self.embeds or ()) + (len(constraint.text) if constraint else 0)
+        return self.content.size + (len(constraint.text) if constraint else 0)
 
 
 def in_pieces(entries: Many[E], weigh: Callable[[E], tuple[int, int]]) -> Iterator[Many[E]]:

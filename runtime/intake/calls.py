@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_NEW_TOKENS, MAX_SAMPLES, SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
@@ -17,7 +18,7 @@ from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, including
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.media import FIELDS, check_options, read_fields
-from ramet.runtime.intake.prompts import Content
+from ramet.runtime.intake.prompts import Placed
 from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
 from ramet.runtime.media.source import MediaSource
 
@@ -101,7 +102,7 @@ class Defaults(NamedTuple):
 
 
 def make_prompts(
-    body: SpecLists, contents: list[Content], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
+    body: SpecLists, contents: list[Placed], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
 ) -> list[Prompt]:
     """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
     count = len(contents)
@@ -110,15 +111,15 @@ def make_prompts(
 
     def made(i: int) -> Prompt:
         (place, content), spec = contents[i], specs[i]
-        if spec.returns_prompt and "embeds" in content:
+        if spec.returns_prompt and content.embeds is not None:
             fact = f"is True, but {place} is a prompt of embeddings, which has no token ids"
             raise ClientError("return_prompt_token_ids", fact)
-        if spec.token_healing and "embeds" in content:
+        if spec.token_healing and content.embeds is not None:
             at = f"token_healing[{i}]" if isinstance(healing, list) else "token_healing"
             raise ClientError(at, f"is True, but {place} is a prompt of embeddings, which has no tokens to heal")
-        if unasked and "text" in content and (healing[i] if isinstance(healing, list) else healing) is None:
+        if unasked and content.text is not None and (healing[i] if isinstance(healing, list) else healing) is None:
             spec = healed[id(spec)]
-        return Prompt(rids[i], spec, batch_rid=batch_rid, places=places[i], **content)
+        return Prompt(rids[i], spec, content, batch_rid, places[i])
 
     unasked = defaults.healing_on
     healed = {id(spec): replace(spec, token_healing=True) for spec in specs} if unasked else {}
@@ -129,7 +130,7 @@ def specs_of(body: SpecLists, count: int, batch: bool, defaults: Defaults) -> li
     return read_specs(body, count, batch, defaults.params, defaults.processors_on)
 
 
-def places_of(body: SpecLists, contents: list[Content], batch: bool) -> list[FieldPlaces]:
+def places_of(body: SpecLists, contents: list[Placed], batch: bool) -> list[FieldPlaces]:
     """How the client wrote each prompt and what is asked of it."""
     listed, fields = listed_fields(body), {PARAMS: PARAMS}
 
@@ -205,10 +206,10 @@ def _check_about_media(body: GenerateBody, prompts: list[Prompt]) -> None:
 def with_sources_of(prompts: list[Prompt], sources: list[tuple[MediaSource, ...]]) -> list[Prompt]:
     """Each prompt with its media. Raises ClientError where a prompt can have none."""
     for prompt, given in zip(prompts, sources, strict=True):
-        if given and prompt.embeds is not None:
+        if given and prompt.content.embeds is not None:
             fact = f"is set, but {prompt.places.prompt} is a prompt of embeddings, in which no media have a place"
             raise ClientError(given[0].place, fact, "send text or input_ids")
-        if given and prompt.contexts:
+        if given and prompt.content.contexts:
             raise ClientError(given[0].place, "is set, but the prompt has parallel contexts, which can have no media")
     return [prompt._replace(sources=given) for prompt, given in zip(prompts, sources, strict=True)]
 
@@ -235,7 +236,7 @@ def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedT
         raise ClientError(prompt.places.all_prompts, "is a list of prompts, must be one in a session")
     if prompt.params.n > 1:
         raise ClientError("sampling_params.n", f"is {prompt.params.n}, must be 1 in a session")
-    if prompt.embeds is not None:
+    if prompt.content.embeds is not None:
         raise ClientError("input_embeds", "is set, but a session keeps token ids", "send text or input_ids")
     if prompt.spec.token_healing:
         raise ClientError("token_healing", "is True, must be false in a session, which keeps prompts as they were")
@@ -244,14 +245,14 @@ def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedT
     return AskedTurn(asked, prompt)
 
 
-def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Content], bool]:
+def _contents(place: str, given: Any, limits: Limits) -> tuple[list[Placed], bool]:
     if place != "input_embeds":
         checks.check_prompts(place, given)
         return checks.read_contents(place, given, limits)
     batch = _is_batch_of_embeds(given)
     checks.check_count(place, len(given) if batch else 1)
     each = checks.placed(place, given, batch)
-    return [(at, {"embeds": checks.pack_embeds(at, one, limits)}) for at, one in each], batch
+    return [(at, Content(embeds=checks.pack_embeds(at, one, limits))) for at, one in each], batch
 
 
 def named_by(body: GenerateBody) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 import orjson
 from msgspec.structs import asdict, replace
 
+from ramet.ipc.content import Content
 from ramet.ipc.media import MediaTokens
 from ramet.ipc.messages import Chat, RenderReply
 from ramet.ipc.params import SamplingParams, shown
@@ -248,11 +249,11 @@ async def prepare(
     if not (held.leading and style.tools == GPT_OSS):  # in GPT-OSS' form, the constraint contains the thought
         spec, reading = _beginning_after(spec, reading, style.reasoning, chat.thinks)
     spec = replace(spec, params=_showing(spec.params, reading))
-    prompt = Prompt(rid, spec, ids=rendered.ids, places=FieldPlaces(place, fields={**OF_OPENAI, **held.parts}))
+    content = Content(ids=rendered.ids)
     if has_media:
         found = await media.of_prompt(chat.sources)
-        prompt = prompt._replace(text=rendered.text, ids=None, media=found, is_rendered=True)
-    return prompt, reading
+        content = Content(rendered.text, media=found, is_rendered=True)
+    return Prompt(rid, spec, content, places=FieldPlaces(place, fields={**OF_OPENAI, **held.parts})), reading
 
 
 def thoughts_apart(spec: RequestSpec, style: str, tail: str, continued: str | None) -> tuple[RequestSpec, Reading]:

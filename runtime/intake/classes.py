@@ -5,6 +5,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Struct
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import about
 from ramet.ipc.spec import PoolingTask
@@ -32,7 +33,7 @@ def read_classified(rid: str, place: str, given: Any, labels: Labels, limits: Li
     """One prompt for each input of the field `place`, in order. Raises ClientError."""
     check_labels(limits)
     contents, _ = read_contents(place, given, limits, new=0)
-    return [prompt_to_classify(rid, at, labels, **content) for at, content in contents]
+    return [prompt_to_classify(rid, at, labels, content) for at, content in contents]
 
 
 def check_labels(limits: Limits) -> None:
@@ -41,9 +42,9 @@ def check_labels(limits: Limits) -> None:
         raise ClientError("model", fact, "/v1/embeddings and /v1/score need none")
 
 
-def prompt_to_classify(rid: str, place: str, labels: Labels, **content: Any) -> Prompt:
+def prompt_to_classify(rid: str, place: str, labels: Labels, content: Content) -> Prompt:
     """The state of the last token that is no padding goes through the classifier."""
-    return prompt_to_pool(rid, place, "last", PoolingTask.CLASSIFY, labels.padding_id, **content)
+    return prompt_to_pool(rid, place, "last", PoolingTask.CLASSIFY, content, labels.padding_id)
 
 
 def class_numbers(pooled: list[float], labels: Labels, use_activation: bool | None = None) -> list[float]:

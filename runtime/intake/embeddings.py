@@ -8,10 +8,11 @@ import sys
 from array import array
 from base64 import b64encode
 from operator import mul
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import HiddenMode, PoolingTask, RequestSpec
@@ -65,11 +66,9 @@ def read_inputs(
     pooling = chosen(default, fields.pooling, fields.normalize)
     contents, _ = read_contents(place, fields.input, limits, OTHER_VOCABULARY, new=0)
     before = _prompt_before(fields.prompt_name, pooling, contents[0][1])
-    return [
-        prompt_to_embed(rid, at, pooling, limits, **{name: before + value if before else value})
-        for at, content in contents
-        for name, value in content.items()
-    ], pooling
+    if before:
+        contents = [(at, Content(before + (content.text or ""))) for at, content in contents]
+    return [prompt_to_embed(rid, at, pooling, limits, content) for at, content in contents], pooling
 
 
 def embedding_size(limits: Limits) -> int:
@@ -87,12 +86,12 @@ def chosen(default: Pooling, kind: Kind | None = None, normalize: bool | None = 
     return default._replace(kind=kind or default.kind, normalize=default.normalize if normalize is None else normalize)
 
 
-def _prompt_before(name: str | None, pooling: Pooling, content: dict[str, Any]) -> str:
+def _prompt_before(name: str | None, pooling: Pooling, content: Content) -> str:
     """What stands before every text. Raises ClientError."""
     if name is not None and name not in pooling.prompts:
         known = ", ".join(sorted(pooling.prompts)) or "none: this model's folder names no prompts"
         raise ClientError("prompt_name", f"is {shown(name)}, must be one of {known}")
-    if "text" not in content:
+    if content.text is None:
         if name is not None:
             raise ClientError("prompt_name", f"is {shown(name)}, but token ids get no prompt", "put it into them")
         return ""
@@ -108,17 +107,17 @@ def with_prompt(pooling: Pooling, names: tuple[str, ...]) -> str:
     return before
 
 
-def prompt_to_embed(rid: str, place: str, pooling: Pooling, limits: Limits, **content: Any) -> Prompt:
+def prompt_to_embed(rid: str, place: str, pooling: Pooling, limits: Limits, content: Content) -> Prompt:
     task = PoolingTask.EMBED if limits.dense_size else None
-    return prompt_to_pool(rid, place, pooling.kind, task, **content)
+    return prompt_to_pool(rid, place, pooling.kind, task, content)
 
 
 def prompt_to_pool(
-    rid: str, place: str, kind: Kind, task: PoolingTask | None, padding_id: int | None = None, **content: Any
+    rid: str, place: str, kind: Kind, task: PoolingTask | None, content: Content, padding_id: int | None = None
 ) -> Prompt:
     """One that asks for one state, or for what a head makes of it; of a prompt without the padding at its end."""
     spec = RequestSpec(PREFILL_ONLY, hidden=HiddenMode(kind), pooling_task=task, padding_id=padding_id)
-    return Prompt(rid, spec, places=FieldPlaces(place), **content)
+    return Prompt(rid, spec, content, places=FieldPlaces(place))
 
 
 def search_prompts(
@@ -127,7 +126,7 @@ def search_prompts(
     """Places and texts of a search, each with the folder's prompt for its side; first the queries."""
     sides = ((QUERY, queries), (DOCUMENT, documents))
     return [
-        prompt_to_embed(rid, place, pooling, limits, text=with_prompt(pooling, names) + text)
+        prompt_to_embed(rid, place, pooling, limits, Content(with_prompt(pooling, names) + text))
         for names, texts in sides
         for place, text in texts
     ]

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Chat, Limits
 from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
@@ -28,7 +29,7 @@ from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
 from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.other_tools import without_others
-from ramet.runtime.intake.prompts import Content
+from ramet.runtime.intake.prompts import Placed
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.specs import SpecLists, backends_of
 from ramet.runtime.intake.tool_choice import Calls, Keeping
@@ -75,10 +76,10 @@ def _read(
 
 def _with_contexts(prompts: list[Prompt], contexts: Any) -> list[Prompt]:
     """What the groups must be beside the ids is checked with these (text/parallel_contexts.py)."""
-    if len(prompts) != 1 or prompts[0].ids is None:
+    if len(prompts) != 1 or prompts[0].content.ids is None:
         raise ClientError("contexts", "are set, but the call is not of one prompt of token ids")
     given = convert({"contexts": plain("contexts", contexts)}, _ContextFields)
-    return [prompts[0]._replace(contexts=tuple(map(tuple, given.contexts)))]
+    return [prompts[0]._replace(content=replace(prompts[0].content, contexts=tuple(map(tuple, given.contexts))))]
 
 
 def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
@@ -110,19 +111,19 @@ def plain(place: str, value: Any, levels: int = MAX_DEPTH) -> Any:
 # -- prompts -----------------------------------------------------------------------------------------------------------
 
 
-def _content(at: str, prompt: Any, limits: Limits) -> Content:
+def _content(at: str, prompt: Any, limits: Limits) -> Placed:
     """`at`: where it stands in a list of prompts, as "[2]"."""
     if isinstance(prompt, str):
-        return "text" + at, {"text": prompt}
+        return "text" + at, Content(prompt)
     if _is_embeds(prompt):
         place = "input_embeds" + at
         checks.check_context(place, len(prompt), limits)
-        return place, {"embeds": checks.pack_embeds(place, prompt.tolist(), limits)}
+        return place, Content(embeds=checks.pack_embeds(place, prompt.tolist(), limits))
     if not _is_list(prompt):
         raise ClientError("text" + at, f"is {shown(prompt)}, must be {PROMPT}")
     place = "input_ids" + at
     checks.check_context(place, len(prompt), limits)
-    return place, {"ids": pack_any(place, prompt, limits.vocab_size)}
+    return place, Content(ids=pack_any(place, prompt, limits.vocab_size))
 
 
 def _is_list(value: Any) -> bool:
@@ -203,7 +204,7 @@ def read_chats(
     single = not isinstance(messages, list | tuple) or not messages or isinstance(messages[0], dict)
     chats = [messages] if single else list(messages)
     body = _spec_lists(sampling_params, extras)
-    places = places_of(body, [("messages", {})] * len(chats), not single)
+    places = places_of(body, [("messages", Content())] * len(chats), not single)
     specs = specs_of(body, len(chats), True, defaults.to_the_end)
     backends = backends_of(body, len(chats))
     calls = list[ChatCall]()

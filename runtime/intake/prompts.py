@@ -5,6 +5,7 @@ import os
 from array import array
 from typing import Any, TypeVar
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
@@ -13,7 +14,7 @@ from ramet.runtime.text.context import MAX_CALL_IDS, longer_than_context
 
 T = TypeVar("T")
 R = TypeVar("R")
-Content = tuple[str, dict[str, Any]]  # the place of a prompt, and its text, ids or embeds as a field of Prompt
+Placed = tuple[str, Content]  # the place of a prompt, and what it is
 
 
 def placed(place: str, given: Any, is_list: bool) -> list[tuple[str, Any]]:
@@ -33,7 +34,7 @@ def num_prompts(given: Any) -> int:
 
 def read_contents(
     place: str, given: Any, limits: Limits, hint: str = "", new: int | None = None
-) -> tuple[list[Content], bool]:
+) -> tuple[list[Placed], bool]:
     """Of each prompt, and whether the client sent a list of them. The first one says what all must be.
 
     given: a text, token ids, or a list of either, not empty. `hint`: for ids outside the vocabulary. `new`: as in
@@ -42,20 +43,19 @@ def read_contents(
     batch = is_batch(given)
     items = given if batch else [given]
     kind, words = (str, "a string") if isinstance(items[0], str) else (list, "a list of token ids")
-    name = "text" if kind is str else "ids"
 
-    def content(i: int) -> Content:
+    def measured(i: int) -> tuple[str, Any]:
         at, item = f"{place}[{i}]" if batch else place, items[i]
         if not isinstance(item, kind):
             raise ClientError(at, f"is {shown(item)}, must be {words}, as the first one is")
         if kind is list:  # all are measured before any of them is looked at
             check_context(at, len(item), limits, new)
-        return at, {name: item}
+        return at, item
 
-    contents = [content(i) for i in range(len(items))]
+    each = [measured(i) for i in range(len(items))]
     if kind is str:
-        return contents, batch
-    return [(at, {"ids": pack_checked(at, one["ids"], limits.vocab_size, hint)}) for at, one in contents], batch
+        return [(at, Content(text)) for at, text in each], batch
+    return [(at, Content(ids=pack_checked(at, ids, limits.vocab_size, hint))) for at, ids in each], batch
 
 
 def check_context(place: str, tokens: int, limits: Limits, new: int | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
@@ -49,13 +50,20 @@ def read_pairs(rid: str, fields: ScoreFields, limits: Limits) -> list[Prompt]:
     items, several = read_contents("items", fields.items, limits, new=1)
     pairs = []
     for (place, item), given in zip(items, fields.items if several else [fields.items], strict=True):
-        if item.keys() != query.keys():
-            wanted = "a string" if "text" in query else "a list of token ids"
+        if (item.text is None) != (query.text is None):
+            wanted = "a string" if query.text is not None else "a list of token ids"
             raise ClientError(place, f"is {shown(given)}, must be {wanted}, as query is")
         first, second = (item, query) if fields.item_first else (query, item)
-        joined = {name: first[name] + second[name] for name in first}
-        pairs.append(Prompt(rid, spec, places=FieldPlaces(place), **joined))
+        pairs.append(Prompt(rid, spec, _joined(first, second), places=FieldPlaces(place)))
     return pairs
+
+
+def _joined(first: Content, second: Content) -> Content:
+    """Two texts, or the ids of two."""
+    if first.text is not None and second.text is not None:
+        return Content(first.text + second.text)
+    assert first.ids is not None and second.ids is not None
+    return Content(ids=first.ids + second.ids)
 
 
 def label_scores(sequence: Sequence, softmax: bool | None) -> list[float]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec import UNSET
 
+from ramet.ipc.content import Content
 from ramet.ipc.media import Prepared
 from ramet.ipc.messages import PromptReply, unpack_ids
 from ramet.ipc.params import shown
@@ -49,11 +50,12 @@ class LanguageCalls:
         segments, sources = await offloaded(partial(read_prompt, body.prompt, self._client.limits.media))
         style = self._reasoning(body)
         # what is wrong with the parameters is said before anything is rendered
-        [prompt] = make_prompts(body, [("prompt", {"ids": b""})], False, [rid], self._defaults)
+        [prompt] = make_prompts(body, [("prompt", Content(ids=b""))], False, [rid], self._defaults)
         media = await self._prepared(sources, submission)
         rendered = await submission.during(self._client.render_prompt(segments, media))
         spec = completed(body, rendered.may_heal, prompt.spec)
-        prompt = prompt._replace(ids=rendered.ids, contexts=rendered.contexts, spec=spec, media=media)
+        content = Content(ids=rendered.ids, contexts=rendered.contexts, media=media)
+        prompt = prompt._replace(spec=spec, content=content)
         reading = None
         if style is not None:
             prompt, reading = _thoughts_apart(prompt, style, body, rendered)

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from ramet.ipc import choices
 from ramet.ipc.choices import Path
+from ramet.ipc.content import Content
 from ramet.ipc.media import Prepared
 from ramet.ipc.messages import ID_BYTES, ChoicesReply, pack_ids, unpack_ids
 from ramet.runtime.engine_client.places import FieldPlaces
@@ -125,8 +126,8 @@ class Selection:
         start = len(before) // ID_BYTES + leaf.start
         spec = read_scoring(self._body, start, self._ends, goes_on=index == num - 1)
         contexts, media = ((), ()) if is_bare else (self._tokens.contexts, self._media)
-        ids = before + pack_ids(leaf.ids)
-        return Prompt(self._rid, spec, ids=ids, places=FieldPlaces(place), contexts=contexts, media=media)
+        content = Content(ids=before + pack_ids(leaf.ids), contexts=contexts, media=media)
+        return Prompt(self._rid, spec, content, places=FieldPlaces(place))
 
     def _cached(self, done: list[Sequence]) -> int:
         """Tokens of the prompt that were cached before: all sequences but the first find it cached."""

@@ -15,8 +15,9 @@ import numpy as np
 
 from ramet.ipc.channel import Outbox
 from ramet.ipc.control import Control, GetState, LocateSequences
+from ramet.ipc.media import PlacedMedia
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import ID_BYTES, Abort, Admit, Finish, FinishKind, ProgramsEnded, Wake, unpack_ids
+from ramet.ipc.messages import Abort, Admit, Finish, FinishKind, ProgramsEnded, Wake, unpack_ids
 from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec, owned
 from ramet.ipc.stats import WaitKind
@@ -515,15 +516,16 @@ class Scheduler:
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def _enqueue(self, message: Admit) -> None:
-        prompt = np.array(unpack_ids(message.ids), dtype=np.int32)
-        spec, now_s = message.spec, self._clock()
+        spec, content, now_s = message.spec, message.content, self._clock()
+        assert content.ids is not None, f"{message.uids} came without ids"
+        prompt = np.array(unpack_ids(content.ids), dtype=np.int32)
         num_calls = self.follow_ups.came(spec.follow_up) if spec.follow_up is not None else 0
         given = spec.params.sampling_seed
         base = given if given is not None else int(self._seeds.integers(1 << 63))
-        embeds = message.embeds
+        embeds = content.embeds
         values = None if embeds is None else np.frombuffer(embeds, dtype=np.float32).reshape(len(prompt), -1)
-        media = self._media_of(message) if message.media else None
-        groups = groups_of(message.contexts) if message.contexts else ()
+        media = self._media_of(message.media, len(prompt)) if message.media else None
+        groups = groups_of(content.contexts) if content.contexts else ()
         first = FirstGroup.of(prompt, groups, self.cache.page_size) if groups else None
         place, refusal = self._refusal(spec, bool(groups))
         tail = self._tail(message) if message.tail else None
@@ -557,9 +559,9 @@ class Scheduler:
             elif (attached := self._constraints.attach(request)) is not False:
                 self._wait_or_close(request, None if attached is True else attached)
 
-    def _media_of(self, message: Admit) -> RequestMedia:
+    def _media_of(self, placed: tuple[PlacedMedia, ...], prompt_len: int) -> RequestMedia:
         assert self._towers is not None, "media were sent to a model that takes none"
-        return self._towers.of_request(message.media, len(message.ids) // ID_BYTES)
+        return self._towers.of_request(placed, prompt_len)
 
     def _tail(self, message: Admit) -> Tail:
         assert self._tokenizer is not None, "a prompt is healed without a tokenizer"

@@ -91,22 +91,23 @@ class Encoder:
 
     def admit(self, request: Generate) -> Admit | Rejected:
         began_s = time.monotonic()
+        content = request.content
         try:
             (ids, media), tail = self._prompt(request), b""
             placed = spans_of(ids, media, self._limits.media) if media else ()
-            if request.contexts:
+            if content.contexts:
                 check_contexts(request, len(ids))
             if request.spec.token_healing:
                 ids, tail = self._take_tail(ids, request, placed)
             spec = replace(
                 request.spec,
                 params=self._fit(request.spec.params, len(ids)),
-                namespace=_with_embeds(request.spec.namespace, request.embeds),
+                namespace=_with_embeds(request.spec.namespace, content.embeds),
             )
             # what the client did not choose is not held against it: a reply that grows too large ends when it does
             new = 0 if request.spec.params.max_new_tokens == MAX_NEW_TOKENS else spec.params.max_new_tokens
             if spec.logprobs is not None:
-                samples, has_ids = len(request.uids), request.embeds is None
+                samples, has_ids = len(request.uids), content.embeds is None
                 check_logprobs(spec.logprobs, len(ids), new, samples, self._limits.vocab_size, has_ids)
             asks_for_tokens = spec.params.max_new_tokens > 0 or spec.logprobs is not None
             if not self._limits.generates:
@@ -117,9 +118,9 @@ class Encoder:
                 check_routes(spec.expert_routes, len(ids), new, len(request.uids), self._limits.routes)
         except ClientError as error:
             return Rejected(request.uids, error.record)
-        packed, tokenized = pack_ids(ids), Span(self._pid, began_s, time.monotonic())
-        given = request.arrival_s, tail, request.contexts, request.traced
-        return Admit(request.uids, spec, packed, request.embeds, *given, tokenized, placed)
+        content = replace(content, text=None, ids=pack_ids(ids), media=())
+        tokenized = Span(self._pid, began_s, time.monotonic())
+        return Admit(request.uids, spec, content, request.arrival_s, request.traced, tail, tokenized, placed)
 
     def admit_all(self, batch: GenerateAll) -> tuple[list[Admit], list[Rejected]]:
         """All of them; or the refusal of the first bad prompt, as that of every other one too."""
@@ -188,21 +189,21 @@ class Encoder:
         """The prompt's ids, all of them in the vocabulary, at least one and at most what the context has beside a
         token of the output, if it has any; and its media, of different kinds in the order of their placeholders.
         """
-        cut = request.spec.truncate
-        media: Sequence[Prepared] = request.media
-        if request.embeds is not None:
+        content, cut = request.content, request.spec.truncate
+        media: Sequence[Prepared] = content.media
+        if content.embeds is not None:
             place = "input_embeds"
-            ids = [0] * (len(request.embeds) // (4 * self._limits.hidden_size))
-        elif request.text is not None:
-            place, text = "text", request.text
+            ids = [0] * (len(content.embeds) // (4 * self._limits.hidden_size))
+        elif content.text is not None:
+            place, text = "text", content.text
             if media:
                 text, media = expand_text(text, media, self._limits.media)
-            ids = self._encode(text, add_special_tokens=not request.is_rendered, may_exceed=cut is not None)
+            ids = self._encode(text, add_special_tokens=not content.is_rendered, may_exceed=cut is not None)
             if not ids:
-                raise ClientError(place, f"is {shown(request.text)}, which has no tokens; must have at least 1")
+                raise ClientError(place, f"is {shown(content.text)}, which has no tokens; must have at least 1")
         else:
-            assert request.ids is not None, f"request {request.uids} has neither text, ids nor embeddings"
-            place, ids = "input_ids", unpack_ids(request.ids)
+            assert content.ids is not None, f"request {request.uids} has neither text, ids nor embeddings"
+            place, ids = "input_ids", unpack_ids(content.ids)
             if not ids:
                 raise ClientError(place, "is empty, must have at least 1 token id")
             if media:

@@ -41,11 +41,11 @@ def _in_detokenize(call: Detokenize) -> bool:
 
 
 def _in_prompt(prompt: Generate) -> bool:
-    return prompt.text is not None and len(prompt.text) > LONG_CHARS
+    return len(prompt.content.text or "") > LONG_CHARS
 
 
 def _in_batch(batch: GenerateAll) -> bool:
-    return sum(len(item.text or "") for item in batch.items) > LONG_CHARS
+    return sum(len(item.content.text or "") for item in batch.items) > LONG_CHARS
 
 
 def _in_segments(call: RenderPrompt) -> bool:

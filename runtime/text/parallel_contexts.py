@@ -8,16 +8,16 @@ MAX_CONTEXTS = 1024  # of one prompt: each is a sequence of its own while it is 
 
 def check_contexts(request: Generate, num_ids: int) -> None:
     """Raises ClientError. `num_ids`: tokens of the prompt."""
-    if request.embeds is not None:
+    if request.content.embeds is not None:
         raise ClientError("input_embeds", "has parallel contexts, which only a prompt of tokens may have")
     if request.spec.truncate is not None:
         raise ClientError("truncate_prompt_tokens", "is set, but a prompt with parallel contexts is not cut")
     if request.spec.prefix_lease_s is not None:
         raise ClientError("prefix_lease_s", "is set, but a prompt with parallel contexts is not held")
-    if (num := sum(len(group) - 1 for group in request.contexts)) > MAX_CONTEXTS:
+    if (num := sum(len(group) - 1 for group in request.content.contexts)) > MAX_CONTEXTS:
         raise ClientError("contexts", f"are {num}, must be at most {MAX_CONTEXTS} in one prompt")
     before = 0
-    for place, group in enumerate(request.contexts):
+    for place, group in enumerate(request.content.contexts):
         field = f"contexts[{place}]"
         if len(group) < 2:
             raise ClientError(field, f"is {list(group)}, must be the index of a token and at least 1 length")
@@ -34,4 +34,4 @@ def check_contexts(request: Generate, num_ids: int) -> None:
 
 def end_of_contexts(request: Generate) -> int:
     """The index of the first token behind the last group; 0: there is none."""
-    return sum(request.contexts[-1]) if request.contexts else 0
+    return sum(request.content.contexts[-1]) if request.content.contexts else 0

@@ -14,11 +14,11 @@ turns.py makes the text.
 from collections.abc import Sequence
 from itertools import takewhile
 
+from ramet.ipc.content import Contexts
 from ramet.ipc.media import Prepared
 from ramet.ipc.messages import (
     CallFailed,
     ChoicesReply,
-    Contexts,
     Limits,
     PromptReply,
     RenderChoices,

@@ -14,7 +14,7 @@ import torch
 from context_prompts import generate, layout, without_known_logprob
 from samples import sampled
 
-from ramet.ipc.messages import Contexts
+from ramet.ipc.content import Contexts
 from ramet.runtime.llm import LLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))

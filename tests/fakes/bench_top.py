@@ -9,6 +9,7 @@ from hash_runner import HashRunner
 from manual_clock import ManualClock
 
 from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.content import Content
 from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.media import PlacedMedia
 from ramet.ipc.messages import (
@@ -106,8 +107,8 @@ class BenchTop:
             assert self._tokenizer is not None
             prompt, tail = take_tail(self._tokenizer, prompt, self.runner.vocab_size, num_new)
             self.runner.heals = True
-        given = {"arrival_s": self.clock(), "tail": tail, "contexts": contexts, "traced": traced, "media": media}
-        self.inbox.send(Admit(uids, spec, pack_ids(prompt), **given))
+        given = {"arrival_s": self.clock(), "tail": tail, "traced": traced, "media": media}
+        self.inbox.send(Admit(uids, spec, Content(ids=pack_ids(prompt), contexts=contexts), **given))
 
     @property
     def reserve_ratio(self) -> float:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
-from ramet.ipc.messages import Contexts
+from ramet.ipc.content import Contexts
 from ramet.runtime.intake.programs import read_prompts
 from ramet.runtime.llm import LLM, GrowingReply, _made
 
@@ -44,5 +45,8 @@ def generate(
 ) -> list[dict[str, Any]]:
     """As LLM.generate, of (ids, contexts)."""
     asked = read_prompts([ids for ids, _ in prompts], sampling_params, extras, llm._defaults)
-    asked = [prompt._replace(contexts=contexts) for prompt, (_, contexts) in zip(asked, prompts, strict=True)]
+    contexts = [own for _, own in prompts]
+    asked = [
+        each._replace(content=replace(each.content, contexts=own)) for each, own in zip(asked, contexts, strict=True)
+    ]
     return [_made(GrowingReply(output).whole()) for output in llm._run(llm._finished(asked))]

@@ -102,14 +102,15 @@ def text_of(uid: int, num: int) -> str:
 
 
 def prompt_length(message: Generate) -> int:
-    if message.embeds is not None:
-        return len(message.embeds) // (4 * HIDDEN)
-    return len(unpack_ids(message.ids)) if message.ids is not None else len((message.text or "").encode())
+    if message.content.embeds is not None:
+        return len(message.content.embeds) // (4 * HIDDEN)
+    return len(units_of(message))
 
 
 def units_of(message: Generate) -> list[int]:
     """The prompt as numbers: its ids, or the bytes of its text."""
-    return unpack_ids(message.ids) if message.ids is not None else list((message.text or "").encode())
+    content = message.content
+    return unpack_ids(content.ids) if content.ids is not None else list((content.text or "").encode())
 
 
 def state_of(message: Generate) -> list[float]:
@@ -240,7 +241,7 @@ class FakeEngine:
                 watcher.set_result(None)
         loop = asyncio.get_running_loop()
         match message:
-            case Generate() if message.text is not None and "REJECT" in message.text:
+            case Generate() if "REJECT" in (message.content.text or ""):
                 error = ErrorRecord("text", "has 9999 tokens, must have at most 1023")
                 loop.call_soon(self.tell, Rejected(message.uids, error))
             case Generate():

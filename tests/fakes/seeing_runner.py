@@ -12,7 +12,7 @@ from context_prompts import layout
 from delayed_runner import DelayedRunner
 from hash_runner import HashRunner, logprob, next_token
 
-from ramet.ipc.messages import Contexts
+from ramet.ipc.content import Contexts
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.extras import PositionOffsets
 

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from ramet.ipc import paths
 from ramet.ipc.channel import Sender
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Admit, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
@@ -25,7 +26,7 @@ class Hung(ScriptedRunner):
         threading.Event().wait()
 
 def admit_one(phases, limits):
-    admit = Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10]))
+    admit = Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), Content(ids=pack_ids([8, 9, 10])))
     Sender(sockets.address(paths.SCHEDULER)).send(admit)
 
 sockets = SocketFolder(Path())
@@ -39,6 +40,7 @@ import os, threading
 from pathlib import Path
 from hash_runner import HashRunner
 from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Admit, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
@@ -49,7 +51,7 @@ from ramet.ipc.ring import Ring
 
 class Quiet:
     def __init__(self):
-        self.left = [Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), pack_ids([8, 9, 10]))]
+        self.left = [Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), Content(ids=pack_ids([8, 9, 10])))]
     def drain(self, block, timeout_s, most):
         if block and not self.left:
             threading.Event().wait(0.9)

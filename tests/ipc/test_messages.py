@@ -9,6 +9,7 @@ import zmq
 
 from ramet.ipc import control, messages
 from ramet.ipc.channel import LARGE, Codec, MemoryChannel, Receiver, Sender, encode
+from ramet.ipc.content import Content
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -29,7 +30,7 @@ EXAMPLES = [
     Admit(
         [1, 2],
         make_spec(stop=("a",), sampling_seed=-5, namespace=("salt",), prefix_lease_s=2.5),
-        pack_ids([5, -1, 2**31 - 1]),
+        Content(ids=pack_ids([5, -1, 2**31 - 1])),
         arrival_s=1.5,
     ),
     Abort([7], "gone"),

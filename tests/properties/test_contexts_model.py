@@ -13,7 +13,8 @@ from context_prompts import without_known_logprob
 from schedules import made
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
-from ramet.ipc.messages import Contexts, FinishKind
+from ramet.ipc.content import Contexts
+from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.scheduler.features.contexts import groups_of, memory_of_parts
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ramet.ipc.content import Contexts
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Contexts, Logprobs
+from ramet.ipc.messages import Logprobs
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import Lease

@@ -185,7 +185,8 @@ class Sessions:
         metrics.sessions.set(len(self.by_id))
         metrics.session_tokens.set(self.num_tokens)
         metrics.streaming_sessions.set(len(streaming))
-        metrics.streaming_tokens.set(sum(len(each.held.ids or b"") for each in streaming if each.held) // ID_BYTES)
+        num_bytes = sum(each.held.content.size for each in streaming if each.held)
+        metrics.streaming_tokens.set(num_bytes // ID_BYTES)
 
     def find(self, session_id: str, owner: Owner = NOBODY) -> Session | None:
         """The owner's own; for the admin key else the first of this id."""

@@ -11,6 +11,7 @@ from aiohttp import web
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
+from ramet.ipc.content import Content
 from ramet.ipc.control import MAX_LOCATED, ControlReply
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import pack_ids
@@ -136,7 +137,7 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
     """One token through every process; of a busy server, the next token of any request."""
     _check_runs(service)
     least = ONE_TOKEN if service.client.limits.generates else PREFILL_ONLY
-    probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(least), ids=pack_ids([0]))
+    probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(least), Content(ids=pack_ids([0])))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
         try:
             await asyncio.wait_for(submission.during(service.client.next_step()), GENERATE_WITHIN_S)

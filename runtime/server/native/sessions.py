@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.ipc.params import about
 from ramet.ipc.spec import RequestSpec
@@ -93,7 +94,7 @@ async def take_turn(
         turn = run.turn = service.sessions.begin(asked, prompt.rid, piece, run, time.monotonic(), submission.owner)
         submission.owner = turn.session.owner  # with the admin key it is another one's
         try:
-            service.client.send([prompt._replace(text=None, ids=turn.prompt)], submission)
+            service.client.send([prompt._replace(content=Content(ids=turn.prompt))], submission)
             (sequence,) = submission.sequences
             if stream:
                 run.growing = progress = Progress(sequence, UNSET, thought, deltas)
@@ -145,10 +146,10 @@ async def _ids_of(service: Service, prompt: Prompt) -> bytes:
     if sessions.bos is None:
         whole, bare = [unpack_ids((await client.tokenize(PROBE_TEXT, special)).ids) for special in (True, False)]
         sessions.bos = pack_ids(whole[:1]) if whole[:1] != bare[:1] else b""
-    if prompt.ids is not None:
-        return prompt.ids
-    assert prompt.text is not None, "a prompt of a session has a text or ids"
-    return (await client.tokenize(prompt.text)).ids
+    if prompt.content.ids is not None:
+        return prompt.content.ids
+    assert prompt.content.text is not None, "a prompt of a session has a text or ids"
+    return (await client.tokenize(prompt.content.text)).ids
 
 
 def _expire(service: Service) -> None:
@@ -161,7 +162,7 @@ def _expire(service: Service) -> None:
 
 def _hold(service: Service, turn: Turn, spec: RequestSpec) -> None:
     """All tokens of its last turn, and no longer those of the one before."""
-    before, held = turn.session.held, Prompt(f"session-{turn.rid}", spec, ids=turn.prompt + turn.output)
+    before, held = turn.session.held, Prompt(f"session-{turn.rid}", spec, Content(ids=turn.prompt + turn.output))
     turn.session.held = held
     seconds = service.args.cache.max_prefix_lease_s
     asked = [(held, seconds)] if before is None else [(held, seconds), (before, 0.0)]

@@ -11,6 +11,7 @@ from aiohttp import web
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
@@ -121,7 +122,7 @@ def read_prompts(service: Service, body: CompletionBody, rid: str, spec: Request
     contents, _ = prompts.read_contents("prompt", cut_ids(body.prompt, spec.truncate), service.client.limits)
     specs = _specs_of(service, body, spec, len(contents))
     return [
-        Prompt(rid, own, places=FieldPlaces(place, place.removeprefix("prompt")), **content)
+        Prompt(rid, own, content, places=FieldPlaces(place, place.removeprefix("prompt")))
         for own, (place, content) in zip(specs, contents, strict=True)
     ]
 
@@ -137,21 +138,21 @@ def _specs_of(service: Service, body: CompletionBody, spec: RequestSpec, count: 
 
 
 async def _echo(service: Service, item: Prompt) -> str:
-    if item.text is not None:
-        return item.text
-    assert item.ids is not None
-    return await service.client.detokenize(item.ids, item.params.skip_special_tokens)
+    if item.content.text is not None:
+        return item.content.text
+    assert item.content.ids is not None
+    return await service.client.detokenize(item.content.ids, item.params.skip_special_tokens)
 
 
 async def _cut(service: Service, item: Prompt) -> Prompt:
     """A text as those of its token ids that are kept: what is left out is not echoed."""
-    if item.text is None or item.spec.truncate is None:
+    if item.content.text is None or item.spec.truncate is None:
         return item
     try:
-        ids = (await service.client.tokenize(item.text)).ids
+        ids = (await service.client.tokenize(item.content.text)).ids
     except ClientError as error:
         raise error.at(item.places.prompt) from None
-    return item._replace(text=None, ids=pack_ids(item.spec.truncate.kept(unpack_ids(ids))))
+    return item._replace(content=Content(ids=pack_ids(item.spec.truncate.kept(unpack_ids(ids)))))
 
 
 def shown_length(echo: str, at: int, text: str, length: int) -> int:

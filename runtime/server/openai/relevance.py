@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Chat, pack_ids, unpack_ids
 from ramet.ipc.params import shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
@@ -111,7 +112,7 @@ async def _by_classes(service: Service, asked: Asked, pairs: list[Pair]) -> Judg
         except ClientError as error:
             raise error.at(place) from None
         check_context(place, len(unpack_ids(ids)), limits, new=0)
-        return prompt_to_classify(asked.rid, place, labels, ids=ids)
+        return prompt_to_classify(asked.rid, place, labels, Content(ids=ids))
 
     done = await _run(service, pairs, joined)
     return [class_numbers(each.pooled, labels, asked.use_activation)[0] for each in done], done
@@ -160,7 +161,7 @@ async def _answers(done: list[Sequence]) -> Judged:
 async def _question(service: Service, prompt: Prompt, instruct: str | None, pair: Pair) -> Prompt:
     question = QUESTION.format(instruct=instruct or INSTRUCT, query=pair.query, document=pair.document)
     if not service.style.has_template:
-        return prompt._replace(text=question + THEN)
+        return prompt._replace(content=Content(question + THEN))
     chat = Chat([{"role": "user", "content": question}], kwargs={"enable_thinking": False})
     try:
         asked = await rendered_by(service.client.render, encode_chat(chat))
@@ -169,7 +170,7 @@ async def _question(service: Service, prompt: Prompt, instruct: str | None, pair
     if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:
         fact = "is 'generate', but this model thinks before it answers, and its chat template cannot be told not to"
         raise ClientError("method", fact, "use method 'embed'")
-    return prompt._replace(ids=asked.ids)
+    return prompt._replace(content=Content(ids=asked.ids))
 
 
 async def _by_form(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
@@ -185,7 +186,8 @@ async def _by_form(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
         except ClientError as error:
             raise error.at(pair.document_at) from None
         check_context(pair.document_at, len(before) + len(ids) + len(after), limits, new=1)
-        return Prompt(asked.rid, spec, places=FieldPlaces(pair.document_at), ids=pack_ids([*before, *ids, *after]))
+        content = Content(ids=pack_ids([*before, *ids, *after]))
+        return Prompt(asked.rid, spec, content, places=FieldPlaces(pair.document_at))
 
     return await _answers(await _run(service, pairs, filled))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramet.ipc.content import Content
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import Abort, Finish, FinishKind, Rejected
 from ramet.runtime.config import make_args
@@ -70,7 +71,7 @@ async def play(events: list[tuple[str, int]]) -> None:
         match kind:
             case "submit":
                 block = ExitStack()
-                prompts = [Prompt("r", make_spec(n=1 + number % 3), text="a") for _ in range(1 + number % 2)]
+                prompts = [Prompt("r", make_spec(n=1 + number % 3), Content("a")) for _ in range(1 + number % 2)]
                 handlers.append(Handler(block.enter_context(client.submit(prompts, streaming=True)), block))
             case "step":
                 engine.step(uids[number % 5 :])

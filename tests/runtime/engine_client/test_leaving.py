@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Abort
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.client import EngineClient
@@ -33,7 +34,7 @@ def pieces(engine: FakeEngine) -> list[int]:
 def test_a_few_hundred_are_ended_at_each_turn_of_the_event_loop_and_the_first_at_once() -> None:
     async def check(client: EngineClient, engine: FakeEngine) -> None:
         with client.open(streaming=True) as submission:
-            client.send([Prompt("many", make_spec(), text="a")] * NUM, submission)
+            client.send([Prompt("many", make_spec(), Content("a"))] * NUM, submission)
             sequences = submission.sequences
         sent = [pieces(engine)]
         for _ in range(4):
@@ -51,7 +52,7 @@ def test_a_few_hundred_are_ended_at_each_turn_of_the_event_loop_and_the_first_at
 def test_what_ends_meanwhile_is_forgotten_and_is_no_error() -> None:
     async def check(client: EngineClient, engine: FakeEngine) -> None:
         with client.open(streaming=False) as submission:
-            client.send([Prompt("many", make_spec(), text="a")] * NUM, submission)
+            client.send([Prompt("many", make_spec(), Content("a"))] * NUM, submission)
             uids = [sequence.uid for sequence in submission.sequences]
         engine.abort(uids, "")
         assert client.num_open == client.num_waiting == 0
@@ -65,7 +66,7 @@ def test_what_ends_meanwhile_is_forgotten_and_is_no_error() -> None:
 @pytest.mark.parametrize("num", [1, SEQUENCES_AT_ONCE])
 def test_few_end_before_the_block_is_left(num: int) -> None:
     async def check(client: EngineClient, engine: FakeEngine) -> None:
-        with client.submit([Prompt("few", make_spec(), text="a")] * num, streaming=False):
+        with client.submit([Prompt("few", make_spec(), Content("a"))] * num, streaming=False):
             pass
         assert pieces(engine) == [num] and not client._tasks
 

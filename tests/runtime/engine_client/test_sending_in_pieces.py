@@ -6,6 +6,7 @@ from itertools import groupby
 
 import pytest
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Abort, Generate
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.access.owner import Owner
@@ -19,7 +20,7 @@ from tests.fakes.specs import make_spec
 
 NUM = 4 * SEQUENCES_AT_ONCE
 WORKERS = 2
-MANY = [Prompt("many", make_spec(), text="a")] * NUM
+MANY = [Prompt("many", make_spec(), Content("a"))] * NUM
 
 
 def asked(check: Callable[[EngineClient, FakeEngine], Awaitable[None]]) -> None:
@@ -36,8 +37,8 @@ def asked(check: Callable[[EngineClient, FakeEngine], Awaitable[None]]) -> None:
     ("prompts", "pieces"),
     [
         (MANY, [SEQUENCES_AT_ONCE] * 4),
-        ([MANY[0]._replace(text="a" * (BYTES_AT_ONCE // 2))] * 5, [2, 2, 1]),
-        ([Prompt("n", make_spec(n=SEQUENCES_AT_ONCE), text="a")] * 3, [1, 1, 1]),
+        ([MANY[0]._replace(content=Content("a" * (BYTES_AT_ONCE // 2)))] * 5, [2, 2, 1]),
+        ([Prompt("n", make_spec(n=SEQUENCES_AT_ONCE), Content("a"))] * 3, [1, 1, 1]),
         (MANY[:1], [1]),
     ],
 )
@@ -58,10 +59,10 @@ def test_another_request_is_sent_between_pieces_and_both_count_from_the_start() 
             sending = asyncio.ensure_future(client.send_in_pieces(MANY, many))
             await engine.saw(Generate)
             assert client.num_waiting == NUM + 1
-            client.send([Prompt("one", make_spec(), text="b")], one)
+            client.send([Prompt("one", make_spec(), Content("b"))], one)
             await sending
             assert client.num_waiting == NUM + 1
-        texts = [message.text for message in engine.of_type(Generate)]
+        texts = [message.content.text for message in engine.of_type(Generate)]
         assert texts.index("b") == SEQUENCES_AT_ONCE
 
     asked(check)

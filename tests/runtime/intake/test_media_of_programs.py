@@ -97,8 +97,9 @@ def test_chats_have_them_in_their_parts() -> None:
     assert [each.options for each in asked] == [
         {"num_pictures": 2}, {"detail": "low", "num_pictures": 2}, {"fps": 2.0},
     ]  # fmt: skip
-    assert len(first.media) == 2 and first.is_rendered and (first.text or "").count('"type":"image"') == 2
-    assert [item.kind for item in second.media] == [MediaKind.VIDEO]
+    assert len(first.content.media) == 2 and first.content.is_rendered
+    assert (first.content.text or "").count('"type":"image"') == 2
+    assert [item.kind for item in second.content.media] == [MediaKind.VIDEO]
 
 
 @pytest.mark.parametrize(("part", "words"), [

@@ -47,7 +47,7 @@ def test_a_prompt_cannot_do_both() -> None:
 def test_special_tokens_show_where_a_parser_looks_for_them() -> None:
     chat = write_chat(Chat([USER], [TOOL]), {})
     prompt, reading = asyncio.run(prepare(rendered, Style("mistral"), chat, SPEC))
-    assert prompt.ids == pack_ids([1]) and reading.tail == "tail" and reading.tools == {"f"}
+    assert prompt.content.ids == pack_ids([1]) and reading.tail == "tail" and reading.tools == {"f"}
     assert not prompt.spec.params.skip_special_tokens
     asked = RequestSpec(SamplingParams(skip_special_tokens=False))
     assert asyncio.run(prepare(rendered, Style("mistral"), chat, asked))[0].spec == asked

@@ -27,8 +27,8 @@ def test_prompts_are_made_when_they_are_asked_for() -> None:
     found = made(50, [[100 + i] for i in range(40)])
     assert len(found.prompts) == 40
     some = found.prompts[32:64]
-    assert [unpack_ids(prompt.ids or b"")[-1] for prompt in some] == list(range(132, 140))
-    assert found.prompts[0].ids == pack_ids([*range(50), 100])
+    assert [unpack_ids(prompt.content.ids or b"")[-1] for prompt in some] == list(range(132, 140))
+    assert found.prompts[0].content.ids == pack_ids([*range(50), 100])
 
 
 @pytest.mark.parametrize("method", [None, "unconditional_likelihood_normalized"])

@@ -26,6 +26,7 @@ from PIL import Image
 from samples import slow
 from tiny_media import FAMILIES, make_llava
 
+from ramet.ipc.content import Content
 from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.media import MediaKind, Prepared
 from ramet.ipc.params import SamplingParams
@@ -232,9 +233,9 @@ def test_a_piece_that_prompts_share_is_prepared_once_for_each_number_of_pictures
 
     spec = RequestSpec(SamplingParams())
     other = MediaSource(MediaKind.IMAGE, "image_data[1]", RED)
-    prompts = [Prompt("", spec, "", sources=own) for own in ((IMAGE,), (IMAGE,), (IMAGE, other))]
+    prompts = [Prompt("", spec, Content(""), sources=own) for own in ((IMAGE,), (IMAGE,), (IMAGE, other))]
     made = asyncio.run(with_media(prompts, EnginePreparing({}, prepare)))
-    assert [[media.num_tokens for media in prompt.media] for prompt in made] == [[1], [1], [2, 2]]
+    assert [[media.num_tokens for media in prompt.content.media] for prompt in made] == [[1], [1], [2, 2]]
     assert len(asked) == 1 and len(asked[0]) == 3
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ramet.ipc.content import Content
 from ramet.ipc.messages import Chat, RenderReply, Stats, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
@@ -17,6 +18,7 @@ from ramet.runtime.config import BUNDLED_MODEL, Args, make_args, resolve
 from ramet.runtime.engine.batch import Batch, LoadedRunner, Pending
 from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.engine_client.client import EngineClient
+from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
 from ramet.runtime.processes.inprocess import InProcessEngine
@@ -47,7 +49,7 @@ class PermittedRunner(ScriptedRunner):
 
 
 def prompt(text: str = "a", params: SamplingParams = LONG, **fields: Any) -> Prompt:
-    return Prompt("r", RequestSpec(params), text=text, **fields)
+    return Prompt("r", RequestSpec(params), Content(text), **fields)
 
 
 async def whole(client: EngineClient, *prompts: Prompt, as_batch: bool = False) -> list[int]:
@@ -157,7 +159,7 @@ def test_a_closed_engine_ends_open_calls_with_its_error() -> None:
 
 def test_a_batch_is_refused_whole_before_any_of_it_runs() -> None:
     async def check(client: EngineClient) -> None:
-        bad = prompt("", place="text[2]")
+        bad = prompt("", places=FieldPlaces("text[2]"))
         with pytest.raises(ClientError, match=r"text\[2\] is ''") as caught:
             await whole(client, prompt("a"), prompt("b"), bad, prompt("c"), as_batch=True)
         assert caught.value.place == "text[2]"

@@ -8,7 +8,8 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
-from ramet.ipc.messages import Contexts, FinishKind
+from ramet.ipc.content import Contexts
+from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import FollowUp, HiddenMode, LogprobSpec
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.scheduler.batch import Step

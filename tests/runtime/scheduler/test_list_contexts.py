@@ -9,7 +9,7 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
-from ramet.ipc.messages import Contexts
+from ramet.ipc.content import Contexts
 from ramet.runtime.cache.prefix_list import ListCache
 from ramet.runtime.engine.extras import SlotCopy
 from ramet.runtime.scheduler.batch import Step

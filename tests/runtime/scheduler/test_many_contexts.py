@@ -9,7 +9,7 @@ from effort import num_calls
 from hash_runner import VOCABULARY
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
-from ramet.ipc.messages import Contexts
+from ramet.ipc.content import Contexts
 from ramet.runtime.scheduler import admission
 from ramet.runtime.scheduler.features import assembler
 from ramet.runtime.scheduler.features.contexts import FirstGroup, groups_of

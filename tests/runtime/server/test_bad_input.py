@@ -305,7 +305,7 @@ def test_the_last_value_of_a_key_that_comes_twice_counts(size: int, number: byte
     async def check(server: Served) -> None:
         pad = b'", "k": ' + number + b', "pad": "' + b"a" * size + b'", "'
         status, reply = await server.post(GENERATE, b'{"text": 7, "text": "a' + pad + b'text": "b"}')
-        sent = [message.text for _, message in server.engine.sent if isinstance(message, Generate)]
+        sent = [message.content.text for _, message in server.engine.sent if isinstance(message, Generate)]
         assert status == 200 and sent == ["b"], reply
 
     served(check)
@@ -314,7 +314,7 @@ def test_the_last_value_of_a_key_that_comes_twice_counts(size: int, number: byte
 def test_null_characters_inside_text_are_text() -> None:
     async def check(server: Served) -> None:
         status, _ = await server.post(GENERATE, {"text": "a\x00b"})
-        assert status == 200 and server.engine.of_type(Generate)[0].text == "a\x00b"
+        assert status == 200 and server.engine.of_type(Generate)[0].content.text == "a\x00b"
 
     served(check)
 

@@ -64,7 +64,7 @@ def test_a_chat_gets_a_message() -> None:
             "reasoning_tokens": 0,
         }
         (sent,) = server.engine.of_type(Generate)
-        assert bytes(unpack_ids(sent.ids)) == b"user:Hello\n"
+        assert bytes(unpack_ids(sent.content.ids)) == b"user:Hello\n"
 
     served(check)
 

@@ -151,7 +151,7 @@ def test_a_classifier_with_one_label_reads_both_texts(body: Any, pairs: list[tup
         server.engine.num_labels = 1
         _, reply = await server.post("/score", body)
         sent = server.engine.of_type(Generate)
-        assert [bytes(unpack_ids(message.ids)).decode() for message in sent] == [f"{q}|{d}" for q, d in pairs]
+        assert [bytes(unpack_ids(message.content.ids)).decode() for message in sent] == [f"{q}|{d}" for q, d in pairs]
         assert [(m.text, m.pair, m.add_special_tokens) for m in server.engine.of_type(Tokenize)] == [
             (query, document, True) for query, document in pairs
         ]
@@ -167,7 +167,7 @@ def test_a_classifier_with_one_label_reads_both_texts(body: Any, pairs: list[tup
 def test_other_models_compare_embeddings(body: Any, pairs: list[tuple[str, str]]) -> None:
     async def check(server: Served) -> None:
         _, reply = await server.post("/v1/score", body)
-        states = {message.text: state_of(message) for message in server.engine.of_type(Generate)}
+        states = {message.content.text: state_of(message) for message in server.engine.of_type(Generate)}
         assert len(states) == len(server.engine.of_type(Generate)), "each text once"
         for (query, document), entry in zip(pairs, reply["data"], strict=True):
             one, other = states[f"Q: {query}"], states[f"D: {document}"]
@@ -188,7 +188,7 @@ def test_qwen3_rerankers_form() -> None:
             for message, document in zip(sent, ["this", "that"], strict=True):
                 instruct = "find" if path == "/rerank" else reranker.INSTRUCT
                 middle = reranker.ASKED.format(instruct=instruct, query="what", document=document)
-                assert bytes(unpack_ids(message.ids)).decode() == reranker.BEFORE + middle + reranker.AFTER
+                assert bytes(unpack_ids(message.content.ids)).decode() == reranker.BEFORE + middle + reranker.AFTER
                 assert message.spec.logprobs.ids == (ord("y"), ord("n")) and message.spec.params.max_new_tokens == 1
         assert not any(m.add_special_tokens for m in server.engine.of_type(Tokenize))
 

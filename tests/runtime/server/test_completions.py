@@ -5,6 +5,7 @@ import asyncio
 import openai
 import pytest
 
+from ramet.ipc.content import Content
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, Opened, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
@@ -138,7 +139,7 @@ def test_echo_shows_what_is_kept_of_a_text(side: str, kept: str) -> None:
         for prompt in prompts:
             _, reply = await server.post("/v1/completions", {**body, "prompt": prompt})
             assert reply["choices"][0]["text"] == kept
-            assert unpack_ids(server.engine.of_type(Generate)[-1].ids or b"") == list(kept.encode())
+            assert unpack_ids(server.engine.of_type(Generate)[-1].content.ids or b"") == list(kept.encode())
 
     served(check)
 
@@ -265,13 +266,13 @@ def test_a_rid_names_the_request() -> None:
     async def check(server: Served) -> None:
         _, reply = await server.post("/v1/completions", {"prompt": [[1], [2, 3]], "rid": "mine", "max_tokens": 1})
         assert reply["id"] == "mine"
-        assert [unpack_ids(m.ids) for m in server.engine.of_type(Generate)] == [[1], [2, 3]]
+        assert [unpack_ids(m.content.ids) for m in server.engine.of_type(Generate)] == [[1], [2, 3]]
 
     served(check)
 
 
 def test_an_output_without_tokens_is_the_least_likely() -> None:
-    prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec()), text="a")
+    prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec()), Content("a"))
     drawn, empty = [Sequence(Uid(i), i, 0, prompt, Submission(False, 0.0)) for i in range(2)]
     for sequence in (drawn, empty):
         sequence.logprobs = LogprobLists(Opened(sequence.uid, prompt.spec, 1, 0))

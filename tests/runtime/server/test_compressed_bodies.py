@@ -46,7 +46,7 @@ def test_each_coding_is_read(coding: str, compress: Callable[[bytes], bytes]) ->
         for body in (BODY, REAL):
             status, reply = await server.post("/generate", compress(body), headers={"Content-Encoding": coding})
             assert status == 200, reply
-        assert [each.text for each in server.engine.of_type(Generate)] == ["abc", orjson.loads(REAL)["text"]]
+        assert [each.content.text for each in server.engine.of_type(Generate)] == ["abc", orjson.loads(REAL)["text"]]
 
     served(check)
 

@@ -188,6 +188,6 @@ def test_states_that_are_not_finite_are_a_failure_of_ours(monkeypatch: pytest.Mo
 def test_ids_reach_the_engine_as_they_are() -> None:
     async def check(server: Served) -> None:
         await server.post(PATH, {"input": [[5, 6], [7]]})
-        assert [unpack_ids(m.ids) for m in server.engine.of_type(Generate)] == [[5, 6], [7]]
+        assert [unpack_ids(m.content.ids) for m in server.engine.of_type(Generate)] == [[5, 6], [7]]
 
     served(check)

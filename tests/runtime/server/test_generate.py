@@ -47,8 +47,8 @@ def test_input_ids_reach_the_engine_packed() -> None:
         await server.post("/generate", {"input_ids": [5, 6, 511]})
         await server.post("/generate", {"input_ids": [[1], [2, 3]]})
         sent = server.engine.of_type(Generate)
-        assert [unpack_ids(m.ids) for m in sent] == [[5, 6, 511], [1], [2, 3]]
-        assert all(m.text is None and m.arrival_s > 0 for m in sent)
+        assert [unpack_ids(m.content.ids) for m in sent] == [[5, 6, 511], [1], [2, 3]]
+        assert all(m.content.text is None and m.arrival_s > 0 for m in sent)
 
     served(check)
 

@@ -81,8 +81,9 @@ def test_media_are_prepared_and_stand_in_their_places() -> None:
         assert rendered.segments == told.segments == choices.segments == [audio, "a", *turns]
         assert rendered.media == () and [item.kind for item in told.media] == kinds
         generated, first, second, *bare = server.engine.of_type(Generate)
-        assert generated.media == told.media and first.media == second.media == choices.media
-        assert bare and all(each.media == () for each in bare)  # without the prompt
+        assert generated.content.media == told.media
+        assert first.content.media == second.content.media == choices.media
+        assert bare and all(each.content.media == () for each in bare)  # without the prompt
         assert len(media.released) == 6
 
     served(check, limits=TAKES_MEDIA, media=media)
@@ -105,7 +106,7 @@ def test_what_is_rendered_is_generated_from() -> None:
     async def check(server: Served) -> None:
         reply = await asked(server, GENERATE, {"prompt": [USER, OPEN], "sampling_params": {"max_new_tokens": 3}})
         [sent] = server.engine.of_type(Generate)
-        assert bytes(unpack_ids(sent.ids)).decode() == "user:hi there\nassistant:Well"
+        assert bytes(unpack_ids(sent.content.ids)).decode() == "user:hi there\nassistant:Well"
         assert reply["text"] == text_of(1, 3) and reply["output_ids"] == [token_at(1, i) for i in range(3)]
         assert "reasoning" not in reply and "index" not in reply
         info = reply["meta_info"]
@@ -141,7 +142,7 @@ def test_fields_ask_for_what_they_ask_of_generate(fields: dict[str, Any]) -> Non
         await asked(server, GENERATE, {**HELLO, **fields, "token_healing": False})
         await asked(server, "/generate", {"input_ids": list(b"Hello"), **fields})
         ours, theirs = server.engine.of_type(Generate)
-        assert ours.spec == theirs.spec and ours.ids == theirs.ids
+        assert ours.spec == theirs.spec and ours.content == theirs.content
 
     served(check, enable_custom_logit_processor=True)
 
@@ -362,7 +363,7 @@ def test_choices_are_scored_behind_the_prompt_and_the_best_is_told() -> None:
         meta = reply["meta_info"]
         assert (meta["prompt_tokens"], meta["cached_tokens"], meta["completion_tokens"]) == (len(before), CACHED, 0)
         sent = server.engine.of_type(Generate)
-        assert [bytes(unpack_ids(message.ids)[len(before) :]) for message in sent] == [b"abc", b"x"]
+        assert [bytes(unpack_ids(message.content.ids)[len(before) :]) for message in sent] == [b"abc", b"x"]
         assert all(message.spec.params == SamplingParams(max_new_tokens=0) for message in sent)
         assert {message.spec.priority for message in sent} == {2}
         assert {message.spec.namespace for message in sent} == {("", "s", "")}
@@ -374,14 +375,14 @@ def test_methods_ask_for_what_they_compare() -> None:
     async def check(server: Served) -> None:
         reply = await asked(server, SELECT, {**PICK, "method": "exact_sequence"})
         sent = server.engine.of_type(Generate)
-        assert [bytes(unpack_ids(each.ids)) for each in sent] == [b"Hello all\x02", b"Hello you\x02"]
+        assert [bytes(unpack_ids(each.content.ids)) for each in sent] == [b"Hello all\x02", b"Hello you\x02"]
         assert all(each.spec.logprobs.ids == (EOS,) for each in sent)
         for info, score in zip(reply["meta_info"]["choices"], reply["scores"], strict=True):
             assert score == pytest.approx(info["logprob"] + info["end_logprob"])
         server.engine.sent.clear()
         reply = await asked(server, SELECT, {**PICK, "method": "unconditional_likelihood_normalized"})
         sent = server.engine.of_type(Generate)
-        assert [bytes(unpack_ids(each.ids)) for each in sent[2:]] == [b"\x02 all", b"\x02 you"]
+        assert [bytes(unpack_ids(each.content.ids)) for each in sent[2:]] == [b"\x02 all", b"\x02 you"]
         for info, score in zip(reply["meta_info"]["choices"], reply["scores"], strict=True):
             assert score == pytest.approx((info["logprob"] - info["unconditional_logprob"]) / info["num_tokens"])
 

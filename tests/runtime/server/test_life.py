@@ -7,6 +7,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from ramet.ipc.content import Content
 from ramet.ipc.control import Control
 from ramet.ipc.messages import Abort, Drain, Finish, Generate, PeerDied, TextStep
 from ramet.runtime.engine_client.submission import Prompt
@@ -259,7 +260,7 @@ def test_a_stream_out_of_time_ends_with_an_error_event(path: str, body: dict) ->
 
 def test_a_request_in_time_leaves_no_timer() -> None:
     async def check(server: Served) -> None:
-        prompt = Prompt("r", make_spec(max_new_tokens=1), text="a")
+        prompt = Prompt("r", make_spec(max_new_tokens=1), Content("a"))
         with server.client.submit([prompt], streaming=False) as submission:
             await submission.finished()
             assert submission.timer is not None and not submission.timer.cancelled()

@@ -43,10 +43,10 @@ def asks(
         assert status == 200, reply
         sent = server.engine.of_type(Generate)
         written = {source.place: source.written for sources in media.asked for source in sources}
-        found = [[(item.kind, written[item.place], item.place) for item in each.media] for each in sent]
+        found = [[(item.kind, written[item.place], item.place) for item in each.content.media] for each in sent]
         assert found == expected
         if texts is not None:
-            assert [each.text for each in sent] == texts
+            assert [each.content.text for each in sent] == texts
         assert len(media.released) == sum(map(len, media.asked))
 
     served(check, limits=TAKES_MEDIA, media=media)
@@ -101,8 +101,8 @@ def test_kinds_stand_beside_one_another_and_samples_share_them() -> None:
         assert status == 200 and len(reply) == 4
         first, second = server.engine.of_type(Generate)
         assert len(first.uids) == len(second.uids) == 2
-        assert [item.kind for item in first.media] == [IMAGE, VIDEO]
-        assert [item.kind for item in second.media] == [IMAGE, AUDIO]
+        assert [item.kind for item in first.content.media] == [IMAGE, VIDEO]
+        assert [item.kind for item in second.content.media] == [IMAGE, AUDIO]
         assert media.written == ["x", "y", "z"] and len(media.released) == 3  # one for both prompts
 
     served(check, limits=TAKES_MEDIA, media=media)
@@ -365,7 +365,11 @@ def test_a_part_of_a_chat_becomes_a_piece_in_its_place(
         assert (source.kind, source.written, source.options) == (kind, written, options)
         assert source.place == f"messages[0].content[1].{name}"
         (generate,) = server.engine.of_type(Generate)
-        assert generate.text == f"user:What?<{kind.value}>!\n" and generate.is_rendered and generate.ids is None
+        assert (
+            generate.content.text == f"user:What?<{kind.value}>!\n"
+            and generate.content.is_rendered
+            and generate.content.ids is None
+        )
         assert written.encode() not in server.engine.of_type(Render)[0].chat
 
     served(check, limits=TAKES_MEDIA, media=media)
@@ -411,7 +415,10 @@ def test_a_chat_with_tools_has_pictures_in_turns_and_in_results(choice: str) -> 
         assert status == 200, reply
         assert media.places == ["messages[0].content[1].image_url", "messages[2].content[1].image_url"]
         (generate,) = server.engine.of_type(Generate)
-        assert generate.text == "user:What?<image>\nassistant:\ntool:see<image>\n" and len(generate.media) == 2
+        assert (
+            generate.content.text == "user:What?<image>\nassistant:\ntool:see<image>\n"
+            and len(generate.content.media) == 2
+        )
         assert (generate.spec.constraint is not None) == (choice == "required")
 
     served(check, limits=TAKES_MEDIA, media=media)
@@ -585,7 +592,7 @@ def test_streams_have_media_too(path: str, body: dict[str, Any]) -> None:
 
     async def check(server: Served) -> None:
         events = await server.events(path, body)
-        assert events[-1] == "[DONE]" and len(server.engine.of_type(Generate)[0].media) == 1
+        assert events[-1] == "[DONE]" and len(server.engine.of_type(Generate)[0].content.media) == 1
         assert len(media.released) == 1
 
     served(check, limits=TAKES_MEDIA, media=media)

@@ -53,7 +53,7 @@ def test_ids_are_cut_before_they_are_looked_at() -> None:
             status, reply = await server.post(COMPLETIONS, {"prompt": prompt, "truncate_prompt_tokens": 3})
             assert status == 200, reply
             assert (await server.post(COMPLETIONS, {"prompt": prompt}))[0] == 400
-        assert {bytes(each.ids) for each in server.engine.of_type(Generate)} == {pack_ids([1, 2, 3])}
+        assert {bytes(each.content.ids) for each in server.engine.of_type(Generate)} == {pack_ids([1, 2, 3])}
 
     served(check)
 

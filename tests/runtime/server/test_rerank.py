@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ramet.ipc.content import Content
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Generate, Logprobs, Opened, Tokenize, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
@@ -79,7 +80,7 @@ def test_generate_compares_yes_with_no_and_looks_them_up_once() -> None:
         for message in server.engine.of_type(Generate):
             assert message.spec.logprobs.ids == (ord("y"), ord("n")) and message.spec.params.max_new_tokens == 1
             question = QUESTION.format(query="the query", document="the document", instruct="the task")
-            assert message.text == question + THEN
+            assert message.content.text == question + THEN
 
     served(check)
 
@@ -99,7 +100,7 @@ def test_the_model_s_template_asks_where_there_is_one() -> None:
         assert (await server.post(PATH, GOOD))[0] == 200
         for message, document in zip(server.engine.of_type(Generate), GOOD["documents"], strict=True):
             question = QUESTION.format(query="q", document=document, instruct=INSTRUCT)
-            assert bytes(unpack_ids(message.ids)).decode() == f"user:{question}\n"
+            assert bytes(unpack_ids(message.content.ids)).decode() == f"user:{question}\n"
             assert message.spec.logprobs.ids == (50, 51)
 
     served(check, style=Style(has_template=True))
@@ -160,7 +161,7 @@ def test_embed_needs_hidden_states_and_generate_does_not() -> None:
 
 
 def test_others_are_served_while_the_answers_to_thousands_of_questions_are_read() -> None:
-    prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec(ids=(5, 6))), text="a")
+    prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec(ids=(5, 6))), Content("a"))
     done = Sequence(Uid(1), 0, 0, prompt, Submission(False, 0.0))
     done.logprobs = LogprobLists(Opened(done.uid, prompt.spec, 1, 0))
     numbers = array("f", [-1.0, -1.0, -2.0]).tobytes()

@@ -45,7 +45,7 @@ def test_query_and_item_are_joined(body: dict[str, Any], prompts: list[Any]) -> 
     async def check(server: Served) -> None:
         await server.post(PATH, {**body, "label_token_ids": LABELS})
         sent = server.engine.of_type(Generate)
-        assert [m.text if m.text is not None else unpack_ids(m.ids) for m in sent] == prompts
+        assert [m.content.text if m.content.text is not None else unpack_ids(m.content.ids) for m in sent] == prompts
 
     served(check)
 

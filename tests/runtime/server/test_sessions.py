@@ -17,7 +17,9 @@ OPEN, CLOSE, GENERATE = "/open_session", "/close_session", "/generate"
 
 def sent(server: Served) -> list[list[int]]:
     """The ids of each prompt that clients sent, in order."""
-    return [unpack_ids(each.ids) for each in server.engine.of_type(Generate) if each.spec.prefix_lease_s is None]
+    return [
+        unpack_ids(each.content.ids) for each in server.engine.of_type(Generate) if each.spec.prefix_lease_s is None
+    ]
 
 
 def body(session: str, text: str, rid: str | None = None, new: int = 2, **more: Any) -> dict[str, Any]:
@@ -219,7 +221,8 @@ class TestStreamingSessions:
             await close(server, session)
             leases = [each for each in await server.engine.saw(Generate, 6) if each.spec.prefix_lease_s is not None]
             held = [
-                (unpack_ids(each.ids), each.spec.prefix_lease_s, each.spec.params.max_new_tokens) for each in leases
+                (unpack_ids(each.content.ids), each.spec.prefix_lease_s, each.spec.params.max_new_tokens)
+                for each in leases
             ]
             first_ids, second_ids = [*of("ab"), *first["output_ids"]], [*whole, *second["output_ids"]]
             assert held == [(first_ids, 600, 0), (second_ids, 600, 0), (first_ids, 0, 0), (second_ids, 0, 0)]

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ramet.ipc.content import Content
 from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
@@ -108,7 +109,7 @@ def desk(byte_level: Tokenizer) -> Iterator[Desk]:
 
 
 def prompt(uid: int, text: str, spec: Any = OF_A) -> Generate:
-    return Generate([uid], spec, text=text)  # type: ignore[list-item]
+    return Generate([uid], spec, Content(text))  # type: ignore[list-item]
 
 
 def chat(call: int, text: str, owner: str = "a") -> Render:
@@ -117,7 +118,7 @@ def chat(call: int, text: str, owner: str = "a") -> Render:
 
 LONG: dict[str, tuple[Callable[[], Any], type]] = {
     "prompt": (lambda: prompt(1, LONG_TEXT), Admit),
-    "rendered prompt": (lambda: Generate([1], OF_A, text=LONG_TEXT, is_rendered=True), Admit),  # type: ignore[list-item]
+    "rendered prompt": (lambda: Generate([1], OF_A, Content(LONG_TEXT, is_rendered=True)), Admit),  # type: ignore[list-item]
     "batch": (lambda: GenerateAll([prompt(1, "a"), prompt(2, LONG_TEXT)]), Admit),
     "chat": (lambda: chat(1, LONG_TEXT), RenderReply),
     "text": (lambda: Tokenize(1, LONG_TEXT, owner="a"), TokenizeReply),
@@ -166,7 +167,7 @@ def test_keys_take_turns_at_long_prompts(desk: Desk) -> None:
 
 
 def test_what_ends_a_long_prompt_comes_behind_it(desk: Desk) -> None:
-    desk.handle(Generate([1, 2, 3], OF_A, text=LONG_TEXT), prompt(4, "a"))  # type: ignore[list-item]
+    desk.handle(Generate([1, 2, 3], OF_A, Content(LONG_TEXT)), prompt(4, "a"))  # type: ignore[list-item]
     desk.handle(Abort([2, 4], "left"), Abort([3, 1], "late"))  # type: ignore[list-item]
     served = [desk.sent.next() for _ in range(3)]
     assert isinstance(served[0], Admit) and served[1:] == [Abort([4], "left"), Abort([], "late")]  # type: ignore[list-item]
@@ -180,7 +181,7 @@ def test_what_ends_a_long_prompt_comes_behind_it(desk: Desk) -> None:
 
 
 def test_a_batch_with_a_long_prompt_enters_whole_or_not_at_all(desk: Desk) -> None:
-    bad = Generate([3], OF_A, ids=pack_ids([10**6]))  # type: ignore[list-item]
+    bad = Generate([3], OF_A, Content(ids=pack_ids([10**6])))  # type: ignore[list-item]
     desk.handle(GenerateAll([prompt(1, LONG_TEXT), bad]), Abort([1]))  # type: ignore[list-item]
     assert desk.sent.next() == Abort([])
     desk.go_on()
@@ -208,7 +209,7 @@ def test_a_long_text_has_the_ids_that_it_has_at_once(desk: Desk, byte_level: Tok
     desk.handle(prompt(1, LONG_TEXT), chat(2, LONG_TEXT))
     for _ in range(2):
         match desk.sent.next():
-            case Admit(ids=found):
+            case Admit(content=Content(ids=found)):
                 assert found == pack_ids(ids)
             case RenderReply(ids=found, tail=tail):
                 assert found == pack_ids(byte_level.encode(LONG_TEXT, add_special_tokens=False))

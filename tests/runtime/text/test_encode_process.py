@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.content import Content
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import (
     Abort,
@@ -44,26 +45,26 @@ def encoder(byte_level: Tokenizer) -> Encoder:
 
 
 def by_text(text: str, **params: object) -> Generate:
-    return Generate([1], make_spec(**params), text=text)
+    return Generate([1], make_spec(**params), Content(text))
 
 
 def by_ids(*ids: int, **params: object) -> Generate:
-    return Generate([1], make_spec(**params), ids=pack_ids(ids))
+    return Generate([1], make_spec(**params), Content(ids=pack_ids(ids)))
 
 
 def test_prompt_becomes_ids_with_its_parameters(encoder: Encoder, byte_level: Tokenizer) -> None:
-    request = Generate([4, 5], make_spec(max_new_tokens=3, namespace=("a",)), text="the fox", arrival_s=2.5)
+    request = Generate([4, 5], make_spec(max_new_tokens=3, namespace=("a",)), Content("the fox"), arrival_s=2.5)
     admitted = encoder.admit(request)
     ids = pack_ids(byte_level.encode("the fox"))
     tokenized = admitted.tokenized
     assert tokenized.pid == os.getpid() and tokenized.start_s <= tokenized.end_s
     spec = make_spec(max_new_tokens=3, namespace=("a",))
-    assert admitted == Admit([4, 5], spec, ids, arrival_s=2.5, tokenized=tokenized)
+    assert admitted == Admit([4, 5], spec, Content(ids=ids), arrival_s=2.5, tokenized=tokenized)
 
 
 def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:
     admitted = encoder.admit(by_text("<|end|>"))
-    assert isinstance(admitted, Admit) and unpack_ids(admitted.ids) == [0]
+    assert isinstance(admitted, Admit) and unpack_ids(admitted.content.ids) == [0]
 
 
 @pytest.mark.parametrize(
@@ -116,20 +117,22 @@ def test_of_a_prompt_that_is_cut_so_many_tokens_are_kept(
     assert len(by_name["text"]) == len(ids)
     for place, whole in by_name.items():
         spec = make_spec(truncate=cut)
-        made = Generate([1], spec, text=text) if place == "text" else Generate([1], spec, ids=pack_ids(ids))
+        made = (
+            Generate([1], spec, Content(text)) if place == "text" else Generate([1], spec, Content(ids=pack_ids(ids)))
+        )
         admitted = encoder.admit(made)
         if first is None:
             assert isinstance(admitted, Rejected) and admitted.error.place == place
         else:
             assert isinstance(admitted, Admit)
-            assert unpack_ids(admitted.ids) == whole[first : first + number]
+            assert unpack_ids(admitted.content.ids) == whole[first : first + number]
 
 
 def test_a_text_that_is_cut_may_be_long_but_not_endless(encoder: Encoder) -> None:
     spec = make_spec(truncate=Truncation(2))
-    admitted = encoder.admit(Generate([1], spec, text="the fox " * 10_000))
-    assert isinstance(admitted, Admit) and len(unpack_ids(admitted.ids)) == 2
-    rejected = encoder.admit(Generate([1], spec, text="x" * (MAX_CALL_BYTES + 1)))
+    admitted = encoder.admit(Generate([1], spec, Content("the fox " * 10_000)))
+    assert isinstance(admitted, Admit) and len(unpack_ids(admitted.content.ids)) == 2
+    rejected = encoder.admit(Generate([1], spec, Content("x" * (MAX_CALL_BYTES + 1))))
     assert isinstance(rejected, Rejected) and str(MAX_CALL_BYTES) in rejected.error.fact
 
 
@@ -198,8 +201,8 @@ def test_padding_at_the_end_is_left_out_where_it_is_asked(
     encoder: Encoder, ids: tuple[int, ...], kept: tuple[int, ...]
 ) -> None:
     for spec, wanted in ((make_spec(padding_id=7), kept), (make_spec(), ids)):
-        admitted = encoder.admit(Generate([1], spec, ids=pack_ids(ids)))
-        assert isinstance(admitted, Admit) and unpack_ids(admitted.ids) == list(wanted)
+        admitted = encoder.admit(Generate([1], spec, Content(ids=pack_ids(ids))))
+        assert isinstance(admitted, Admit) and unpack_ids(admitted.content.ids) == list(wanted)
 
 
 @pytest.mark.parametrize("more, refused", [

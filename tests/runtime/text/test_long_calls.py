@@ -2,6 +2,7 @@
 
 import pytest
 
+from ramet.ipc.content import Content
 from ramet.ipc.message import Message
 from ramet.ipc.messages import Abort, Detokenize, Generate, GenerateAll, RenderChoices, RenderPrompt, Tokenize, Turn
 from ramet.runtime.text.long_calls import LONG_CHARS, LONG_IDS_BYTES, is_long
@@ -9,7 +10,7 @@ from ramet.runtime.text.tokenizer import LOCKED_IDS, Tokenizer
 from tests.fakes.specs import make_spec
 
 LONG_TEXT = "a b " * (LONG_CHARS // 4 + 1)
-HALF = Generate([1], make_spec(), text="a" * (LONG_CHARS // 2 + 1))
+HALF = Generate([1], make_spec(), Content("a" * (LONG_CHARS // 2 + 1)))
 
 
 @pytest.mark.parametrize(
@@ -25,8 +26,8 @@ HALF = Generate([1], make_spec(), text="a" * (LONG_CHARS // 2 + 1))
         (RenderChoices(1, ["a"], ["b", "c"]), False),
         (Tokenize(1, "a"), False),
         (Detokenize(1, bytes(4)), False),
-        (Generate([1], make_spec(), text=LONG_TEXT), True),
-        (Generate([1], make_spec(), ids=bytes(LONG_IDS_BYTES + 4)), False),
+        (Generate([1], make_spec(), Content(LONG_TEXT)), True),
+        (Generate([1], make_spec(), Content(ids=bytes(LONG_IDS_BYTES + 4))), False),
         (HALF, False),
         (GenerateAll([HALF]), False),
         (GenerateAll([HALF, HALF]), True),

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Admit, Contexts, Generate, Limits, Rejected, pack_ids, unpack_ids
+from ramet.ipc.content import Content, Contexts
+from ramet.ipc.messages import Admit, Generate, Limits, Rejected, pack_ids, unpack_ids
 from ramet.ipc.spec import Truncation
 from ramet.runtime.text.encode_process import Encoder
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
@@ -20,7 +21,7 @@ def encoder(byte_level: Tokenizer) -> Encoder:
 
 
 def ask(encoder: Encoder, contexts: Contexts, num_ids: int = NUM_IDS, **asked: Any) -> Admit | Rejected:
-    return encoder.admit(Generate([1], make_spec(**asked), ids=pack_ids([7] * num_ids), contexts=contexts))
+    return encoder.admit(Generate([1], make_spec(**asked), Content(ids=pack_ids([7] * num_ids), contexts=contexts)))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def ask(encoder: Encoder, contexts: Contexts, num_ids: int = NUM_IDS, **asked: A
 )
 def test_groups_that_come_in_order_are_admitted_as_they_are(encoder: Encoder, contexts: Contexts):
     admitted = ask(encoder, contexts)
-    assert isinstance(admitted, Admit) and admitted.contexts == contexts
+    assert isinstance(admitted, Admit) and admitted.content.contexts == contexts
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_a_prompt_with_contexts_is_not_cut(encoder: Encoder):
 
 
 def test_embeddings_have_no_contexts(encoder: Encoder):
-    request = Generate([1], make_spec(), embeds=bytes(4 * 2 * NUM_IDS), contexts=((0, 3, 4),))
+    request = Generate([1], make_spec(), Content(embeds=bytes(4 * 2 * NUM_IDS), contexts=((0, 3, 4),)))
     refused = encoder.admit(request)
     assert isinstance(refused, Rejected) and refused.error.place == "input_embeds"
 
@@ -76,13 +77,13 @@ def test_healing_takes_back_only_what_is_behind_the_last_group_and_leaves_one_to
     )
     ids = [7, *[inner] * 6]
     for start, length in ((1, 3), (1, 4), (1, 5)):
-        request = Generate([1], make_spec(token_healing=True), ids=pack_ids(ids), contexts=((start, length),))
+        request = Generate([1], make_spec(token_healing=True), Content(ids=pack_ids(ids), contexts=((start, length),)))
         admitted = encoder.admit(request)
         assert isinstance(admitted, Admit)
-        assert unpack_ids(admitted.ids)[: start + length + 1] == ids[: start + length + 1]
-        whole = b"".join(text_of(byte_level, token) for token in unpack_ids(admitted.ids)[1:]) + admitted.tail
+        assert unpack_ids(admitted.content.ids)[: start + length + 1] == ids[: start + length + 1]
+        whole = b"".join(text_of(byte_level, token) for token in unpack_ids(admitted.content.ids)[1:]) + admitted.tail
         assert whole == text_of(byte_level, inner) * 6
-    free = encoder.admit(Generate([1], make_spec(token_healing=True), ids=pack_ids(ids)))
+    free = encoder.admit(Generate([1], make_spec(token_healing=True), Content(ids=pack_ids(ids))))
     assert isinstance(free, Admit) and free.tail, "without contexts its end is healed"
 
 

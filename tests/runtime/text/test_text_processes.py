@@ -10,6 +10,7 @@ import pytest
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
+from ramet.ipc.content import Content
 from ramet.ipc.messages import (
     Abort,
     Admit,
@@ -95,13 +96,13 @@ def test_tokenizer_process_serves_what_came_before_the_limits(
     server: Receiver[ToServer] = Receiver(sockets.address(paths.SERVER), ToServer)
     start(ENCODE)
     inbox = Sender(sockets.address(paths.tokenizer(0)))
-    inbox.send(Generate([1], make_spec(), text="the fox"))
+    inbox.send(Generate([1], make_spec(), Content("the fox")))
     inbox.send(Limits(64, 1000, 430, 8))
-    inbox.send(Generate([2], make_spec(), ids=pack_ids([9999])))
+    inbox.send(Generate([2], make_spec(), Content(ids=pack_ids([9999]))))
     inbox.send(Abort([1]))
     inbox.send(Tokenize(5, "ok"))
     admitted = scheduler.recv(PATIENCE_S)
-    assert isinstance(admitted, Admit) and admitted.ids == pack_ids(byte_level.encode("the fox"))
+    assert isinstance(admitted, Admit) and admitted.content.ids == pack_ids(byte_level.encode("the fox"))
     assert admitted.spec.params.max_new_tokens == 64 - len(byte_level.encode("the fox"))
     assert scheduler.recv(PATIENCE_S) == Abort([1])
     assert isinstance(server.recv(PATIENCE_S), Rejected)
@@ -121,7 +122,7 @@ def test_a_chat_without_end_keeps_neither_prompts_nor_other_chats_waiting(
     turns = [{"role": "user", "content": "the fox"}]
     inbox.send(Render(1, msgspec.json.encode(Chat(turns))))
     inbox.send(Render(2, msgspec.json.encode(Chat(turns, kwargs={"ends": True}))))
-    inbox.send(Generate([3], make_spec(), text="the fox"))
+    inbox.send(Generate([3], make_spec(), Content("the fox")))
     inbox.send(Tokenize(4, "ok"))
     assert isinstance(scheduler.recv(PATIENCE_S), Admit)
     answers = {type(each): each for each in (server.recv(PATIENCE_S) for _ in range(2))}
