@@ -8,7 +8,7 @@ docs/sampling.md shows them.
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
@@ -39,75 +39,6 @@ class Check(NamedTuple):
     valid: str
     read: Callable[[str, Any], Any]
     schema: dict[str, Any]
-
-
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What one request asks of sampling and stopping. Build it with `parse`, which checks every field."""
-
-    max_new_tokens: Annotated[int, about("tokens to draw at most, cut to what the context leaves; 0: none")] = 128
-    stop: Annotated[tuple[str, ...], about("the output ends before the first of these texts")] = ()
-    stop_token_ids: Annotated[tuple[int, ...], about("the output ends with one of these, also under ignore_eos")] = ()
-    stop_regex: Annotated[tuple[str, ...], about("the output ends before the first match of one of these")] = ()
-    temperature: Annotated[float, about("divides the logits; below 1e-6 the best token is taken")] = 1.0
-    top_p: Annotated[float, about("draw from the fewest best tokens that have this share of the probability")] = 1.0
-    top_k: Annotated[int, about("draw from this many best tokens; -1: from all")] = -1
-    min_p: Annotated[float, about("draw from tokens with at least this share of the best one's probability")] = 0.0
-    frequency_penalty: Annotated[float, about("subtracted from a token's logit for each time it was drawn")] = 0.0
-    presence_penalty: Annotated[float, about("subtracted once from the logit of a token that was drawn")] = 0.0
-    repetition_penalty: Annotated[
-        float,
-        about("divides the logit of a token that was drawn, multiplies it where it is negative; 0 counts as 1e-6"),
-    ] = 1.0
-    logit_bias: Annotated[tuple[tuple[int, float], ...], about("token id -> what is added to its logit")] = ()
-    min_new_tokens: Annotated[
-        int, about("tokens before which none that would stop the output is drawn: end of sequence, stop_token_ids")
-    ] = 0
-    sampling_seed: Annotated[
-        int | None, about("the same seed draws the same tokens, whatever else runs; null: another one each time")
-    ] = None
-    n: Annotated[int, about("independent outputs of one prompt")] = 1
-    ignore_eos: Annotated[bool, about("the model's end-of-sequence tokens do not stop the output")] = False
-    skip_special_tokens: Annotated[bool, about("special tokens do not show in the text")] = True
-    spaces_between_special_tokens: Annotated[bool, about("a space between special tokens that show")] = True
-    no_stop_trim: Annotated[bool, about("the text keeps what stopped it")] = False
-    custom_params: Annotated[dict[str, Any] | None, about("what the request's custom_logit_processor reads")] = None
-    stream_interval: Annotated[int, about("new tokens between two events of a stream; the first one comes at once")] = 1
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature < GREEDY_BELOW
-
-    @property
-    def penalised(self) -> bool:
-        """Its logits depend on the tokens it has drawn."""
-        return self.frequency_penalty != 0 or self.presence_penalty != 0 or self.repetition_penalty != 1
-
-
-def parse(
-    raw: Mapping[str, Any],
-    defaults: SamplingParams | None = None,
-    place: str = "sampling_params.",
-    names: Mapping[str, str] | None = None,
-) -> SamplingParams:
-    """Check a client's dict and complete it from `defaults`. None means "the default"; unknown keys are ignored.
-
-    `names`: what the client calls parameters that have another name there. Raises ClientError naming the parameter, its
-    value and the valid range.
-    """
-    given = {k: v for k, v in raw.items() if v is not None}
-    names = names or {}
-    fields = {
-        name: check.read(place + names.get(name, name), given[name]) for name, check in CHECKS.items() if name in given
-    }
-    params = msgspec.structs.replace(defaults or SamplingParams(), **fields)
-    check_lengths(place + names.get("min_new_tokens", "min_new_tokens"), params.min_new_tokens, params.max_new_tokens)
-    return params
-
-
-def check_lengths(where: str, least: int, most: int) -> None:
-    """Raises ClientError."""
-    if least > most:
-        raise ClientError(where, f"is {least}, must be in [0, max_new_tokens] = [0, {most}]")
 
 
 def shown(value: Any) -> str:
@@ -171,7 +102,9 @@ def _real(low: float, high: float, low_open: bool = False) -> Check:
     return Check(valid, check, schema | ({"maximum": high} if math.isfinite(high) else {}))
 
 
-def integer(low: int, high: int, valid: str, also: tuple[int, ...] = ()) -> Check:
+def integer(low: int, high: int, valid: str = "", also: tuple[int, ...] = ()) -> Check:
+    valid = valid or f"in [{low}, {high}]"
+
     def check(where: str, value: Any) -> int:
         if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
             value = int(value)
@@ -266,39 +199,160 @@ def _object(where: str, value: Any) -> Any:
 
 
 _BIAS_TEXT = {"type": "string", "pattern": _NUMBER.pattern}
-CHECKS: dict[str, Check] = {
-    "max_new_tokens": integer(0, MAX_NEW_TOKENS, f"in [0, {MAX_NEW_TOKENS}]"),
-    "stop": _strings(MAX_STOPS, MAX_STOP_BYTES),
-    "stop_token_ids": Check(
-        f"at most {MAX_STOP_IDS} ids >= 0; those beyond the vocabulary are ignored",
-        _token_ids,
-        {"anyOf": [_token_id, {"type": "array", "items": _token_id, "maxItems": MAX_STOP_IDS}]},
-    ),
-    "stop_regex": _strings(MAX_STOPS, MAX_REGEX_BYTES),
-    "temperature": _real(0, math.inf),
-    "top_p": _real(0, 1, low_open=True),
-    "top_k": integer(1, MAX_NEW_TOKENS, f"-1 (off) or in [1, {MAX_NEW_TOKENS}]", also=(-1,)),
-    "min_p": _real(0, 1),
-    "frequency_penalty": _real(-2, 2),
-    "presence_penalty": _real(-2, 2),
-    "repetition_penalty": _real(0, 2),
-    "logit_bias": Check(
-        f"at most {MAX_BIASES} token ids, each with a number in [-100, 100], which may be a string",
-        _logit_bias,
-        {
-            "type": "object",
-            "maxProperties": MAX_BIASES,
-            "patternProperties": {"^[0-9]{1,10}$": {"anyOf": [_bias.schema, _BIAS_TEXT]}},
-            "additionalProperties": False,
-        },
-    ),
-    "min_new_tokens": integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
-    "sampling_seed": integer(-(1 << 63), (1 << 63) - 1, "in [-2^63, 2^63)"),
-    "n": integer(1, MAX_SAMPLES, f"in [1, {MAX_SAMPLES}]"),
-    "ignore_eos": flag,
-    "skip_special_tokens": flag,
-    "spaces_between_special_tokens": flag,
-    "no_stop_trim": flag,
-    "custom_params": Check("an object", _object, {"type": "object"}),
-    "stream_interval": integer(1, MAX_NEW_TOKENS, f"in [1, {MAX_NEW_TOKENS}]"),
+_OBJECT = Check("an object", _object, {"type": "object"})
+_STOP_IDS = Check(
+    f"at most {MAX_STOP_IDS} ids >= 0; those beyond the vocabulary are ignored",
+    _token_ids,
+    {"anyOf": [_token_id, {"type": "array", "items": _token_id, "maxItems": MAX_STOP_IDS}]},
+)
+_BIASES = Check(
+    f"at most {MAX_BIASES} token ids, each with a number in [-100, 100], which may be a string",
+    _logit_bias,
+    {
+        "type": "object",
+        "maxProperties": MAX_BIASES,
+        "patternProperties": {"^[0-9]{1,10}$": {"anyOf": [_bias.schema, _BIAS_TEXT]}},
+        "additionalProperties": False,
+    },
+)
+
+
+def sampling(text: str, check: Check, filters: bool = False) -> msgspec.Meta:
+    """A sampling parameter: its line in the documentation, and the values that it takes.
+
+    `filters`: it leaves out tokens of the rows that ask for it, as runtime/sampling/filters.py says; its default does
+    nothing.
+    """
+    return msgspec.Meta(description=text, extra={"check": check, "filters": filters})
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What one request asks of sampling and stopping. Build it with `parse`, which checks every field."""
+
+    max_new_tokens: Annotated[
+        int, sampling("tokens to draw at most, cut to what the context leaves; 0: none", integer(0, MAX_NEW_TOKENS))
+    ] = 128
+    stop: Annotated[
+        tuple[str, ...],
+        sampling("the output ends before the first of these texts", _strings(MAX_STOPS, MAX_STOP_BYTES)),
+    ] = ()
+    stop_token_ids: Annotated[
+        tuple[int, ...], sampling("the output ends with one of these, also under ignore_eos", _STOP_IDS)
+    ] = ()
+    stop_regex: Annotated[
+        tuple[str, ...],
+        sampling("the output ends before the first match of one of these", _strings(MAX_STOPS, MAX_REGEX_BYTES)),
+    ] = ()
+    temperature: Annotated[
+        float, sampling("divides the logits; below 1e-6 the best token is taken", _real(0, math.inf))
+    ] = 1.0
+    top_p: Annotated[
+        float,
+        sampling(
+            "draw from the fewest best tokens that have this share of the probability", _real(0, 1, low_open=True)
+        ),
+    ] = 1.0
+    top_k: Annotated[
+        int,
+        sampling(
+            "draw from this many best tokens; -1: from all",
+            integer(1, MAX_NEW_TOKENS, f"-1 (off) or in [1, {MAX_NEW_TOKENS}]", also=(-1,)),
+        ),
+    ] = -1
+    min_p: Annotated[
+        float, sampling("draw from tokens with at least this share of the best one's probability", _real(0, 1))
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float, sampling("subtracted from a token's logit for each time it was drawn", _real(-2, 2))
+    ] = 0.0
+    presence_penalty: Annotated[
+        float, sampling("subtracted once from the logit of a token that was drawn", _real(-2, 2))
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float,
+        sampling(
+            "divides the logit of a token that was drawn, multiplies it where it is negative; 0 counts as 1e-6",
+            _real(0, 2),
+        ),
+    ] = 1.0
+    logit_bias: Annotated[
+        tuple[tuple[int, float], ...], sampling("token id -> what is added to its logit", _BIASES)
+    ] = ()
+    min_new_tokens: Annotated[
+        int,
+        sampling(
+            "tokens before which none that would stop the output is drawn: end of sequence, stop_token_ids",
+            integer(0, MAX_NEW_TOKENS, "in [0, max_new_tokens]"),
+        ),
+    ] = 0
+    sampling_seed: Annotated[
+        int | None,
+        sampling(
+            "the same seed draws the same tokens, whatever else runs; null: another one each time",
+            integer(-(1 << 63), (1 << 63) - 1, "in [-2^63, 2^63)"),
+        ),
+    ] = None
+    n: Annotated[int, sampling("independent outputs of one prompt", integer(1, MAX_SAMPLES))] = 1
+    ignore_eos: Annotated[bool, sampling("the model's end-of-sequence tokens do not stop the output", flag)] = False
+    skip_special_tokens: Annotated[bool, sampling("special tokens do not show in the text", flag)] = True
+    spaces_between_special_tokens: Annotated[bool, sampling("a space between special tokens that show", flag)] = True
+    no_stop_trim: Annotated[bool, sampling("the text keeps what stopped it", flag)] = False
+    custom_params: Annotated[
+        dict[str, Any] | None, sampling("what the request's custom_logit_processor reads", _OBJECT)
+    ] = None
+    stream_interval: Annotated[
+        int,
+        sampling("new tokens between two events of a stream; the first one comes at once", integer(1, MAX_NEW_TOKENS)),
+    ] = 1
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def filters(self) -> dict[str, float]:
+        """The filters that its draws need, with their values. The best token is taken without any."""
+        defaults = {} if self.greedy else FILTER_DEFAULTS
+        return {name: value for name, default in defaults.items() if (value := getattr(self, name)) != default}
+
+    @property
+    def penalised(self) -> bool:
+        """Its logits depend on the tokens it has drawn."""
+        return self.frequency_penalty != 0 or self.presence_penalty != 0 or self.repetition_penalty != 1
+
+
+_HINTS = get_type_hints(SamplingParams, include_extras=True)
+ABOUT: dict[str, str] = {name: hint.__metadata__[0].description for name, hint in _HINTS.items()}
+CHECKS: dict[str, Check] = {name: hint.__metadata__[0].extra["check"] for name, hint in _HINTS.items()}
+FILTER_DEFAULTS: dict[str, float] = {
+    field.name: field.default
+    for field in msgspec.structs.fields(SamplingParams)
+    if _HINTS[field.name].__metadata__[0].extra["filters"]
 }
+
+
+def parse(
+    raw: Mapping[str, Any],
+    defaults: SamplingParams | None = None,
+    place: str = "sampling_params.",
+    names: Mapping[str, str] | None = None,
+) -> SamplingParams:
+    """Check a client's dict and complete it from `defaults`. None means "the default"; unknown keys are ignored.
+
+    `names`: what the client calls parameters that have another name there. Raises ClientError naming the parameter, its
+    value and the valid range.
+    """
+    given = {k: v for k, v in raw.items() if v is not None}
+    names = names or {}
+    fields = {
+        name: check.read(place + names.get(name, name), given[name]) for name, check in CHECKS.items() if name in given
+    }
+    params = msgspec.structs.replace(defaults or SamplingParams(), **fields)
+    check_lengths(place + names.get("min_new_tokens", "min_new_tokens"), params.min_new_tokens, params.max_new_tokens)
+    return params
+
+
+def check_lengths(where: str, least: int, most: int) -> None:
+    """Raises ClientError."""
+    if least > most:
+        raise ClientError(where, f"is {least}, must be in [0, max_new_tokens] = [0, {most}]")
