@@ -506,4 +506,4 @@ def _is_graphed(columns: SamplingColumns) -> bool:
 
 def _is_penalised_at_most(columns: SamplingColumns) -> bool:
     changes = columns.biased, columns.banned, columns.masked
-    return all(each is None for each in changes) and not columns.processors and not columns.logprobs
+    return all(each is None for each in changes) and not (columns.processors or columns.filters or columns.logprobs)

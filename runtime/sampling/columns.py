@@ -64,6 +64,20 @@ class ProcessorRows:
 
 
 @dataclass(frozen=True, slots=True)
+class FilterRows:
+    """The rows that ask for one filter (runtime/sampling/filters.py). None of them takes its best token."""
+
+    name: str  # the sampling parameter
+    rows: Ints  # [F] indices into Q, in ascending order
+    values: Floats  # [F] what each asks
+
+    def among(self, rows: Ints) -> "FilterRows":
+        """For a step of `rows` alone, in ascending order."""
+        asked = np.isin(self.rows, rows)
+        return FilterRows(self.name, np.searchsorted(rows, self.rows[asked]).astype(np.int32), self.values[asked])
+
+
+@dataclass(frozen=True, slots=True)
 class LogprobRow:
     """One place whose log-probabilities are returned: of its token, of the `num_top` best, of `ids`."""
 
@@ -125,6 +139,7 @@ class SamplingColumns:
     biased: LogitEntries | None = None
     biases: Floats | None = None  # [B] what is added at each of `biased`
     processors: tuple[ProcessorRows, ...] = ()
+    filters: tuple[FilterRows, ...] = ()
     banned: LogitEntries | None = None  # must not be drawn
     masked: Ints | None = None  # [K] rows whose tokens a grammar chooses; which ones is said when they are drawn
     openings: LogitEntries | None = None  # of masked rows, a token each: it is drawn where it would be without the mask

@@ -1,6 +1,6 @@
 """What happens to a step's logits, in this order and nowhere else.
 
-Penalties, bias, logit processors, mask; then the draw and its log-probabilities.
+Penalties, bias, logit processors, mask, filters; then the draw and its log-probabilities.
 
 Decides the order (a mask comes last, so that nothing makes a forbidden token legal again) and owns the state that drawn
 tokens leave on the device: penalty counts, and what each row reads next. Knows no request.
@@ -8,6 +8,7 @@ Q drawing rows, V vocabulary.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -26,9 +27,10 @@ from ramet.runtime.sampling.columns import (
     PlaceLogprobs,
     SamplingColumns,
 )
+from ramet.runtime.sampling.filters import filtered_draw
 from ramet.runtime.sampling.healing import Healing
 from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
-from ramet.runtime.sampling.openings import Openings
+from ramet.runtime.sampling.openings import Draw, Openings
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
 from ramet.runtime.sampling.processing import Failures, Memories, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
@@ -110,6 +112,47 @@ class Drawn(NamedTuple):
         return broken, nothing_left(self.logits, broken) | self.failures
 
 
+class Stages(Protocol):
+    """What a device computes of one step, in the order that `Epilogue.run` keeps."""
+
+    @property
+    def in_place(self) -> bool:
+        """The logits must be adjusted and masked where they are, as something besides the draw reads them."""
+
+    def adjust(self, logits: Tensor) -> None:
+        """Penalties, then biases. WRITES logits [Q, V]."""
+
+    def draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [Q] and finite [Q]; counts and what each row reads next are WRITTEN."""
+
+
+class PlainStages:
+    """One kernel call for each stage."""
+
+    in_place = True
+
+    def __init__(
+        self, columns: SamplingColumns, rows: Tensor, penalties: PenaltyState, row_buffer: RowBuffer, draw: Draw
+    ) -> None:
+        self._columns, self._rows, self._penalties = columns, rows, penalties
+        self._row_buffer, self._draw = row_buffer, draw
+
+    def adjust(self, logits: Tensor) -> None:
+        columns = self._columns
+        if columns.penalties is not None:
+            self._penalties.apply(logits, columns.penalties)
+        if columns.biased is not None:
+            assert columns.biases is not None
+            logits[entries_at(columns.biased, logits)] += on_device(columns.biases, logits.device)
+
+    def draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        tokens, finite = self._draw(logits, self._columns)
+        if self._columns.penalties is not None:
+            self._penalties.count(self._columns.penalties, tokens)
+        self._row_buffer.advance(self._rows, tokens)
+        return tokens, finite
+
+
 class Epilogue:
     """`num_slots` requests may use penalties at once. `raw_logprobs`: those of the model's own logits are returned."""
 
@@ -142,34 +185,42 @@ class Epilogue:
         allowed [K, W] int32: what columns.masked may draw. WRITTEN where a row opens a thought.
         """
         shown = logits.clone() if columns.logprobs and self._raw else logits
-        if columns.penalties is not None:
-            self._penalties.apply(logits, columns.penalties)
-        if columns.biased is not None:
-            assert columns.biases is not None
-            logits[entries_at(columns.biased, logits)] += on_device(columns.biases, logits.device)
-        failures = self._process(logits, columns)
         masks = masks_of(columns, allowed, logits.device)
+        stages = self._stages(columns, rows, masks)
+        if stages.in_place:
+            stages.adjust(logits)
+        failures = self._process(logits, columns)
         openings, healing = self._openings(logits, columns, masks), self._healing(logits, columns, masks)
-        self._forbid(logits, columns, masks)
-        tokens, finite = self._draw(logits, columns)
+        if stages.in_place:
+            self._forbid(logits, columns, masks)
+        if columns.filters:
+            tokens, finite = filtered_draw(logits, columns, partial(stages.draw, logits))
+        else:
+            tokens, finite = stages.draw(logits)
         if openings is not None:
             openings.show(logits)
         if healing is not None:
             healing.show(logits)
-        if columns.penalties is not None:
-            self._penalties.count(columns.penalties, tokens)
-        self._row_buffer.advance(rows, tokens)
         logprobs = self._logprobs(shown, tokens, columns)
         healed = healing.places(tokens) if healing is not None else ()
-        return Drawn(tokens, finite, logprobs, failures, logits, healed)
+        forbid = None if stages.in_place else partial(self._forbid, logits, columns, masks)
+        return Drawn(tokens, finite, logprobs, failures, logits, healed, forbid)
+
+    def _stages(self, columns: SamplingColumns, rows: Tensor, masks: Masks | None) -> Stages:
+        return PlainStages(columns, rows, self._penalties, self._row_buffer, self._draw)
 
     def _openings(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> Openings | None:
         """Rows that open a thought now, which `masks` let through from then on."""
         if columns.openings is None or masks is None:
             return None
-        openings = Openings(logits, columns, columns.openings, self._draw)
+        openings = Openings(logits, columns, columns.openings, self._draw_freely)
         openings.let_through(masks.rows, masks.allowed)
         return openings
+
+    def _draw_freely(self, logits: Tensor, columns: SamplingColumns) -> tuple[Tensor, Tensor]:
+        """What rows draw without masks."""
+        draw = partial(self._draw, logits, columns)
+        return filtered_draw(logits, columns, draw) if columns.filters else draw()
 
     def _healing(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> Healing | None:
         """Rows that choose the end of their prompt again."""
@@ -193,7 +244,7 @@ class Epilogue:
         return logprobs_of_drawn(self._kernel, logits, tokens, columns, self._raw)
 
     def _draw(self, logits: Tensor, columns: SamplingColumns) -> tuple[Tensor, Tensor]:
-        """Tokens [Q], and whether the row's logits are finite [Q]."""
+        """Tokens [Q] of masked logits, and whether the row's logits are finite [Q]."""
         params, positions = params_on(columns.draw_params, logits.device), on_device(columns.positions, logits.device)
         return self._kernel.draw(logits, params, positions)
 

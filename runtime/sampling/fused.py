@@ -6,7 +6,6 @@ log-probabilities are returned, nothing otherwise. Knows no request. Q drawing r
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,22 @@ from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
-from ramet.runtime.sampling.epilogue import Drawn, Epilogue, masks_of, on_device, params_on
+from ramet.runtime.sampling.epilogue import Epilogue, Masks, Stages, on_device, params_on
+
+
+class FusedStages:
+    """One pass over the logits, or two where something besides the draw reads them (`in_place`)."""
+
+    def __init__(self, rows: EpilogueRows, state: EpilogueState, in_place: bool) -> None:
+        self._rows, self._state, self.in_place = rows, state, in_place
+
+    def adjust(self, logits: Tensor) -> None:
+        if self._rows.penalises:
+            kernels.adjust_logits(logits, self._rows, self._state)
+
+    def draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        drawn = kernels.logits_epilogue(logits, self._rows, self._state, adjusted=self.in_place)
+        return drawn.tokens, drawn.finite
 
 
 class FusedEpilogue(Epilogue):
@@ -31,30 +45,10 @@ class FusedEpilogue(Epilogue):
         buffer = self._row_buffer
         self._state = EpilogueState(counts, seen, none[:, None], buffer.lengths, buffer.next_ids)
 
-    def run(self, logits: Tensor, columns: SamplingColumns, table_rows: Tensor, allowed: Ints | None = None) -> Drawn:
-        """One token per row. logits [Q, V] float32 are WRITTEN where a later stage must see them adjusted."""
-        rows, state = rows_of(columns, table_rows), self._state
-        masks = masks_of(columns, allowed, logits.device)
-        if masks is not None:
-            state = replace(state, allowed=masks.allowed)
-        shown = logits.clone() if columns.logprobs and self._raw else logits
+    def _stages(self, columns: SamplingColumns, rows: Tensor, masks: Masks | None) -> Stages:
+        state = self._state if masks is None else replace(self._state, allowed=masks.allowed)
         read_twice = columns.openings is not None or bool(columns.healed) or (bool(columns.logprobs) and not self._raw)
-        adjusted = bool(columns.processors) or read_twice
-        if adjusted and rows.penalises:
-            kernels.adjust_logits(logits, rows, state)
-        failures = self._process(logits, columns)
-        openings, healing = self._openings(logits, columns, masks), self._healing(logits, columns, masks)
-        drawn = kernels.logits_epilogue(logits, rows, state, adjusted)
-        if adjusted:  # log-probabilities are those after the masks
-            self._forbid(logits, columns, masks)
-        if openings is not None:
-            openings.show(logits)
-        if healing is not None:
-            healing.show(logits)
-        logprobs = self._logprobs(shown, drawn.tokens, columns)
-        healed = healing.places(drawn.tokens) if healing is not None else ()
-        forbid = None if adjusted else partial(self._forbid, logits, columns, masks)
-        return Drawn(drawn.tokens, drawn.finite, logprobs, failures, logits, healed, forbid)
+        return FusedStages(rows_of(columns, rows), state, bool(columns.processors or columns.filters) or read_twice)
 
     def draw_prepared(self, logits: Tensor, rows: EpilogueRows) -> tuple[Tensor, Tensor]:
         """What a prepared step draws: tokens [n] and whether they are any [n], as `run` does."""

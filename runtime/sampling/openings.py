@@ -47,4 +47,5 @@ class Openings:
 def alone(columns: SamplingColumns, rows: Ints) -> SamplingColumns:
     """How these rows draw freely."""
     params = columns.draw_params.map(lambda column: column[rows])
-    return SamplingColumns(params, np.full(len(rows), FREE_POSITION, np.int64))
+    filters = tuple(each.among(rows) for each in columns.filters)
+    return SamplingColumns(params, np.full(len(rows), FREE_POSITION, np.int64), filters=filters)

@@ -27,6 +27,7 @@ from ramet.runtime.engine.extras import (
     RowInput,
 )
 from ramet.runtime.sampling.columns import (
+    FilterRows,
     HealedRow,
     LogitEntries,
     LogprobRow,
@@ -417,6 +418,7 @@ def sampling_columns(running: RunningSet, rows: Ints, eos_ids: frozenset[int]) -
         penalties=_penalties(table, rows),
         biased=biased,
         biases=biases,
+        filters=_filters(running, rows, np.flatnonzero(flags & RowFlag.FILTERED)),
         processors=_processors([(int(i), running.at(rows[i])) for i in np.flatnonzero(flags & RowFlag.PROCESSOR)]),
         banned=_banned(running, rows, np.flatnonzero(early & (~constrained | healing)), eos_ids),
         masked=np.flatnonzero(masked).astype(np.int32) if masked.any() else None,
@@ -442,6 +444,18 @@ def _biases(running: RunningSet, rows: Ints, at: Indices) -> tuple[LogitEntries 
     given = [biases for i in at if (biases := running.at(rows[i]).request.biases) is not None]
     ids, values = (np.concatenate(column) for column in zip(*given, strict=True))
     return _entries(at, [len(ids) for ids, _ in given], ids), values
+
+
+def _filters(running: RunningSet, rows: Ints, at: Indices) -> tuple[FilterRows, ...]:
+    """What leaves tokens out of some rows."""
+    asked: dict[str, dict[int, float]] = {}
+    for i in at.tolist():
+        for name, value in running.at(rows[i]).request.params.filters.items():
+            asked.setdefault(name, {})[i] = value
+    return tuple(
+        FilterRows(name, np.array(list(of), np.int32), np.array(list(of.values()), np.float32))
+        for name, of in asked.items()
+    )
 
 
 def _banned(running: RunningSet, rows: Ints, at: Indices, eos_ids: frozenset[int]) -> LogitEntries | None:

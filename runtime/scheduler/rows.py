@@ -33,6 +33,7 @@ class RowFlag:
     CONSTRAINED = 64  # draws what a grammar allows
     JUMPS = 128  # what follows its next token may not be drawn: it cannot be planned before that token is known
     PATTERNS = 512  # stop patterns of its own: they may take long
+    FILTERED = 1024  # leaves tokens out by a filter (runtime/sampling/filters.py)
     HEALING = 256  # the end of its prompt is chosen again: its next token may be taken back
     SERIAL = PROCESSOR | JUMPS | HEALING
     MASKED = CONSTRAINED | HEALING
@@ -118,6 +119,7 @@ def _flags_of(request: Request) -> int:
         RowFlag.JUMPS: request.constrained is not None and request.constrained.output.jumps,
         RowFlag.HEALING: request.healing is not None,
         RowFlag.PATTERNS: bool(params.stop_regex),
+        RowFlag.FILTERED: bool(params.filters),
     }
     return sum(flag for flag, is_set in asked.items() if is_set)
 
