@@ -31,7 +31,8 @@ from ramet.runtime.config import make_args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary, Whitespace
-from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
+from ramet.runtime.grammar.compile import Compiling
+from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
 

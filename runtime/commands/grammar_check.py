@@ -22,7 +22,9 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.flags import OPTIONS, Parser, add_options, parse_with
 from ramet.runtime.grammar.backends import BACKENDS, check_installed
 from ramet.runtime.grammar.base import GrammarError, Vocabulary
-from ramet.runtime.grammar.compile import CompilePool, Compiling, Failed, Loaded
+from ramet.runtime.grammar.compile import CompilePool, Compiling
+from ramet.runtime.grammar.compiled import Failed, Loaded
+from ramet.runtime.grammar.compiler import CompileLimits, Compiler
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import JumpMode
 from ramet.runtime.grammar.shortest import MAX_DRAWS, MAX_S, literals_of, shortest_text
@@ -155,15 +157,8 @@ def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[V
     loaded: dict[str, Loaded] = {}
     done = threading.Event()
     timeout_s = args.grammar.grammar_timeout_s
-    pool = CompilePool(
-        tokens.vocabulary,
-        timeout_s=timeout_s,
-        memory_mb=args.grammar.grammar_memory_mb,
-        cache_bytes=CACHE_BYTES,
-        ready=done.set,
-        wants_fsm=True,
-        niceness=0,
-    )
+    limits = CompileLimits(timeout_s, args.grammar.grammar_memory_mb, CACHE_BYTES)
+    pool = CompilePool(Compiler(tokens.vocabulary, limits, wants_fsm=True, niceness=0), done.set)
 
     def outcome(kind: ConstraintKind, text: str) -> Loaded | Failed:
         asked = Constraint(kind, text, backend=name, whitespace=args.grammar.json_whitespace)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.aside import Bounded
 from ramet.runtime.grammar.base import Compiled, Grammar, TooComplex
+from ramet.runtime.grammar.bounded import Bounded
 from ramet.runtime.grammar.output import ConstrainedOutput
 from ramet.runtime.text.healing import NEVER
 from ramet.runtime.text.token_bytes import TokenBytes

@@ -19,7 +19,6 @@ from select import select
 import msgspec
 import numpy as np
 
-from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.aside_process import (
     Accept,
@@ -33,16 +32,13 @@ from ramet.runtime.grammar.aside_process import (
     Reply,
     State,
 )
-from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, GrammarError, TooComplex, Vocabulary
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary
 from ramet.runtime.workers.subordinate import LENGTH, NICENESS, ending
 
 MAX_PROCESSES = 32  # outputs that have a process; others wait until one of these has ended
 QUICK_S = 1e-3  # processor time for a token, up to which the scheduler waits briefly for the output
 SLOW_S = 0.1  # time for a token beyond which its process gives way to all others
 SLOW_TOKEN_S = 2e-3  # mean processor time of tokens beyond which it does too, once they have taken SLOW_S
-LONG_S = 0.02  # processor time beyond which a token is long, for a library that has no limits of its own
-TOO_LONG_S = 0.2  # a token that takes this is enough for its output to move to a process
-FORGOTTEN = 1_000  # tokens of a constraint, after which a long one counts no more: it may have been a collection
 READ_BYTES = 1 << 16
 EMPTY = np.empty(0, np.int32)
 Texts = list[list[tuple[bytes, int]]]
@@ -55,8 +51,8 @@ class AsideFailed(Exception):
 class AsideGrammar:
     """A Grammar that answers from the process's last reply. `accept` returns before the next reply arrives."""
 
-    def __init__(self, parsers: "Parsers", apart: "Apart", tokens: Sequence[int]) -> None:
-        self.parsers, self._apart, self._tokens = parsers, apart, list(tokens)
+    def __init__(self, parsers: "Parsers", backend: BackendName, prepared: bytes, tokens: Sequence[int]) -> None:
+        self.parsers, self._backend, self._prepared, self._tokens = parsers, backend, prepared, list(tokens)
         self.spent_s = 0.0  # processor time, as far as it is known
         self._before_s = 0.0  # the part of `spent_s` that earlier processes took
         self.is_quick = False  # its last token took less than QUICK_S
@@ -84,7 +80,7 @@ class AsideGrammar:
         """Parse all tokens of the output, as soon as a process is free for it."""
         if self._link is None and self._failure is None:
             self._state, self._asked, self._before_s = None, 1, self.spent_s
-            self._link = self.parsers.open(self, self._apart.backend, Begin(self._apart.prepared, self._tokens))
+            self._link = self.parsers.open(self, self._backend, Begin(self._prepared, self._tokens))
 
     def rest(self) -> None:
         """End its process. `begin` continues the output in another one."""
@@ -176,54 +172,6 @@ class AsideGrammar:
             self.fail(AsideFailed(f"was not parsed: its process ended with {ending(news.returncode)}"))
         else:
             self.fail(GrammarError(f"is too large to parse: its process ended with {ending(news.returncode)}"))
-
-
-class Apart:
-    """A constraint whose outputs may be parsed aside. Starts these outputs."""
-
-    def __init__(self, parsers: "Parsers", backend: BackendName, prepared: bytes) -> None:
-        self._parsers, self.backend, self.prepared = parsers, backend, prepared
-
-    def start(self, tokens: Sequence[int] = ()) -> AsideGrammar:
-        return AsideGrammar(self._parsers, self, tokens)
-
-
-class Bounded:
-    """A Compiled whose outputs start in this process if `inside` is given, and may move to a process of their own.
-
-    `num_bytes`: of both. `measured`: its library has no limits, so an output moves after tokens that took long.
-    """
-
-    def __init__(self, inside: Compiled | None, apart: Apart, num_bytes: int, measured: bool = False) -> None:
-        self._inside, self.apart, self.num_bytes, self._measured = inside, apart, num_bytes, measured
-        self._num_short = FORGOTTEN  # tokens since the last long one
-
-    def start(self) -> Grammar:
-        return self.apart.start() if self._inside is None else self._inside.start()
-
-    def took(self, seconds: float) -> bool:
-        """Note the processor time of a token. True: its output must move, and later outputs start apart."""
-        if not self._measured or seconds <= LONG_S:
-            self._num_short += 1
-            return False
-        is_first = self._inside is not None and self._num_short >= FORGOTTEN
-        self._num_short = 0
-        if is_first and seconds <= TOO_LONG_S:
-            return False
-        self._inside = None
-        return True
-
-
-def bounded(backend: Backend, kind: ConstraintKind, prepared: bytes | memoryview, parsers: "Parsers") -> Compiled:
-    """Load `prepared` so that no output takes long in this process."""
-    data = bytes(prepared)
-    try:
-        inside = None if kind in backend.unbounded else backend.load(data)
-    except TooComplex:
-        inside = None
-    num_bytes = 0 if inside is None else inside.num_bytes
-    num_bytes = max(num_bytes, len(data)) if backend.reads_in_place else num_bytes + len(data)
-    return Bounded(inside, Apart(parsers, backend.name, data), num_bytes, measured=not backend.counts_items)
 
 
 class AsideMasks:

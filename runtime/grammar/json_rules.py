@@ -3,7 +3,6 @@
 `anyOf`, `allOf` and references beside other keywords are first multiplied out into schemas without them.
 """
 
-import json
 import math
 from decimal import Decimal
 from typing import Any
@@ -13,6 +12,7 @@ from ramet.runtime.grammar.base import BackendName, GrammarError, Whitespace
 from ramet.runtime.grammar.charsets import UNIVERSE
 from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.instances import holds
+from ramet.runtime.grammar.json_layout import JsonLayout
 from ramet.runtime.grammar.json_schema import Document, Schema, format_pattern, read_value
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.merging import Merger
@@ -30,12 +30,9 @@ from ramet.runtime.grammar.tree import (
     either,
     lengths,
     literal,
-    optional,
     renamed,
 )
 
-MAX_SPACES = 20  # at one place of flexible JSON
-SPACE = Chars(((9, 10), (13, 13), (32, 32)))
 COMMON = ("$defs", "definitions")
 TYPES = ("null", "boolean", "number", "string", "array", "object")
 assert {*TYPES} == ALL_TYPES
@@ -54,30 +51,15 @@ class JsonRules:
     def __init__(self, document: Document, whitespace: Whitespace, recursive: bool = True) -> None:
         self.document, self.recursive = document, recursive
         self.merger = Merger(document)
-        self.rules: Rules = {"root": EMPTY}
+        self.layout = JsonLayout(whitespace)
         self.names: dict[str, str] = {}  # of the rules of referenced schemas
-        space: Node = EMPTY
-        if whitespace == "flexible":
-            self.rules["space"] = Repeat(SPACE, 0, MAX_SPACES)
-            space = Ref("space")
-        after = " " if whitespace == "single-space" else ""
-        self.space = space
-        self.comma = Seq((space, literal(f",{after}"), space))
-        self.colon = Seq((space, literal(f":{after}"), space))
 
     def make(self) -> Rules:
         try:
-            self.rules["root"] = self.value(self.document.root, "#")
+            self.layout.rules["root"] = self.value(self.document.root, "#")
         except Impossible as error:
             raise GrammarError("is a schema that nothing is valid for") from error
-        return self.rules
-
-    def rule(self, name: str, node: Node) -> Ref:
-        self.rules[name] = node
-        return Ref(name)
-
-    def fresh(self, hint: str) -> str:
-        return f"{hint}-{len(self.rules)}"
+        return self.layout.rules
 
     def value(self, schema: Schema, place: str) -> Node:
         """Raises Impossible."""
@@ -107,9 +89,9 @@ class JsonRules:
 
     def referenced(self, ref: str) -> Node:
         if ref not in self.names:
-            name = self.names[ref] = self.fresh("ref")
-            self.rules[name] = EMPTY  # what it refers to may refer back
-            self.rules[name] = self.value(self.document.targets[ref], ref)
+            name = self.names[ref] = self.layout.fresh("ref")
+            self.layout.rules[name] = EMPTY  # what it refers to may refer back
+            self.layout.rules[name] = self.value(self.document.targets[ref], ref)
         return Ref(self.names[ref])
 
     def anything(self, place: str) -> Node:
@@ -117,9 +99,9 @@ class JsonRules:
             raise GrammarError(
                 f"{place} allows any value, which {self.document.backend} cannot enforce: give it a type"
             )
-        if "json" not in self.rules:
-            self.rules["json"] = EMPTY
-            self.rules["json"] = either(*(self.of_type(name, {}, "#") for name in TYPES))
+        if "json" not in self.layout.rules:
+            self.layout.rules["json"] = EMPTY
+            self.layout.rules["json"] = either(*(self.of_type(name, {}, "#") for name in TYPES))
         return Ref("json")
 
     def plain(self, schema: dict[str, Any], place: str) -> Node:
@@ -129,7 +111,7 @@ class JsonRules:
             kept = [v for v in values if holds(schema, v, self.document.targets)]
             if not kept:
                 raise Impossible
-            return either(*map(self.constant, kept))
+            return either(*map(self.layout.constant, kept))
         if "type" not in schema and not self.recursive:
             raise GrammarError(f"{place} has no type, which {self.document.backend} needs")
         names = schema.get("type", TYPES)
@@ -146,30 +128,6 @@ class JsonRules:
             raise Impossible
         return either(*found)
 
-    def constant(self, value: Any) -> Node:
-        match value:
-            case list():
-                return self.list_of([self.constant(inner) for inner in value])
-            case dict():
-                return self.members(
-                    [Seq((json_strings.constant(n), self.colon, self.constant(v))) for n, v in value.items()]
-                )
-        return literal(json.dumps(value, ensure_ascii=False))
-
-    def list_of(self, items: list[Node]) -> Node:
-        return self.enclosed("[", self.joined(items), "]")
-
-    def members(self, members: list[Node]) -> Node:
-        return self.enclosed("{", self.joined(members), "}")
-
-    def enclosed(self, first: str, inner: Node, last: str) -> Node:
-        if inner == EMPTY:
-            return Seq((literal(first), self.space, literal(last)))
-        return Seq((literal(first), self.space, inner, self.space, literal(last)))
-
-    def joined(self, parts: list[Node]) -> Node:
-        return Seq(tuple(node for part in parts for node in (self.comma, part))[1:])
-
     def of_type(self, name: str, schema: dict[str, Any], place: str) -> Node:
         match name:
             case "null":
@@ -177,28 +135,13 @@ class JsonRules:
             case "boolean":
                 return either(literal("true"), literal("false"))
             case "integer" | "number":
-                return self.number(schema, name == "integer", place)
+                return number(schema, name == "integer")
             case "string":
                 return self.string(schema, place)
             case "array":
                 return self.array(schema, place)
             case _:
                 return self.object(schema, place)
-
-    def number(self, schema: dict[str, Any], integer: bool, place: str) -> Node:
-        low = max(bounds_of(schema, "minimum", "exclusiveMinimum"), key=lambda b: (b.value, b.strict), default=None)
-        high = min(
-            bounds_of(schema, "maximum", "exclusiveMaximum"), key=lambda b: (b.value, not b.strict), default=None
-        )
-        if not integer:
-            node = number_ranges.numbers(low, high)
-        else:
-            least = None if low is None else math.ceil(low.value) + (low.strict and low.value % 1 == 0)
-            most = None if high is None else math.floor(high.value) - (high.strict and high.value % 1 == 0)
-            node = number_ranges.integers(least, most)
-        if node is None:
-            raise Impossible
-        return node
 
     def string(self, schema: dict[str, Any], place: str) -> Node:
         least, most = schema.get("minLength", 0), schema.get("maxLength")
@@ -229,7 +172,7 @@ class JsonRules:
             if not self.recursive:  # and so without rules
                 check_size(node)
                 return json_strings.string(node)
-            content = add_pattern(node, self.rules, json_strings.quoted, trusted)
+            content = add_pattern(node, self.layout.rules, json_strings.quoted, trusted)
         except GrammarError as error:
             raise GrammarError(f"{place} {error.fact}", error.hint) from error
         return Seq((json_strings.QUOTE, content, json_strings.QUOTE))
@@ -251,31 +194,7 @@ class JsonRules:
                 most = len(first)
         if most is not None and least > most:
             raise Impossible
-        return self.enclosed_items(first, further, least, most)
-
-    def enclosed_items(self, first: list[Node], further: Node | None, least: int, most: int | None) -> Node:
-        tail: Node = EMPTY
-        if further is not None:
-            if not first:
-                return self.repeated(further, least, most)
-            left = None if most is None else most - len(first)
-            tail = Repeat(Seq((self.comma, further)), max(0, least - len(first)), left)
-        for i in reversed(range(1, len(first))):
-            tail = Seq((self.comma, first[i], tail))
-            tail = tail if i < least else optional(tail)
-        if not first:
-            return self.list_of([])
-        whole = self.enclosed("[", Seq((first[0], tail)), "]")
-        return whole if least else either(self.list_of([]), whole)
-
-    def repeated(self, item: Node, least: int, most: int | None, brackets: str = "[]") -> Node:
-        empty = self.enclosed(brackets[0], EMPTY, brackets[1])
-        if most == 0:
-            return empty
-        item = item if isinstance(item, Ref) else self.rule(self.fresh("item"), item)
-        more = Repeat(Seq((self.comma, item)), max(0, least - 1), None if most is None else most - 1)
-        whole = self.enclosed(brackets[0], Seq((item, more)), brackets[1])
-        return whole if least else either(empty, whole)
+        return self.layout.enclosed_items(first, further, least, most)
 
     def object(self, schema: dict[str, Any], place: str) -> Node:
         named = dict(schema.get("properties", {}))
@@ -294,11 +213,11 @@ class JsonRules:
                 if name in required:
                     raise
                 continue
-            members.append((Seq((json_strings.constant(name), self.colon, value)), name in required))
+            members.append((Seq((json_strings.constant(name), self.layout.colon, value)), name in required))
         further: Node | None = None
         try:
             value = self.value(others, f"{place}/additionalProperties")
-            further = Seq((json_strings.other_than(named), self.colon, value))
+            further = Seq((json_strings.other_than(named), self.layout.colon, value))
         except Impossible:
             further = None
         return self.counted(schema, members, further, place)
@@ -316,7 +235,7 @@ class JsonRules:
         try:
             value = self.value(inner, f"{place}/patternProperties/{pattern}")
             name = self.pattern(regex.whole(pattern), f"{place}/patternProperties")
-            further = Seq((name, self.colon, value))
+            further = Seq((name, self.layout.colon, value))
         except Impossible:
             further = None
         return self.counted(schema, [], further, place)
@@ -332,46 +251,38 @@ class JsonRules:
                 most = 0
             if most is not None and least > most:
                 raise Impossible
-            return self.repeated(further or EMPTY, least, most, "{}")
+            return self.layout.repeated(further or EMPTY, least, most, "{}")
         if most is not None and num_required > most:
             raise Impossible
         if num_required == len(members):
             tail: Node = EMPTY
             if further is not None:
                 left = None if most is None else most - num_required
-                tail = Repeat(Seq((self.comma, further)), max(0, least - num_required), left)
+                tail = Repeat(Seq((self.layout.comma, further)), max(0, least - num_required), left)
             elif least > num_required:
                 raise Impossible
-            return self.enclosed("{", Seq((self.joined([member for member, _ in members]), tail)), "}")
+            return self.layout.enclosed("{", Seq((self.layout.joined([member for member, _ in members]), tail)), "}")
         too_few = least > max(1, num_required)
         if too_few or (most is not None and (further is not None or most < len(members))):
             keyword = "minProperties" if too_few else "maxProperties"
             raise GrammarError(
                 f"{place}/{keyword}: {self.document.backend} enforces it only where all properties are required"
             )
-        return self.ordered(members, further, may_be_empty=least == 0)
+        return self.layout.ordered(members, further, may_be_empty=least == 0)
 
-    def ordered(self, members: list[tuple[Node, bool]], further: Node | None, may_be_empty: bool) -> Node:
-        """Members in their order, those that are not required left out or not."""
-        after: Node = EMPTY if further is None else Repeat(Seq((self.comma, further)), 0, None)
-        first_required = next((i for i, (_, needed) in enumerate(members) if needed), None)
-        if first_required is not None:
-            parts: list[Node] = [optional(Seq((member, self.comma))) for member, _ in members[:first_required]]
-            parts.append(members[first_required][0])
-            for member, needed in members[first_required + 1 :]:
-                part = Seq((self.comma, member))
-                parts.append(part if needed else optional(part))
-            return self.enclosed("{", Seq((*parts, after)), "}")
-        beginnings: list[Node] = []
-        rest: Node = after if after == EMPTY else self.rule(self.fresh("rest"), after)
-        if further is not None:
-            beginnings.append(Seq((further, rest)))
-        for member, _ in reversed(members):
-            shared = self.rule(self.fresh("member"), member)
-            beginnings.insert(0, Seq((shared, rest)))
-            rest = self.rule(self.fresh("rest"), Seq((optional(Seq((self.comma, shared))), rest)))
-        whole = self.enclosed("{", either(*beginnings), "}")
-        return either(self.members([]), whole) if may_be_empty else whole
+
+def number(schema: dict[str, Any], integer: bool) -> Node:
+    low = max(bounds_of(schema, "minimum", "exclusiveMinimum"), key=lambda b: (b.value, b.strict), default=None)
+    high = min(bounds_of(schema, "maximum", "exclusiveMaximum"), key=lambda b: (b.value, not b.strict), default=None)
+    if not integer:
+        node = number_ranges.numbers(low, high)
+    else:
+        least = None if low is None else math.ceil(low.value) + (low.strict and low.value % 1 == 0)
+        most = None if high is None else math.floor(high.value) - (high.strict and high.value % 1 == 0)
+        node = number_ranges.integers(least, most)
+    if node is None:
+        raise Impossible
+    return node
 
 
 def bounds_of(schema: dict[str, Any], closed: str, open_: str) -> list[Bound]:

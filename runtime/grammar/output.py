@@ -10,13 +10,14 @@ from enum import Enum
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.aside import AsideGrammar, AsideMasks, Bounded
-from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, Compiled, Masks, TooComplex
+from ramet.runtime.grammar.aside import AsideGrammar, AsideMasks
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, Compiled, Grammar, Masks, TooComplex
+from ramet.runtime.grammar.bounded import Bounded
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compressed import FsmPath
+from ramet.runtime.grammar.ending import Ending, allow_only
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -44,26 +45,6 @@ class Jump:
 
     num_dropped: int
     tokens: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Which tokens end an output, and when they may.
-
-    Inside a constraint an end-of-sequence token is legal where the constraint is fulfilled. Where nothing else may
-    follow it ends the output, whatever min_new_tokens and ignore_eos say: there is nothing left to generate.
-    """
-
-    eos_ids: Ints
-    stop_ids: Ints  # those of min_new_tokens: eos (unless it is ignored) and the request's own
-    ignore_eos: bool
-    min_new: int
-
-    def forbidden(self, num_output: int) -> Ints:
-        """Those that must not be drawn after `num_output` tokens although the constraint is fulfilled."""
-        if num_output < self.min_new:
-            return self.stop_ids
-        return self.eos_ids if self.ignore_eos else self.eos_ids[:0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,21 +253,13 @@ class ConstrainedOutput:
         """
         words = bits.view(np.uint32)
         if self._expected:
-            words[:] = 0
-            _allow(words, np.array(self._expected[:1], dtype=np.int32))
+            allow_only(words, np.array(self._expected[:1], dtype=np.int32))
         elif not self.active:
-            words[:] = 0xFFFFFFFF
-            ending = self._ending
-            _forbid(words, _known(words, ending.stop_ids if num_output < ending.min_new else ending.eos_ids))
+            self._ending.mask_before_constraint(words, num_output)
         elif self.grammar.must_end and self.end_token is not None:
-            words[:] = 0
-            _allow(words, self._ending.eos_ids[:1])
-        elif len(forbidden := self._ending.forbidden(num_output)):
-            known = _known(words, forbidden)
-            legal = known[words[known >> 5] & _bits(known) != 0]
-            _forbid(words, legal)
-            if not words.any():  # a stop token is all that the constraint leaves: it wins
-                _allow(words, legal)
+            allow_only(words, self._ending.eos_ids[:1])
+        else:
+            self._ending.mask(words, num_output)
 
     def _opening(self) -> int | None:
         token, self._opens = self._tokenizer.added_tokens.get(self._opens), ""
@@ -321,38 +294,19 @@ class ConstrainedOutput:
             return None
         window = output[len(output) - min(len(self._accepted), RETOKENIZE_WINDOW) :].tolist()
         found = self._retokenizer.retokenize(window, forced[:max_bytes])
-        if not found.tokens:
-            return None
         dropped = window[len(window) - found.num_dropped :]
-        return Jump(found.num_dropped, tuple(found.tokens)) if self._allows(dropped, found.tokens) else None
-
-    def _allows(self, dropped: Sequence[int], tokens: Sequence[int]) -> bool:
-        """Whether the grammar takes `tokens` in the place of the last ones; it is left as it was."""
-        self.grammar.rollback(len(dropped))
-        taken = 0
-        while taken < len(tokens) and self.grammar.accept(tokens[taken]):
-            taken += 1
-        self.grammar.rollback(taken)
-        for token in dropped:
-            assert self.grammar.accept(token), f"the grammar does not take token {token} again"
-        return taken == len(tokens)
+        if not found.tokens or not _takes_instead(self.grammar, dropped, found.tokens):
+            return None
+        return Jump(found.num_dropped, tuple(found.tokens))
 
 
-Words = npt.NDArray[np.uint32]
-
-
-def _known(words: Words, ids: Ints) -> Ints:
-    """Those that have a bit: a tokenizer may name ends that the model has no logit for."""
-    return ids[ids < 32 * len(words)]
-
-
-def _bits(ids: Ints) -> Words:
-    return np.left_shift(np.uint32(1), (ids & 31).astype(np.uint32))
-
-
-def _forbid(words: Words, ids: Ints) -> None:
-    np.bitwise_and.at(words, ids >> 5, ~_bits(ids))
-
-
-def _allow(words: Words, ids: Ints) -> None:
-    np.bitwise_or.at(words, ids >> 5, _bits(ids))
+def _takes_instead(grammar: Grammar, dropped: Sequence[int], tokens: Sequence[int]) -> bool:
+    """Whether the grammar takes `tokens` in the place of the last ones; it is left as it was."""
+    grammar.rollback(len(dropped))
+    taken = 0
+    while taken < len(tokens) and grammar.accept(tokens[taken]):
+        taken += 1
+    grammar.rollback(taken)
+    for token in dropped:
+        assert grammar.accept(token), f"the grammar does not take token {token} again"
+    return taken == len(tokens)

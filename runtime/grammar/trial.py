@@ -12,9 +12,10 @@ from itertools import accumulate
 import numpy as np
 
 from ramet.runtime.grammar.base import Grammar
-from ramet.runtime.grammar.compile import Loaded
+from ramet.runtime.grammar.compiled import Loaded
+from ramet.runtime.grammar.ending import Ending
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending, IllegalToken, JumpMode
+from ramet.runtime.grammar.output import ConstrainedOutput, IllegalToken, JumpMode
 from ramet.runtime.grammar.vocabulary import Tokens
 
 MAX_EXPECTED = 8  # tokens that are named where a text is refused

@@ -22,6 +22,7 @@ from ramet.runtime.grammar.aside import Parsers
 from ramet.runtime.grammar.backends import check_installed
 from ramet.runtime.grammar.base import Vocabulary
 from ramet.runtime.grammar.compile import CompilePool, GrammarSource
+from ramet.runtime.grammar.compiler import CompileLimits, Compiler
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.machine import collect_rarely
 from ramet.runtime.options.placement import bind_others, placement_of
@@ -106,18 +107,16 @@ def make_grammars(args: Args, tokenizer: Tokenizer, vocab_size: int, ready: Call
         )
     eos_ids = frozenset(token for token in tokenizer.eos_ids if token < vocab_size)
     vocabulary = Vocabulary(tokenizer, args.tokenizer_folder, vocab_size, eos_ids)
-    return CompilePool(
-        vocabulary,
+    limits = CompileLimits(
         timeout_s=args.grammar.grammar_timeout_s,
         memory_mb=args.grammar.grammar_memory_mb,
         cache_bytes=int(args.grammar.grammar_cache_mb * (1 << 20)),
         held_bytes=int(args.grammar.grammar_held_mb * (1 << 20)),
-        ready=ready,
-        begin=partial(bind_others, placement_of(args.execute.cpu_affinity)),
-        wants_fsm=retokenizes,
-        parsers=Parsers(vocabulary, args.grammar.grammar_output_s, args.grammar.grammar_step_items),
         share=args.share_per_key,
     )
+    parsers = Parsers(vocabulary, args.grammar.grammar_output_s, args.grammar.grammar_step_items)
+    compiler = Compiler(vocabulary, limits, wants_fsm=retokenizes, parsers=parsers)
+    return CompilePool(compiler, ready, begin=partial(bind_others, placement_of(args.execute.cpu_affinity)))
 
 
 def _shown(value: object) -> str:

@@ -13,7 +13,7 @@ from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
 from ramet.runtime.arrays import Doubles, Floats, Ints
 from ramet.runtime.cache.node import Node
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES
-from ramet.runtime.grammar.output import Ending
+from ramet.runtime.grammar.ending import Ending
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.contexts import Base, FirstGroup, Group, Part
 from ramet.runtime.scheduler.features.media import RequestMedia

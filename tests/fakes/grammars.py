@@ -4,11 +4,13 @@ from msgspec.structs import replace
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.grammar.aside import Parsers, bounded
+from ramet.runtime.grammar.aside import Parsers
 from ramet.runtime.grammar.backends import build
 from ramet.runtime.grammar.base import Backend, GrammarError, Vocabulary
+from ramet.runtime.grammar.bounded import bounded
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
-from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
+from ramet.runtime.grammar.compile import Compiling
+from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.text.tokenizer import Tokenizer
 
 

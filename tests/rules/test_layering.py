@@ -42,9 +42,9 @@ SIMULATIONS = {  # a bench that plays a part of the runtime in its own thread ->
     },
     "bench/one_thread.py": {
         "runtime/arrays.py", "runtime/text/tokenizer.py", "runtime/grammar/base.py", "runtime/grammar/backends.py",
-        "runtime/grammar/compile.py", "runtime/engine/batch.py", "runtime/scheduler/loop.py",
-        "runtime/text/__init__.py", "runtime/grammar/__init__.py", "runtime/engine/__init__.py",
-        "runtime/scheduler/__init__.py",
+        "runtime/grammar/compile.py", "runtime/grammar/compiled.py", "runtime/engine/batch.py",
+        "runtime/scheduler/loop.py", "runtime/text/__init__.py", "runtime/grammar/__init__.py",
+        "runtime/engine/__init__.py", "runtime/scheduler/__init__.py",
     },
     "bench/programs/queue.py": {
         "runtime/engine/batch.py", "runtime/text/tokenizer.py", "runtime/text/__init__.py",

@@ -21,7 +21,8 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.aside import AsideFailed
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, GrammarError
-from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
+from ramet.runtime.grammar.compile import Compiling, GrammarSource
+from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, Thought
 from ramet.runtime.log import LOGGER

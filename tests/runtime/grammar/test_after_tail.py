@@ -7,7 +7,8 @@ from constrained import BACKENDS, SIZE, backend, compiled, vocabulary
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.after_tail import KNOWN, Walk, may_begin
 from ramet.runtime.grammar.base import TooComplex
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending
+from ramet.runtime.grammar.ending import Ending
+from ramet.runtime.grammar.output import ConstrainedOutput
 from ramet.runtime.text.token_bytes import TokenBytes
 
 NOTHING = np.array([], np.int32)

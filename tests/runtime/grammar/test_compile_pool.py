@@ -19,17 +19,9 @@ from msgspec.structs import replace
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar import worker_process
 from ramet.runtime.grammar.backends import BACKENDS
-from ramet.runtime.grammar.compile import (
-    REFUSAL_BYTES,
-    SHORT,
-    UNBOUNDED,
-    WORKERS,
-    CompilePool,
-    Compiling,
-    Failed,
-    GrammarCache,
-    Loaded,
-)
+from ramet.runtime.grammar.compile import SHORT, WORKERS, CompilePool, Compiling
+from ramet.runtime.grammar.compiled import REFUSAL_BYTES, Failed, GrammarCache, Loaded
+from ramet.runtime.grammar.compiler import UNBOUNDED, CompileLimits, Compiler
 from ramet.runtime.workers.subordinate import NICENESS
 from ramet.runtime.workers.worker_process import TRIES
 
@@ -66,15 +58,8 @@ class Asking:
     ) -> None:
         self.told: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._others = set(workers_of(psutil.Process()))
-        self.pool = CompilePool(
-            vocabulary(),
-            timeout_s=timeout_s,
-            memory_mb=memory_mb,
-            cache_bytes=cache_bytes,
-            held_bytes=held_bytes,
-            share=share,
-            ready=lambda: self.told.put(None),
-        )
+        limits = CompileLimits(timeout_s, memory_mb, cache_bytes, held_bytes, share)
+        self.pool = CompilePool(Compiler(vocabulary(), limits), lambda: self.told.put(None))
 
     def begin(self, constraint: Constraint, owner: str = "") -> Compiling:
         compiling = self.pool.get(constraint, owner)

@@ -9,8 +9,9 @@ from constrained import SIZE, allowed, backend, bytewise, compiled, ids_of, voca
 from effort import num_lines
 
 from ramet.ipc.spec import ConstraintKind
+from ramet.runtime.grammar.ending import Ending
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending, IllegalToken, Jump, JumpMode, Thought
+from ramet.runtime.grammar.output import ConstrainedOutput, IllegalToken, Jump, JumpMode, Thought
 from ramet.runtime.text.tokenizer import Tokenizer
 
 ENDS = sorted(vocabulary().eos_ids)

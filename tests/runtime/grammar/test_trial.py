@@ -9,7 +9,7 @@ from constrained import NAMES, backend, compiled, vocabulary
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
-from ramet.runtime.grammar.compile import Loaded
+from ramet.runtime.grammar.compiled import Loaded
 from ramet.runtime.grammar.output import JumpMode
 from ramet.runtime.grammar.shortest import literals_of, shortest_text
 from ramet.runtime.grammar.trial import Oracle, Trial, draw

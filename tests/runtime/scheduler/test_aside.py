@@ -26,12 +26,15 @@ from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar import after_tail
 from ramet.runtime.grammar import aside as aside_module
-from ramet.runtime.grammar.aside import Apart, AsideFailed, AsideGrammar, Bounded, Parsers
+from ramet.runtime.grammar import bounded as bounded_module
+from ramet.runtime.grammar.aside import AsideFailed, AsideGrammar, Parsers
 from ramet.runtime.grammar.aside_process import MEMORY_BYTES, Kill, Parent
 from ramet.runtime.grammar.base import BackendName, GrammarError, Vocabulary
-from ramet.runtime.grammar.compile import Loaded
+from ramet.runtime.grammar.bounded import Apart, Bounded
+from ramet.runtime.grammar.compiled import Loaded
+from ramet.runtime.grammar.ending import Ending
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, Ending, JumpMode, Thought
+from ramet.runtime.grammar.output import ConstrainedOutput, JumpMode, Thought
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -340,12 +343,12 @@ def fresh(parsers: Parsers) -> Grammars:
 def test_an_output_is_moved_by_two_long_tokens_near_each_other_or_by_one_that_is_far_too_long(parsers: Parsers) -> None:
     compiled = compiled_by("xgrammar", ConstraintKind.REGEX, "[a-z]+")
     apart = Apart(parsers, "xgrammar", b"")
-    long, short = 2 * aside_module.LONG_S, aside_module.LONG_S / 2
+    long, short = 2 * bounded_module.LONG_S, bounded_module.LONG_S / 2
     rare = Bounded(compiled, apart, 0, measured=True)
     for _ in range(3):
-        assert not rare.took(long) and not any(rare.took(short) for _ in range(aside_module.FORGOTTEN))
+        assert not rare.took(long) and not any(rare.took(short) for _ in range(bounded_module.FORGOTTEN))
     assert not isinstance(rare.start(), AsideGrammar)
-    for tokens in ([long, short, long], [2 * aside_module.TOO_LONG_S]):
+    for tokens in ([long, short, long], [2 * bounded_module.TOO_LONG_S]):
         found = Bounded(compiled, apart, 0, measured=True)
         assert [found.took(each) for each in tokens] == [False] * (len(tokens) - 1) + [True]
         assert isinstance(found.start(), AsideGrammar) and found.took(long) and not found.took(short)

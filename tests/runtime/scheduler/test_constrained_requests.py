@@ -19,7 +19,8 @@ from ramet.ipc.messages import FinishKind, Wake
 from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, GrammarError
-from ramet.runtime.grammar.compile import Compiling, Failed, GrammarSource, Loaded
+from ramet.runtime.grammar.compile import Compiling, GrammarSource
+from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED, IllegalToken
 from ramet.runtime.scheduler.request import forced_bytes
 

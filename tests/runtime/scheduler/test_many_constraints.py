@@ -10,7 +10,7 @@ from schedules import TOKENIZER
 
 from ramet.ipc.messages import Wake
 from ramet.ipc.spec import Constraint, ConstraintKind
-from ramet.runtime.grammar.compile import Failed
+from ramet.runtime.grammar.compiled import Failed
 from ramet.runtime.scheduler.features.constraints import MAX_SETTLED
 
 END = 0

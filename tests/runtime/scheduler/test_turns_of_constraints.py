@@ -17,9 +17,11 @@ from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar import aside
-from ramet.runtime.grammar.aside import Apart, Parsers
+from ramet.runtime.grammar.aside import Parsers
 from ramet.runtime.grammar.base import Grammar
-from ramet.runtime.grammar.compile import Compiling, Failed, Loaded
+from ramet.runtime.grammar.bounded import Apart
+from ramet.runtime.grammar.compile import Compiling
+from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED
 from ramet.runtime.scheduler.features import slow_rows
 from ramet.runtime.scheduler.features.constraints import FREE_FORCED, MAX_TURN_FORCED
