@@ -138,10 +138,11 @@ class Applied:
     def __init__(self, rows: int, vocab_size: int, num_threads: int) -> None:
         import torch
 
-        from ramet.runtime.engine.backends import choose_ops
+        from ramet.kernels import reference
+        from ramet.runtime.engine.devices.cpu_kernels import compiled_ops
 
         torch.set_num_threads(num_threads)
-        self._kernels = choose_ops(torch.device("cpu"), num_threads)
+        self._kernels = compiled_ops(num_threads) or reference
         self._logits = cycle([torch.randn(rows, vocab_size) for _ in range(4)])
         self._rows, self._from_numpy = torch.arange(rows, dtype=torch.int32), torch.from_numpy
 

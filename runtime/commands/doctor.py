@@ -350,7 +350,7 @@ def _threads(args: Args) -> int:
 
 def _measure(threads: int) -> Measured | None:
     """None: what was to be compiled cannot be."""
-    from ramet.runtime.engine.backends import compiled_library, measure  # loads torch
+    from ramet.runtime.engine.devices.cpu_kernels import compiled_library, measure  # loads torch
 
     library = compiled_library()
     return None if library is None else measure(library, threads)

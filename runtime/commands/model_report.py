@@ -13,9 +13,10 @@ import torch
 
 from ramet.runtime.commands.findings import Finding
 from ramet.runtime.config import Args, located
-from ramet.runtime.engine.backends import describe, spans
 from ramet.runtime.engine.batch import PART_ROWS
-from ramet.runtime.engine.device import available_bytes, choose_device
+from ramet.runtime.engine.devices.base import Device
+from ramet.runtime.engine.devices.choice import choose_device
+from ramet.runtime.engine.devices.layers import describe, spans
 from ramet.runtime.engine.memory import SLOT_BYTES, Needs, default_share, plan_memory, shown_bytes
 from ramet.runtime.engine.startup import check_options, needs_of
 from ramet.runtime.errors import ConfigError
@@ -115,7 +116,7 @@ def _files(args: Args, shape: ModelShape, dtype: torch.dtype) -> Finding:
 
 
 def _memory(
-    args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, contexts: Sequence[int]
+    args: Args, shape: ModelShape, dtype: torch.dtype, device: Device, contexts: Sequence[int]
 ) -> Iterator[Finding]:
     try:
         check_options(args, shape, device)
@@ -128,8 +129,8 @@ def _memory(
     beside = shown_bytes(needs.activations + needs.penalties)
     yield Finding("ok", "weights", f"{shown_bytes(needs.weights)} as {form}, {beside} beside them for steps")
     yield Finding("ok", "keys and values", f"{shown_bytes(needs.bytes_per_token)} for each token")
-    available = available_bytes(device)
-    share = args.cache.mem_fraction_static or default_share(needs.weights, available, device.type == "cpu")
+    available = device.available_bytes()
+    share = args.cache.mem_fraction_static or default_share(needs.weights, available, device.shares_memory)
     asked = sorted({*(contexts or USUAL_CONTEXTS), needs.context_length})
     for length in asked:
         if length <= shape.context_length:

@@ -13,9 +13,10 @@ import torch
 
 from ramet.runtime.config import AdapterArgs
 from ramet.runtime.engine.extras import AdapterPlacement
+from ramet.runtime.engine.forward import ForwardPass
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.ops import Ops
-from ramet.runtime.lora.layers import AdaptedModel, StepSlots, base_rows
+from ramet.runtime.lora.layers import AdaptedModel, base_rows
 from ramet.runtime.lora.reading import FILE, Adapter, check_model_rows, read_adapter
 from ramet.runtime.lora.targets import Targets, targets_of
 from ramet.runtime.machine import available_memory
@@ -31,12 +32,12 @@ class AdapterStore:
     """`wait` returns when no step runs."""
 
     def __init__(
-        self, args: AdapterArgs, shape: ModelShape, model: CausalModel, dtype: torch.dtype, ops: Ops,
+        self, args: AdapterArgs, shape: ModelShape, forward: ForwardPass, dtype: torch.dtype, ops: Ops,
         wait: Callable[[], None],
     ) -> None:  # fmt: skip
-        self.step = StepSlots()
+        self._step = forward.adapters
         self._args, self._shape, self._dtype, self._ops = args, shape, dtype, ops
-        self._model = model if isinstance(model, Decoder) else None
+        self._model = forward.model if isinstance(forward.model, Decoder) else None
         self._wait = wait
         self._loaded: dict[int, Adapter] = {}
         self._placed: dict[int, int] = {}  # slot -> generation
@@ -72,8 +73,7 @@ class AdapterStore:
             self._wait()
         adapter = check_model_rows(adapter, lambda target, at: base_rows(model, target, at))
         if self._adapted is None:
-            of = targets.by_name, self._ops, self._args.max_loras_per_batch
-            self._adapted, self._adapts = AdaptedModel(model, self.step, *of), True
+            self._adapted, self._adapts = self._adapted_model(model, targets), True
         self._loaded[generation] = adapter
 
     def let_go(self) -> None:
@@ -86,10 +86,12 @@ class AdapterStore:
         if not self._adapts:
             return
         assert self._targets is not None and self._model is not None, "adapters are loaded for a model of ours"
-        of = self._targets.by_name, self._ops, self._args.max_loras_per_batch
-        self._adapted = AdaptedModel(self._model, self.step, *of)
+        self._adapted = self._adapted_model(self._model, self._targets)
         for slot, generation in self._placed.items():
             self._adapted.place(slot, self._loaded[generation].changes)
+
+    def _adapted_model(self, model: Decoder, targets: Targets) -> AdaptedModel:
+        return AdaptedModel(model, self._step, targets.by_name, self._ops, self._args.max_loras_per_batch)
 
     def _size(self, folder: Path) -> int:
         return (folder / FILE).stat().st_size if (folder / FILE).is_file() else 0

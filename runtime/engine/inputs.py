@@ -15,6 +15,7 @@ from torch import Tensor
 from ramet.kernels.reference_delta import PlacedRows, StateRows
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
+from ramet.runtime.cache.host_view import host_view, is_host
 from ramet.runtime.cache.state_places import StateSaves
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.extras import Embeds, FeatureRows, MropePositions, PositionOffsets, RowAdapters, SlotUpdate
@@ -29,16 +30,16 @@ class SlotTable:
 
     def __init__(self, num_rows: int, context_length: int, device: torch.device) -> None:
         self.device = torch.zeros((num_rows + 1, context_length), dtype=torch.int32, device=device)
-        self._host = self.device.numpy() if device.type == "cpu" else None
+        self._host = host_view(self.device)
         self._updates: list[SlotUpdate] = []
 
     def take(self, update: SlotUpdate) -> None:
         """Keep it for `update`, which writes all of a step at once."""
         self._updates.append(update)
 
-    def update(self, batch: Batch, new_tokens: bool = True) -> None:
-        """`new_tokens`: False where the step itself writes their slots."""
-        updates = self._updates
+    def update(self, batch: Batch, *, prepared: bool = False) -> None:
+        """A prepared step of a GPU writes the slots of its new tokens itself."""
+        updates, new_tokens = self._updates, self._host is not None or not prepared
         if self._host is not None and batch.only_decodes and not updates:
             self._host[batch.rows, batch.positions] = batch.slots
             return
@@ -72,7 +73,7 @@ def place(
     saves = batch.input(StateSaves) if batch.inputs else None
     save_at, save_to = (None, None) if saves is None else (saves.at, saves.to)
     state_rows = StateRows(batch.rows, batch.num_new, batch.seq_lens, save_at, save_to)
-    if states and device.type != "cpu":
+    if states and not is_host(device):
         state_rows = replace(state_rows, placed=PlacedRows.of(state_rows, device))
     last_tokens = np.cumsum(batch.num_new, dtype=np.int64)[batch.draws] - 1
     token_ids = on_device(batch.token_ids.astype(np.int64), device)

@@ -7,17 +7,15 @@ import logging
 
 import torch
 
-from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.cache.routes import RouteTable
 from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.config import Args
-from ramet.runtime.engine.backends import choose_attention, choose_epilogue, choose_ops, compiled_library
 from ramet.runtime.engine.batch import PART_ROWS
-from ramet.runtime.engine.copies import Copies
-from ramet.runtime.engine.device import choose_device, choose_threads
+from ramet.runtime.engine.devices.base import AttentionSpec
+from ramet.runtime.engine.devices.choice import choose_device, choose_threads
 from ramet.runtime.engine.features import Media
+from ramet.runtime.engine.forward import ForwardPass
 from ramet.runtime.engine.inputs import SlotTable
 from ramet.runtime.engine.pooler import HostPooler
 from ramet.runtime.engine.startup import (
@@ -56,13 +54,11 @@ class LoadedModel:
         )
         self.device = choose_device(args.execute.device)
         check_options(args, self.shape, self.device)
-        self._copies = Copies() if self.device.type == "cuda" else None
         placement = placement_of(args.execute.cpu_affinity)
         bind_model(placement)
         log.info("%s", placement)
         with phase(report, "kernels"):
-            if self.device.type == "cpu":
-                compiled_library()
+            self.device.load_kernels()
         self.dtype: torch.dtype = getattr(torch, dtype_name(args, self.shape, self.device))
         if args.execute.enable_custom_logit_processor:
             load(args.execute.logit_processor_module)
@@ -76,65 +72,66 @@ class LoadedModel:
                 "the context is %d tokens instead of %d: one request may fill the KV pool (--max-total-tokens)",
                 self.plan.context_length, self.plan.needs.context_length,
             )  # fmt: skip
-        self._threads = choose_threads(args.execute.num_threads, self.plan.needs.weights, placement.model)
+        num_threads = choose_threads(args.execute.num_threads, self.plan.needs.weights, placement.model)
         with phase(report, "arithmetic"):
-            self._kernels = choose_ops(self.device, self._threads)
-        if self.device.type == "cpu":
-            torch.set_num_threads(self._threads)
+            self.device.start(num_threads)
         with phase(report, "weights"):
-            of_model = args, self.shape, self.dtype, self.device, self._kernels
-            self._model, self._keep_weights = load_model(*of_model, mapped=True)
+            on, ops = self.device.torch, self.device.ops
+            model, self._keep_weights = load_model(args, self.shape, self.dtype, on, ops, mapped=True)
             self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
         if has_tower(self.shape):
             with phase(report, "tower"):
-                self.media = load_media(args, self.shape, self.dtype, self.device, self._threads)
+                self.media = load_media(args, self.shape, self.dtype, self.device.torch, num_threads)
         with phase(report, "kv pool"):
-            self._place_memory(args)
-            self._epilogue = choose_epilogue(self.device)(
+            self._place_memory(args, model)
+            self._epilogue = self.device.epilogue(
                 args.max_penalised + 1,
                 self._row_buffer,
                 self.shape.vocab_size,
-                self.device,
-                self._kernels,
+                self.device.torch,
+                self.device.ops,
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
 
-    def _place_memory(self, args: Args) -> None:
-        shape = self.shape
+    def _place_memory(self, args: Args, model: CausalModel) -> None:
+        shape, device = self.shape, self.device.torch
         self.pool = KVPool(
             max_total_tokens=self.plan.max_total_tokens,
             page_size=args.cache.page_size,
             layers=shape.kv_shapes,
             dtype=cache_dtype(args, self.dtype),
-            device=self.device,
+            device=device,
         )
         self.states = StatePool(
             shape.deltas,
             max_running=self.plan.needs.max_running,
             num_snapshots=self.plan.needs.num_snapshots,
             dtype=self.dtype,
-            device=self.device,
+            device=device,
         )
         if args.schedule.max_itl_ms is not None:
             log.info("filling the KV pool, so that no step waits for memory: some 4 s a GiB (--max-total-tokens)")
             self.pool.take_memory()
         num_rows = self.plan.needs.max_running + PART_ROWS
-        self._table = SlotTable(num_rows, self.plan.context_length, self.device)
-        self._row_buffer = RowBuffer(num_rows + 1, self.device)
-        self._attention: AttentionBackend = choose_attention(
-            args.execute.attention_backend, self.pool, shape.heads, [layer.attention for layer in shape.layers],
-            self._kernels if isinstance(self._kernels, CpuOps) else None, num_rows, self.dtype, shape.latent,
-        )  # fmt: skip
+        self._table = SlotTable(num_rows, self.plan.context_length, device)
+        self._row_buffer = RowBuffer(num_rows + 1, device)
+        rules = [layer.attention for layer in shape.layers]
+        spec = AttentionSpec(self.pool, shape.heads, rules, num_rows, self.dtype, shape.latent)
+        attention = self.device.attention(args.execute.attention_backend, spec)
         layout, num_slots = route_layout(args, shape), self.plan.max_total_tokens + args.cache.page_size
         if layout is not None:
-            self._routes = RouteTable(layout, num_slots, self.device, self._kernels.store_routes)
-        self.prepare_model(self._model)
+            self._routes = RouteTable(layout, num_slots, device, self.device.ops.store_routes)
+        self._forward = ForwardPass(
+            self.device, model, attention, self._routes, self._table.device,
+            replays=not args.execute.disable_cuda_graph and model.replayable, has_states=shape.has_states,
+        )  # fmt: skip
+        self.prepare_model(model)
 
     def prepare_model(self, model: CausalModel) -> None:
         """What a model needs beside its weights to be run here."""
         model.place_states(self.states)
-        model.place_rope(self.plan.context_length, self.device)
+        model.place_rope(self.plan.context_length, self.device.torch)
         if self._routes is not None:
             keep_routes(model, self._routes)
 

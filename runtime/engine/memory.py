@@ -90,11 +90,11 @@ class MemoryPlan:
         return "\n".join(lines)
 
 
-def default_share(weights: int, available: int, on_cpu: bool) -> float:
+def default_share(weights: int, available: int, shared: bool) -> float:
     """Of what is available, for weights and KV pool. On a CPU other programs share the memory: the pool has a share of
     what the weights leave.
     """
-    return (weights + CPU_SHARE * max(0, available - weights)) / available if on_cpu else CUDA_SHARE
+    return (weights + CPU_SHARE * max(0, available - weights)) / available if shared else CUDA_SHARE
 
 
 def plan_memory(needs: Needs, available: int, share: float) -> MemoryPlan:

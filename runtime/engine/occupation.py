@@ -7,48 +7,47 @@ where they came from.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-import torch
-
 from ramet.ipc.control import MemoryTag
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
+from ramet.runtime.engine.devices.base import Device
 from ramet.runtime.engine.reloading import ROOM, ReadWeights, WeightReader
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import available_memory, collect_all, trim_heap
 
 
 @dataclass(frozen=True, slots=True)
-class Occupied:
+class ReleaseHooks:
     """How a runner gives back each of what it has."""
 
-    let_weights_go: Callable[[], None]
-    give_pools_back: Callable[[], None]
-    forget_steps: Callable[[], None]
+    release_weights: Callable[[], None]
+    release_pools: Callable[[], None]
+    drop_recorded_steps: Callable[[], None]
 
 
 class RunnerMemory:
     """Fits MemorySource. `num_bytes` are those of the weights."""
 
     def __init__(
-        self, args: Args, device: torch.device, pool: KVPool, weights: WeightReader, num_bytes: int, occupied: Occupied
+        self, args: Args, device: Device, pool: KVPool, weights: WeightReader, num_bytes: int, hooks: ReleaseHooks
     ) -> None:
         self._device, self._pool, self._weights, self._num_bytes = device, pool, weights, num_bytes
         self._fills_pool = args.schedule.max_itl_ms is not None
-        self._occupied = occupied
+        self._hooks = hooks
 
     def check(self, tags: Collection[MemoryTag]) -> None:
-        if self._device.type != "cpu":
+        if self._device.keeps_addresses:
             raise ConfigError("on a GPU memory cannot be released: graphs have its addresses")
         if MemoryTag.WEIGHTS in tags:
             self._weights.check_kind()
 
     def release(self, tags: Collection[MemoryTag]) -> None:
         if MemoryTag.CUDA_GRAPH in tags:
-            self._occupied.forget_steps()
+            self._hooks.drop_recorded_steps()
         if MemoryTag.KV_CACHE in tags:
-            self._occupied.give_pools_back()
+            self._hooks.release_pools()
         if MemoryTag.WEIGHTS in tags:
-            self._occupied.let_weights_go()
+            self._hooks.release_weights()
         collect_all()  # parts of a model refer to one another
         trim_heap()
 

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from ramet.kernels import reference
 from ramet.runtime.config import Args
+from ramet.runtime.engine.devices.base import Device
 from ramet.runtime.engine.startup import dummy_seed, load_model
 from ramet.runtime.engine.towers import tower_for
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.ops import Ops
 from ramet.runtime.machine import available_memory, collect_all, trim_heap
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
@@ -47,10 +47,10 @@ class WeightReader:
     """Fits WeightSource. `swap` gives the runner a model, its heads and its tower; no step runs then."""
 
     def __init__(
-        self, args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device, ops: Ops, num_bytes: int,
+        self, args: Args, shape: ModelShape, dtype: torch.dtype, device: Device, num_bytes: int,
         swap: Callable[[CausalModel, Heads, Any], None],
     ) -> None:  # fmt: skip
-        self._args, self._shape, self._dtype, self._device, self._ops = args, shape, dtype, device, ops
+        self._args, self._shape, self._dtype, self._device = args, shape, dtype, device
         self._num_bytes, self._swap = num_bytes, swap
 
     def read(self, path: str) -> ReadWeights:
@@ -75,10 +75,10 @@ class WeightReader:
                 f"{path} needs {needed} bytes beside what is in use, {free} are free: start with "
                 "a lower --mem-fraction-static or --max-total-tokens"
             )
-        on_gpu = self._device.type != "cpu"
-        device, ops = (torch.device("cpu"), reference) if on_gpu else (self._device, self._ops)
+        stays, on = self._device.keeps_addresses, self._device.torch  # weights are read to the host, to be copied over
+        device, ops = (torch.device("cpu"), reference) if stays else (on, self._device.ops)
         model, _ = load_model(args, self._shape, self._dtype, device, ops, mapped=False)
-        tower = tower_for(args, self._shape, self._dtype, self._device) if has_tower(self._shape) else None
+        tower = tower_for(args, self._shape, self._dtype, on) if has_tower(self._shape) else None
         return ReadWeights(args, model, load_heads(folder, self._shape, dummy_seed(args)), tower)
 
     def place(self, read: ReadWeights) -> None:
@@ -101,7 +101,7 @@ class WeightReader:
         if self._shape.quantization is not None and self._shape.latent is not None:
             raise ConfigError("weights of a quantised model with latents cannot be updated or released")
         kept = self._args.model.quantization or self._shape.quantization
-        if self._device.type != "cpu" and (kept or self._shape.latent is not None):
+        if self._device.keeps_addresses and (kept or self._shape.latent is not None):
             raise ConfigError("on a GPU only plain weights can be updated: not quantised ones, nor those of latents")
 
     def _check_shape(self, found: ModelShape, path: str) -> None:

@@ -17,9 +17,8 @@ from ramet.runtime.cache.pool import bytes_per_token
 from ramet.runtime.cache.routes import RouteTable, bytes_of_token
 from ramet.runtime.cache.state_pool import bytes_per_state
 from ramet.runtime.config import Args
-from ramet.runtime.engine.backends import compiled_library, float32_is_faster
 from ramet.runtime.engine.batch import Batch, Pending
-from ramet.runtime.engine.device import available_bytes
+from ramet.runtime.engine.devices.base import Device
 from ramet.runtime.engine.memory import (
     MemoryPlan,
     Needs,
@@ -50,7 +49,6 @@ from ramet.runtime.weights.random import fill_random
 log = logging.getLogger("ramet")
 
 Report = Callable[[str, float], None]  # (start-up phase, seconds)
-MIN_FP8_CAPABILITY = (8, 9)
 UNCHUNKED_TOKENS = 8192  # assumed size of a step when --chunked-prefill-size is -1
 MIN_CONTEXT = 2  # a prompt's token and one of the output
 MEASURED_TOKENS = (1, 8, 32, 128, 512, MAX_CHUNK)  # of steps whose cost is measured
@@ -59,13 +57,11 @@ BOUND_TOKENS = 32  # up to which steps are measured however long it takes, where
 REPEATED_S = 0.05  # a shorter step runs twice, because the first one may allocate
 
 
-def dtype_name(args: Args, shape: ModelShape, device: torch.device) -> str:
+def dtype_name(args: Args, shape: ModelShape, device: Device) -> str:
     """By default the checkpoint's: kernels of ours widen it in registers where that is faster."""
     if args.model.dtype != "auto":
         return args.model.dtype
-    if shape.dtype == "float32" or device.type != "cpu" or compiled_library() is not None:
-        return shape.dtype
-    if not float32_is_faster(getattr(torch, shape.dtype)):
+    if shape.dtype == "float32" or device.computes(getattr(torch, shape.dtype)):
         return shape.dtype
     log.warning("--dtype auto is float32 instead of %s, in which torch is slower on this CPU", shape.dtype)
     return "float32"
@@ -76,7 +72,7 @@ def cache_dtype(args: Args, dtype: torch.dtype) -> torch.dtype:
     return {"fp8": torch.float8_e4m3fn, "int8": torch.int8}.get(args.cache.kv_cache_dtype, dtype)
 
 
-def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
+def check_options(args: Args, shape: ModelShape, device: Device) -> None:
     """Raises ConfigError for what does not go together, before anything is compiled or read."""
     form_of(args.model.quantization, shape.quantization)
     route_layout(args, shape)
@@ -85,10 +81,7 @@ def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
             f"--prefix-cache is list, which copies no states, and layers of a {shape.architecture} have them: use tree"
         )
     attention, cached = args.execute.attention_backend, args.cache.kv_cache_dtype
-    if attention in ("triton", "flashinfer") and device.type != "cuda":
-        raise ConfigError(f"--attention-backend is {attention}, which needs --device cuda; use auto")
-    if attention in ("cpu", "gather") and device.type != "cpu":
-        raise ConfigError(f"--attention-backend is {attention}, which needs --device cpu; use auto")
+    device.check_attention(attention)
     if cached == "int8" and attention == "gather":
         raise ConfigError("--kv-cache-dtype is int8, which --attention-backend gather does not read; use auto")
     if cached != "auto" and shape.latent is not None:
@@ -96,17 +89,7 @@ def check_options(args: Args, shape: ModelShape, device: torch.device) -> None:
             f"--kv-cache-dtype is {cached}, but a {shape.architecture} caches latents, which are kept in its dtype: "
             "use auto"
         )
-    if args.model.quantization == "fp8":
-        if device.type == "cpu":
-            raise ConfigError("--quantization is fp8, which no kernel for a CPU multiplies: use int8 or int4")
-        check_float8("--quantization", device, "use int8 or int4")
-    if cached == "fp8":
-        if device.type == "cpu" and attention != "reference":
-            raise ConfigError(
-                "--kv-cache-dtype is fp8, which no kernel for a CPU reads: use int8 or auto, or --attention-backend "
-                "reference"
-            )
-        check_float8("--kv-cache-dtype", device, "use auto")
+    device.check_float8(args)
 
 
 def route_layout(args: Args, shape: ModelShape) -> RouteLayout | None:
@@ -127,22 +110,13 @@ def keep_routes(model: torch.nn.Module, table: RouteTable) -> None:
         layer.on_routes = partial(table.store, index)
 
 
-def check_float8(option: str, device: torch.device, remedy: str) -> None:
-    """Raises ConfigError where a GPU is too old for it."""
-    if device.type == "cuda" and (capability := torch.cuda.get_device_capability()) < MIN_FP8_CAPABILITY:
-        raise ConfigError(
-            f"{option} is fp8, which needs a CUDA device of compute capability {MIN_FP8_CAPABILITY[0]}."
-            f"{MIN_FP8_CAPABILITY[1]} or more, and this one has {capability[0]}.{capability[1]}: {remedy}"
-        )
-
-
-def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> MemoryPlan:
-    needs, available = needs_of(args, shape, dtype, device), available_bytes(device)
+def plan_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: Device) -> MemoryPlan:
+    needs, available = needs_of(args, shape, dtype, device), device.available_bytes()
     return plan_memory(needs, available, _share(args, needs.weights, available, device))
 
 
-def _share(args: Args, weights: int, available: int, device: torch.device) -> float:
-    return args.cache.mem_fraction_static or default_share(weights, available, device.type == "cpu")
+def _share(args: Args, weights: int, available: int, device: Device) -> float:
+    return args.cache.mem_fraction_static or default_share(weights, available, device.shares_memory)
 
 
 def _in_few_bits(args: Args, shape: ModelShape, dtype: torch.dtype) -> set[str] | None:
@@ -165,7 +139,7 @@ def _tower_bytes(args: Args, shape: ModelShape, dtype: torch.dtype) -> int:
     return 0
 
 
-def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.device) -> Needs:
+def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: Device) -> Needs:
     form = form_of(args.model.quantization, shape.quantization)
     weights = weight_bytes(skeleton_of(shape, dtype, reference), dtype, form, _in_few_bits(args, shape, dtype))
     weights += _tower_bytes(args, shape, dtype)
@@ -177,10 +151,11 @@ def needs_of(args: Args, shape: ModelShape, dtype: torch.dtype, device: torch.de
         raise ConfigError(f"the model's context is {asked} tokens, must be at least {MIN_CONTEXT}")
     routes = route_layout(args, shape)
     cached = bytes_per_token(shape.kv_shapes, cache_dtype(args, dtype))
-    of, on_cpu = shape.latent, device.type == "cpu"
-    expanded = expanded_bytes(asked, shape.heads, of, dtype.itemsize) if of is not None and on_cpu else 0
+    expanded = 0
+    if shape.latent is not None and device.expands_latents:
+        expanded = expanded_bytes(asked, shape.heads, shape.latent, dtype.itemsize)
     max_running, of_state = args.max_running, bytes_per_state(shape.deltas, dtype)
-    available = available_bytes(device) if of_state else 0
+    available = device.available_bytes() if of_state else 0
     room = int(available * _share(args, weights, available, device)) - weights if of_state else 0
     if of_state and args.schedule.max_running_requests is None:
         max_running = rows_with_states(max_running, room, of_state)

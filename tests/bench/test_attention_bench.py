@@ -11,7 +11,7 @@ from ramet.bench.kernels import attention
 from ramet.bench.kernels.attention import MODEL, table_of
 from ramet.kernels.cpu import limits
 from ramet.kernels.cpu.measured import Limits
-from ramet.runtime.engine.backends import machine, use
+from ramet.runtime.engine.devices.cpu_kernels import machine, use
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -16,7 +16,7 @@ from compiled import compiled_kernels
 from ramet.kernels.cpu.measured import ARITHMETICS
 from ramet.kernels.cpu.native import native
 from ramet.runtime.config import BUNDLED_MODEL
-from ramet.runtime.engine.backends import machine, use
+from ramet.runtime.engine.devices.cpu_kernels import machine, use
 from ramet.runtime.llm import LLM
 from scripts.demo_model.cases import all_cases
 
@@ -87,7 +87,7 @@ def test_bfloat16_is_as_close_to_float32_as_transformers(
     library, number = compiled_kernels().library, ARITHMETICS.index(arithmetic)
     if not library.ramet_has_arithmetic(number):
         pytest.skip("this CPU would compute in float32 again")
-    monkeypatch.setattr("ramet.runtime.engine.backends.use", lambda *_: None)
+    monkeypatch.setattr("ramet.runtime.engine.devices.cpu_kernels.use", lambda *_: None)
     native(library, "choose_linear", "iin")(number, number, 0)
     native(library, "choose_attention", "ii")(int(arithmetic == "dots"), int(arithmetic == "tiles"))
     found = of_ramet("bfloat16", ids)

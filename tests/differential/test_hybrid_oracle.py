@@ -70,7 +70,7 @@ def test_decode_steps_are_prepared(case: Case) -> None:
     args = make_args(model_path=str(case.folder), dtype="float32", max_total_tokens=64, max_running_requests=2)
     runner = ModelRunner(args, lambda *_: None)
     assert runner._graphs is not None and runner._graphs.num_prepared > 0
-    assert runner._deferred_steps is not None
+    assert runner._forward.lists_calls
 
 
 def test_the_decoder_of_a_qwen_3_5_with_a_vision_tower(tmp_path: Path) -> None:

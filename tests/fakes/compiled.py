@@ -4,7 +4,7 @@ import pytest
 
 from ramet.kernels import reference
 from ramet.kernels.cpu.ops import CpuOps
-from ramet.runtime.engine.backends import compiled_ops
+from ramet.runtime.engine.devices.cpu_kernels import compiled_ops
 
 _WITHOUT = "no C++ compiler here"
 _ops = compiled_ops(2)

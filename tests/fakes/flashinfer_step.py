@@ -9,7 +9,8 @@ from ramet.kernels import reference
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.flashinfer import FlashInferAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
-from ramet.runtime.engine.backends import choose_attention
+from ramet.runtime.engine.devices.base import AttentionSpec
+from ramet.runtime.engine.devices.cuda import CudaDevice
 
 CUDA = torch.device("cuda", 0)
 HEADS, KV_HEADS, HEAD_DIM, CONTEXT, ROWS = 4, 2, 64, 80, 6
@@ -56,6 +57,6 @@ class Step:
 
 
 def backend(step: Step) -> FlashInferAttention:
-    made = choose_attention("flashinfer", step.pool, HEADS, LAYERS, None, ROWS, step.dtype)
+    made = CudaDevice().attention("flashinfer", AttentionSpec(step.pool, HEADS, LAYERS, ROWS, step.dtype))
     assert isinstance(made, FlashInferAttention)
     return made

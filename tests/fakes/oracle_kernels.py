@@ -20,7 +20,7 @@ from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights,
 from ramet.kernels.step_rows import StepColumns
 from ramet.runtime.attention import latent_triton
 from ramet.runtime.attention import triton as attention
-from ramet.runtime.engine import graphs
+from ramet.runtime.engine.devices import cuda_graphs as graphs
 
 OF_TORCH = (  # their oracles launch torch's ops
     "rms_norm", "add_rms_norm", "silu_mul", "gelu_mul", "clamped_mul", "softcap",

@@ -7,7 +7,7 @@ behind the last write of its bytes, or a write that does not come behind their l
 what those of a GPU refuse: numpy, operands on the host, and to be waited for while a graph captures. What a graph
 captures is computed when it is replayed; what it has freed meanwhile may be given to graphs that are captured later
 over the same pool, so a replay counts as writing to all tensors of theirs that somebody still holds. The host's own
-accesses are seen where it reads pinned memory by torch or numpy, and where `Columns.fill` writes it.
+accesses are seen where it reads pinned memory by torch or numpy, and where `fill` writes `Columns`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten
 from triton.runtime import interpreter
 
-from ramet.runtime.engine.graphs import CudaCapture
-from ramet.runtime.engine.prepared import Columns
+from ramet.runtime.engine import prepared
+from ramet.runtime.engine.devices.cuda_graphs import CudaCapture
+from ramet.runtime.engine.devices.step_inputs import Columns
 
 CUDA = torch.device("cuda", 0)
 HOST = "host"
@@ -494,7 +495,7 @@ def cuda_of(device: RecordingDevice) -> dict[str, Any]:
 
 def see_the_host(device: RecordingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it takes pinned memory out of torch's hands, and where it writes there."""
-    numpy, fill = Tensor.numpy, Columns.fill
+    numpy, fill = Tensor.numpy, prepared.fill
 
     def read(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         if isinstance(tensor, DeviceTensor):
@@ -507,4 +508,4 @@ def see_the_host(device: RecordingDevice, monkeypatch: pytest.MonkeyPatch) -> No
         fill(columns, batch)
 
     monkeypatch.setattr(Tensor, "numpy", read)
-    monkeypatch.setattr(Columns, "fill", filled)
+    monkeypatch.setattr(prepared, "fill", filled)

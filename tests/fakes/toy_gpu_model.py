@@ -15,9 +15,9 @@ from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.triton import TritonAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.engine.batch import Batch
-from ramet.runtime.engine.copies import Copies
-from ramet.runtime.engine.graphs import CudaCapture, cuda_graphs
+from ramet.runtime.engine.devices.cuda import CudaDevice
 from ramet.runtime.engine.inputs import SlotTable, place
+from ramet.runtime.engine.prepared import StepGraphs
 from ramet.runtime.sampling.epilogue import RowBuffer
 from ramet.runtime.sampling.fused import FusedEpilogue
 
@@ -43,9 +43,8 @@ class Toy:
         self.table, self.row_buffer = SlotTable(ROWS, CONTEXT, CUDA), RowBuffer(ROWS + 1, CUDA)
         self.epilogue = FusedEpilogue(ROWS + 1, self.row_buffer, VOCABULARY, CUDA, gpu_ops)
         table = self.table.device
-        self.capture = CudaCapture()
-        self.copies = Copies()
-        self.graphs = cuda_graphs(self.decode, self.epilogue, self.row_buffer, table, ROWS, self.copies, self.capture)
+        self.device = CudaDevice()
+        self.graphs = StepGraphs(self.device, self.decode, self.epilogue, self.row_buffer, table, ROWS)
         rng = np.random.RandomState(1)
         self.tokens = {row: rng.randint(0, VOCABULARY, CONTEXT) for row in range(1, ROWS + 1)}
         self.slots = {row: 1 + row * CONTEXT + rng.permutation(CONTEXT) - CONTEXT for row in range(1, ROWS + 1)}
@@ -89,7 +88,7 @@ class Toy:
     def replayed(self, batch: Batch, draws: bool = False) -> Any:
         for reset in batch.before:
             self.epilogue.reset_penalties(reset)
-        self.table.update(batch, new_tokens=False)
+        self.table.update(batch, prepared=True)
         begun = self.graphs.begin(batch, draws)
         assert begun is not None
         return begun.drawn()[0].tolist() if draws else begun.logits().clone()

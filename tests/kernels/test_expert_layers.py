@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.reference_experts import SIGMOID, RouteRule, route
-from ramet.runtime.engine.graphs import CudaCapture
+from ramet.runtime.engine.devices.cuda_graphs import CudaCapture
 from ramet.runtime.layers.experts import Experts
 from ramet.runtime.layers.modules import GatedMLP, Linear, pack_linears
 from ramet.runtime.weights.packing import packer_of

@@ -23,7 +23,7 @@ from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8
 from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.reference_delta import DeltaShape, StateRows
 from ramet.kernels.reference_experts import SIGMOID, RouteRule
-from ramet.runtime.engine.backends import machine, use
+from ramet.runtime.engine.devices.cpu_kernels import machine, use
 from ramet.runtime.layers.experts import ExpertLinears, Experts
 from ramet.runtime.layers.modules import pack_linears
 from ramet.runtime.weights.packing import packer_of

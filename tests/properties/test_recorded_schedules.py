@@ -26,9 +26,9 @@ from tiny_model import make_tiny
 from ramet.ipc.messages import FinishKind
 from ramet.kernels import reference
 from ramet.runtime.config import make_args
-from ramet.runtime.engine.copies import Copies, Readback
-from ramet.runtime.engine.graphs import Replay
-from ramet.runtime.engine.prepared import Begun, StepGraphs
+from ramet.runtime.engine.devices.copies import Copies, Readback
+from ramet.runtime.engine.devices.cuda_graphs import GraphReplay
+from ramet.runtime.engine.prepared import BegunStep, StepGraphs
 from ramet.runtime.engine.runner import ModelRunner
 
 END = 0
@@ -232,8 +232,8 @@ def copied_at_once(copies: Copies, pairs: Iterable[tuple[torch.Tensor, torch.Ten
     ("owner", "name", "left_out", "found"),
     [
         (Readback, "wait", not_waited, r"host (reads|writes) in .* what stream \d wrote in aten.copy_"),
-        (Replay, "join", lambda *_: None, r"host (reads|writes) in .* what stream \d (wrote|read)"),
-        (Begun, "join", lambda *_: None, r"host (reads|writes) in .* what stream \d (wrote|read)"),
+        (GraphReplay, "join", lambda *_: None, r"host (reads|writes) in .* what stream \d (wrote|read)"),
+        (BegunStep, "join", lambda *_: None, r"host (reads|writes) in .* what stream \d (wrote|read)"),
         (Copies, "begin", copied_at_once, r"stream [1-9] reads in aten.copy_.* what stream 0 wrote"),
         (Copies, "precede", lambda *_: None, r"stream 0 writes in .* what stream [1-9] read in aten.copy_"),
     ],
@@ -252,7 +252,7 @@ def test_a_buffer_that_is_written_again_too_early_is_found(
     folder: Path, grammars: Grammars, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both steps that are on their way have one place for their inputs."""
-    monkeypatch.setattr(Begun, "leave", lambda _: None)
+    monkeypatch.setattr(BegunStep, "leave", lambda _: None)
     monkeypatch.setattr(StepGraphs, "_place", property(lambda _: 0, lambda *_: None), raising=False)
     with pytest.raises(Race, match=r"host writes in Columns.fill what stream 0 read in aten.copy_"):
         one_after_the_other(Bench(folder, grammars, oracles=True))

@@ -56,7 +56,8 @@ SIMULATIONS = {  # a bench that plays a part of the runtime in its own thread ->
     },
     "bench/kernels/masks.py": {
         "runtime/arrays.py", "runtime/grammar/base.py", "runtime/grammar/backends.py", "runtime/engine/batch.py",
-        "runtime/engine/backends.py", "runtime/grammar/__init__.py", "runtime/engine/__init__.py",
+        "runtime/engine/devices/cpu_kernels.py", "runtime/grammar/__init__.py", "runtime/engine/__init__.py",
+        "runtime/engine/devices/__init__.py",
     },
     "bench/programs/structured.py": {
         "runtime/arrays.py", "runtime/text/tokenizer.py", "runtime/grammar/base.py", "runtime/engine/batch.py",

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from ramet.runtime.engine import device
-from ramet.runtime.engine.device import choose_device
+from ramet.runtime.engine.devices import choice as device
+from ramet.runtime.engine.devices.choice import choose_device
 from ramet.runtime.errors import ConfigError
 
 WITHOUT = """
@@ -57,5 +57,5 @@ def test_a_card_without_triton_is_refused_or_left(
     monkeypatch.setattr(device, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="--device is cuda, but the kernels of a GPU need the package triton"):
         choose_device("cuda")
-    assert choose_device("auto").type == choose_device("cpu").type == "cpu"
+    assert choose_device("auto").name == choose_device("cpu").name == "cpu"
     assert "runs on the CPU: the kernels of a GPU need the package triton" in caplog.text

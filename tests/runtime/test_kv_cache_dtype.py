@@ -10,6 +10,7 @@ from hub_configs import HUB
 from ramet.runtime.cache.pool import KVPool, KVShape, bytes_per_token
 from ramet.runtime.config import make_args
 from ramet.runtime.engine import startup
+from ramet.runtime.engine.devices.cpu import CpuDevice
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import parse_shape
@@ -74,10 +75,10 @@ def test_a_pool_takes_the_memory_that_is_planned_for_it() -> None:
 
 
 def test_the_same_memory_holds_more_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "available_bytes", lambda device: 30 << 30)
+    monkeypatch.setattr(CpuDevice, "available_bytes", lambda _: 30 << 30)
     shape = parse_shape(HUB["Llama-3.1-8B"])  # heads of 128
     tokens = [
-        startup.plan_of(make_args(kv_cache_dtype=cache), shape, torch.bfloat16, torch.device("cpu")).max_total_tokens
+        startup.plan_of(make_args(kv_cache_dtype=cache), shape, torch.bfloat16, CpuDevice()).max_total_tokens
         for cache in ("auto", "int8")
     ]
     assert tokens[1] / tokens[0] == pytest.approx(256 / 132, rel=1e-3)

@@ -15,7 +15,7 @@ import requests
 from live import Live, running
 
 from ramet.kernels.cpu.measured import Measured
-from ramet.runtime.engine import backends
+from ramet.runtime.engine.devices import cpu_kernels as backends
 from ramet.runtime.errors import EngineClosed
 from ramet.runtime.llm import LLM
 

@@ -15,7 +15,7 @@ from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.gathered import GatheredAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
-from ramet.runtime.engine.backends import machine, use
+from ramet.runtime.engine.devices.cpu_kernels import machine, use
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 

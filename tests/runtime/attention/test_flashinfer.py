@@ -17,9 +17,12 @@ from happens_before import Race
 from recording_device import CUDA, recording_device
 
 from ramet.runtime.attention import flashinfer
+from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.flashinfer import slots_of
 from ramet.runtime.cache.pool import KVPool, KVShape
-from ramet.runtime.engine.backends import choose_attention
+from ramet.runtime.engine.devices.base import AttentionSpec
+from ramet.runtime.engine.devices.cpu import CpuDevice
+from ramet.runtime.engine.devices.cuda import CudaDevice
 from ramet.runtime.errors import ConfigError
 
 WHEEL = "flashinfer-python==0.7.2.post1"
@@ -73,16 +76,20 @@ def test_a_plan_is_written_again_once_it_was_copied(monkeypatch: pytest.MonkeyPa
         plan_often(Step([(0, 9)]))
 
 
+def chosen(pool: KVPool, layers: list[LayerAttention], dtype: torch.dtype) -> None:
+    CudaDevice().attention("flashinfer", AttentionSpec(pool, HEADS, layers, ROWS, dtype))
+
+
 def test_what_it_does_not_take_is_named() -> None:
     step = Step([(0, 9)])
     with pytest.raises(ConfigError, match="queries are float32, the pool is float16 with head size 64"):
-        choose_attention("flashinfer", step.pool, HEADS, LAYERS, None, ROWS, torch.float32)
+        chosen(step.pool, LAYERS, torch.float32)
     small = KVPool(max_total_tokens=8, page_size=1, layers=[KVShape.of(2, 80)], dtype=torch.float16, device=CUDA)
     with pytest.raises(ConfigError, match="head size 80: it takes bfloat16 or float16"):
-        choose_attention("flashinfer", small, HEADS, LAYERS, None, ROWS, torch.float16)
+        chosen(small, LAYERS, torch.float16)
     sinks = [replace(layer, sinks=True) for layer in LAYERS]
     with pytest.raises(ConfigError, match="and layers have sinks"):
-        choose_attention("flashinfer", step.pool, HEADS, sinks, None, ROWS, torch.bfloat16)
+        chosen(step.pool, sinks, torch.bfloat16)
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +102,7 @@ def test_a_cpu_is_refused() -> None:
     sizes = dict(max_total_tokens=8, page_size=1, layers=[KVShape.of(2, 64)])
     pool = KVPool(**sizes, dtype=torch.bfloat16, device=torch.device("cpu"))
     with pytest.raises(ConfigError, match="needs --device cuda"):
-        choose_attention("flashinfer", pool, HEADS, LAYERS, None, ROWS, torch.bfloat16)
+        CpuDevice().attention("flashinfer", AttentionSpec(pool, HEADS, LAYERS, ROWS, torch.bfloat16))
 
 
 @pytest.mark.slow

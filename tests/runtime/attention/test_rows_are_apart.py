@@ -26,7 +26,7 @@ from ramet.runtime.attention.latent import LatentReference
 from ramet.runtime.attention.latent_cpu import LatentCpuAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
-from ramet.runtime.engine.backends import machine, use
+from ramet.runtime.engine.devices.cpu_kernels import machine, use
 from ramet.runtime.layers.modules import pack_linears
 from ramet.runtime.weights.packing import packer_of
 

@@ -20,6 +20,7 @@ from ramet.runtime.commands import doctor
 from ramet.runtime.commands.findings import Finding
 from ramet.runtime.commands.model_report import examine_model
 from ramet.runtime.config import make_args
+from ramet.runtime.engine.devices.cpu import CpuDevice
 from ramet.runtime.engine.startup import plan_of
 from ramet.runtime.models.registry import read_shape
 
@@ -68,7 +69,7 @@ def test_memory_is_what_a_start_plans(folders: dict[str, Path]) -> None:
         assert found[f"at {length} tokens"].found.startswith(f"{length * per_token / 1024:.1f} KiB for one sequence")
         assert found[f"at {length} tokens"].found.endswith("256 such sequences fit here")
     args = make_args(model_path=str(folder), dtype="bfloat16", max_running_requests=4)
-    plan = plan_of(args, read_shape(folder), torch.bfloat16, torch.device("cpu"))
+    plan = plan_of(args, read_shape(folder), torch.bfloat16, CpuDevice())
     assert plan.max_total_tokens == 256 * 256 and plan.needs.bytes_per_token == per_token
     halved = report(folder, (64,), dtype="bfloat16", kv_cache_dtype="int8")
     assert halved["keys and values"].found == f"{2 * 2 * 2 * (16 + 4) / 1024:.1f} KiB for each token"

@@ -1,15 +1,20 @@
 """Which attention a model gets, and that the log says it once, layer by layer."""
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 import torch
 from recording_device import CUDA, recording_device
 
+from ramet.kernels import reference
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVPool, KVShape
-from ramet.runtime.engine.backends import choose_attention, compiled_ops, describe
+from ramet.runtime.engine.devices.base import AttentionSpec
+from ramet.runtime.engine.devices.cpu import CpuDevice
+from ramet.runtime.engine.devices.cuda import CudaDevice
+from ramet.runtime.engine.devices.layers import describe
 from ramet.runtime.errors import ConfigError
 
 PLAIN, WINDOW, BOTH = LayerAttention(0.25), LayerAttention(0.25, 8), LayerAttention(0.25, 8, 50.0)
@@ -18,6 +23,20 @@ PLAIN, WINDOW, BOTH = LayerAttention(0.25), LayerAttention(0.25, 8), LayerAttent
 def pool(head_dim: int) -> KVPool:
     sizes = dict(max_total_tokens=16, page_size=1, layers=[KVShape.of(1, head_dim)] * 2)
     return KVPool(**sizes, dtype=torch.float32, device=torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """A device that starts sets those of torch."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def started() -> CpuDevice:
+    device = CpuDevice()
+    device.start(2)
+    return device
 
 
 def test_layers_are_described_by_what_they_do() -> None:
@@ -36,10 +55,11 @@ def test_layers_are_described_by_what_they_do() -> None:
 def test_the_log_says_which_way_the_layers_go(
     name: str, head_dim: int, chosen: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ops = compiled_ops(2)
-    compiled = ops is not None
+    device = started()
+    compiled = device.ops is not reference
     with caplog.at_level(logging.INFO, "ramet"):
-        assert choose_attention(name, pool(head_dim), 2, [WINDOW, PLAIN], ops, 4, torch.float32).name == chosen
+        spec = AttentionSpec(pool(head_dim), 2, [WINDOW, PLAIN], 4, torch.float32)
+        assert device.attention(name, spec).name == chosen
     (record,) = [r.getMessage() for r in caplog.records if "attention" in r.getMessage()]
     assert "layer 0 with window 8; layer 1 plain" in record
     assert ("C++ kernel" in record) == (chosen == "cpu" and compiled) and ("reference" in record) == (chosen != "cpu")
@@ -47,7 +67,7 @@ def test_the_log_says_which_way_the_layers_go(
 
 def test_the_cpu_backend_is_refused_for_a_head_size_it_is_not_compiled_for() -> None:
     with pytest.raises(ConfigError, match="head size 20"):
-        choose_attention("cpu", pool(20), 2, [WINDOW, PLAIN], compiled_ops(2), 4, torch.float32)
+        started().attention("cpu", AttentionSpec(pool(20), 2, [WINDOW, PLAIN], 4, torch.float32))
 
 
 @pytest.mark.parametrize(
@@ -63,10 +83,10 @@ def test_latents_on_a_gpu_are_read_by_our_kernels_unless_they_are_too_large(
     with recording_device(monkeypatch), caplog.at_level(logging.INFO, "ramet"):
         shapes = [KVShape(1, sizes.key, 0)]
         of_latents = KVPool(max_total_tokens=16, page_size=1, layers=shapes, dtype=torch.bfloat16, device=CUDA)
-        asked = of_latents, 4, [PLAIN], None, 4, torch.bfloat16, sizes
+        device, spec = CudaDevice(), AttentionSpec(of_latents, 4, [PLAIN], 4, torch.bfloat16, sizes)
         if chosen in ("triton", "reference"):
-            assert choose_attention(name, *asked).name == chosen
+            assert device.attention(name, spec).name == chosen
             assert ("plain torch" in caplog.text) == (chosen == "reference")
         else:
             with pytest.raises(ConfigError, match=chosen):
-                choose_attention(name, *asked)
+                device.attention(name, spec)

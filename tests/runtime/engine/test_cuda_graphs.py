@@ -13,9 +13,8 @@ from recording_device import CUDA, recording_device
 from toy_gpu_model import LENGTHS, ROWS, Toy
 
 from ramet.kernels.draw_params import neutral
-from ramet.runtime.engine.graphs import prepare_all
 from ramet.runtime.engine.inputs import drawing, place
-from ramet.runtime.engine.prepared import few_sizes_up_to
+from ramet.runtime.engine.prepared import few_sizes_up_to, prepare_all
 from ramet.runtime.sampling.columns import Penalties, PenaltyReset, SamplingColumns
 
 
@@ -88,7 +87,7 @@ def test_drawn_and_penalised_as_plain_steps_are(both: tuple[Toy, Toy]) -> None:
 def test_logits_of_a_step_stay_when_the_next_one_is_begun(both: tuple[Toy, Toy]) -> None:
     """Its draw may still look at them, and write there what a mask forbids."""
     replayed, _ = both
-    replayed.table.update(replayed.decoding(3), new_tokens=False)
+    replayed.table.update(replayed.decoding(3), prepared=True)
     first = replayed.graphs.begin(replayed.decoding(3), draws=False)
     assert first is not None
     logits = first.logits()
@@ -102,7 +101,7 @@ def test_logits_of_a_step_stay_when_the_next_one_is_begun(both: tuple[Toy, Toy])
 def test_all_are_prepared_the_largest_first(caplog: pytest.LogCaptureFixture) -> None:
     toy = Toy()
     with caplog.at_level(logging.INFO, "ramet"):
-        prepare_all(toy.graphs, None, 0)
+        prepare_all(toy.device, toy.graphs, None, 0)
     sizes = list(toy.graphs._prepared)
     assert sizes == few_sizes_up_to(ROWS)[::-1]
     said = f"prepared in .* s, with .* MiB: steps of {len(sizes)} numbers of rows, none with prompts"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from triton.runtime.errors import OutOfResources
 
-from ramet.runtime.engine.device import choose_device
+from ramet.runtime.engine.devices.choice import choose_device
 from ramet.runtime.engine.startup import phase
 from ramet.runtime.errors import ConfigError, EngineFailed
 
@@ -19,7 +19,7 @@ def chosen(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     caplog.clear()
     device = choose_device(name)
-    return device.type, " ".join(r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
+    return device.name, " ".join(r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import logging
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,10 @@ from ramet.kernels.draw_params import DrawParams
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs, ScheduleArgs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.devices.cpu import CpuDevice
 from ramet.runtime.engine.extras import HiddenRows, PositionOffsets
 from ramet.runtime.engine.prepared import StepGraphs, sizes_up_to
 from ramet.runtime.engine.runner import ModelRunner
-from ramet.runtime.engine.step_tape import Recorder, draw_next
 from ramet.runtime.sampling.columns import LogprobRow, SamplingColumns
 from ramet.runtime.sampling.epilogue import RowBuffer
 
@@ -74,7 +73,7 @@ class Rows:
             drawn = self.runner.forward(batch).drawn()
             assert drawn is not None
             return drawn
-        self.runner._take_in(batch)
+        self.runner._run_commands(batch)
         begun = graphs.begin(batch, draws=False)
         assert begun is not None
         return begun.logits().clone()
@@ -214,8 +213,8 @@ def test_closing_waits_for_the_step_that_runs(both: tuple[Rows, Rows]) -> None:
 def test_steps_of_fewer_rows_or_tokens_take_no_memory_of_their_own(tmp_path: Path) -> None:
     runner = start(make_tiny(tmp_path))
     rows = Rows(runner)
-    assert isinstance(runner._kernels, CpuOps)
-    arenas = runner._kernels._arena, runner._kernels._tape_arena
+    assert isinstance(runner.device.ops, CpuOps)
+    arenas = runner.device.ops._arena, runner.device.ops._tape_arena
 
     def prompt(tokens: int) -> None:
         runner.launch(rows.batch([(1, 0, tokens)])).result()
@@ -263,7 +262,10 @@ def test_a_forward_pass_that_calls_torch_is_not_prepared(caplog: pytest.LogCaptu
         return ops.gather(weight, inputs.token_ids, 1.0) + 1
 
     row_buffer = RowBuffer(3, torch.device("cpu"))
-    graphs = StepGraphs(forward, partial(draw_next, ops, row_buffer), Recorder(ops, row_buffer), table, 4)
+    device = CpuDevice()
+    device.start(2)
+    epilogue = device.epilogue(1, row_buffer, 7, device.torch, device.ops)
+    graphs = StepGraphs(device, forward, epilogue, row_buffer, table, 4)
     batch = make_batch([(1, 0, 1)], {1: np.zeros(1, int)}, {1: np.zeros(1, int)})
     with caplog.at_level(logging.WARNING, "ramet"):
         assert graphs.covers(batch) and graphs.begin(batch, draws=True) is None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ramet.runtime.cache.pool import KVPool, KVShape
-from ramet.runtime.engine.device import choose_threads
+from ramet.runtime.engine.devices.choice import choose_threads
 from ramet.runtime.engine.memory import CUDA_SHARE, Needs, default_share, plan_memory
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.machine import usable_cores
@@ -78,14 +78,14 @@ def test_weights_that_leave_no_room_are_refused() -> None:
 def test_by_default_the_pool_of_a_cpu_has_its_share_of_what_the_weights_leave() -> None:
     """An 8B model in two bytes starts with 30 GiB free."""
     needs = replace(NEEDS, weights=15 * GIB, max_running=256)
-    share = default_share(needs.weights, 30 * GIB, on_cpu=True)
+    share = default_share(needs.weights, 30 * GIB, shared=True)
     assert plan_memory(needs, 30 * GIB, share).max_total_tokens == pytest.approx(256 * 4096)
     assert plan_memory(replace(needs, max_running=4096), 30 * GIB, share).max_total_tokens == pytest.approx(
         6 << 20, abs=2
     )
-    assert default_share(15 * GIB, 30 * GIB, on_cpu=False) == CUDA_SHARE
+    assert default_share(15 * GIB, 30 * GIB, shared=False) == CUDA_SHARE
     with pytest.raises(ConfigError, match="no room for a KV pool"):
-        plan_memory(replace(needs, weights=31 * GIB), 30 * GIB, default_share(31 * GIB, 30 * GIB, on_cpu=True))
+        plan_memory(replace(needs, weights=31 * GIB), 30 * GIB, default_share(31 * GIB, 30 * GIB, shared=True))
 
 
 def test_a_small_model_runs_on_one_thread() -> None:

@@ -13,11 +13,10 @@ from torch import Tensor
 from toy_gpu_model import LENGTHS, Toy
 
 from ramet.runtime.attention.base import ForwardInputs
-from ramet.runtime.engine import prompt_graphs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.devices import prompt_graphs
+from ramet.runtime.engine.devices.prompt_graphs import LONGEST, SIZES, PromptGraphs, sizes_up_to
 from ramet.runtime.engine.extras import PositionOffsets
-from ramet.runtime.engine.graphs import prompt_graphs as graphs_of
-from ramet.runtime.engine.prompt_graphs import LONGEST, SIZES, PromptGraphs, sizes_up_to
 
 SIZE = 40
 Parts = list[tuple[int, int, int]]
@@ -56,7 +55,7 @@ def graphs(toy: Toy) -> PromptGraphs:
         logits = toy.decode(inputs)
         return logits, -logits
 
-    made = graphs_of(states, toy.attention, toy.table.device, toy.capture, toy.copies)
+    made = toy.device.capture_prompts(states, toy.attention, toy.table.device)
     assert made is not None
     made.prepare(SIZE)
     return made
@@ -160,7 +159,7 @@ def test_sizes_are_worth_it_where_launches_take_longer_than_the_card(
         clock = max(clock, ends)
 
     table = torch.zeros(4, 2 * SIZES[-1], dtype=torch.int32, device="cuda")
-    made = graphs_of(states, toy.attention, table, toy.capture, toy.copies)
+    made = toy.device.capture_prompts(states, toy.attention, table)
     assert made is not None
     monkeypatch.setattr(prompt_graphs.time, "perf_counter", lambda: clock)
     monkeypatch.setattr(torch.cuda, "synchronize", waited)

@@ -99,7 +99,7 @@ def test_a_mixed_batch_equals_its_rows_alone(tmp_path: Path) -> None:
 def test_the_last_layer_feeds_the_tokens_whose_states_are_read(tmp_path: Path) -> None:
     """All of them if hidden states are returned, else those that draw; the logits are the same."""
     runner = start(make_tiny(tmp_path))
-    last, fed = runner._model.layers[-1], []
+    last, fed = runner._forward.model.layers[-1], []
     last.mlp.register_forward_pre_hook(lambda _, inputs: fed.append(len(inputs[0])))
     tokens = {row: np.roll(PROMPT, row) for row in (1, 2, 3)}
     slots = {row: 16 + row * 150 + np.arange(150) for row in tokens}

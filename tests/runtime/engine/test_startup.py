@@ -8,6 +8,8 @@ from hub_configs import HUB
 
 from ramet.runtime.config import make_args
 from ramet.runtime.engine import startup
+from ramet.runtime.engine.devices.cpu import CpuDevice
+from ramet.runtime.engine.devices.cuda import CudaDevice
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.registry import parse_shape
 
@@ -16,8 +18,8 @@ GIB = 1 << 30
 
 @pytest.mark.parametrize("name", ["Llama-3.1-8B", "Llama-2-7b", "Mistral-7B-v0.1", "Qwen2.5-7B"])
 def test_a_model_of_8_billion_parameters_starts_with_30_gib_free(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "available_bytes", lambda device: 30 * GIB)
-    plan = startup.plan_of(make_args(), parse_shape(HUB[name]), torch.bfloat16, torch.device("cpu"))
+    monkeypatch.setattr(CpuDevice, "available_bytes", lambda _: 30 * GIB)
+    plan = startup.plan_of(make_args(), parse_shape(HUB[name]), torch.bfloat16, CpuDevice())
     assert plan.max_total_tokens > 8192
     assert sum(size for _, size, _ in plan.rows) == 30 * GIB
 
@@ -38,4 +40,6 @@ def test_what_does_not_go_together_is_said_before_anything_is_read(
     options: dict[str, Any], device: str, named: str
 ) -> None:
     with pytest.raises(ConfigError, match=named):
-        startup.check_options(make_args(**options), parse_shape(HUB["Qwen2.5-7B"]), torch.device(device))
+        startup.check_options(
+            make_args(**options), parse_shape(HUB["Qwen2.5-7B"]), CudaDevice() if device == "cuda" else CpuDevice()
+        )

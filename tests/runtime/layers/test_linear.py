@@ -13,7 +13,7 @@ from ramet.kernels.cpu.native import native
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weights import pack, pack_int8
 from ramet.kernels.reference_weights import Int8Weight
-from ramet.runtime.engine.backends import machine, use
+from ramet.runtime.engine.devices.cpu_kernels import machine, use
 from ramet.runtime.layers.modules import Embedding, Linear, pack_linears
 
 ARITHMETICS = range(3)  # over bfloat16, as linear.cpp numbers them

@@ -14,6 +14,8 @@ from tiny_families import VOCABULARY, make_family
 from ramet.runtime.attention.latent import expanded_bytes
 from ramet.runtime.config import make_args
 from ramet.runtime.engine import startup
+from ramet.runtime.engine.devices.cpu import CpuDevice
+from ramet.runtime.engine.devices.cuda import CudaDevice
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import parse_shape
@@ -86,13 +88,13 @@ def test_a_missing_projection_is_named(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_plan_counts_latents_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "available_bytes", lambda device: 80 << 30)
+    monkeypatch.setattr(CpuDevice, "available_bytes", lambda _: 80 << 30)
     shape = parse_shape(HUB["DeepSeek-V2-Lite"])
     args = make_args(max_total_tokens=1000, page_size=16, context_length=900)
-    plan = startup.plan_of(args, shape, torch.bfloat16, torch.device("cuda"))
+    plan = startup.plan_of(args, shape, torch.bfloat16, CudaDevice())
     (pool,) = (size for what, size, _ in plan.rows if what.startswith("KV pool"))
     assert plan.max_total_tokens == 992 and pool == (992 + 16) * 27 * 576 * 2
-    on_cpu = startup.plan_of(args, shape, torch.bfloat16, torch.device("cpu"))
+    on_cpu = startup.plan_of(args, shape, torch.bfloat16, CpuDevice())
     assert shape.latent is not None
     expanded = expanded_bytes(900, 16, shape.latent, 2)
     assert on_cpu.needs.activations - plan.needs.activations == expanded == 900 * (576 + 16 * 256) * 2

@@ -18,6 +18,7 @@ from tiny_model import make_tiny
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.reference_weights import Int4Weight
 from ramet.runtime.config import Args, ModelArgs
+from ramet.runtime.engine.devices.cpu import CpuDevice
 from ramet.runtime.engine.startup import needs_of
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Linear
@@ -133,7 +134,7 @@ def test_what_is_widened_counts_as_such_in_the_memory_plan(plain: Path, tmp_path
     form = form_of(None, shape.quantization)
     assert weight_bytes(skeletons[1], torch.float32, form, few) == wanted
     args = Args(model=ModelArgs(model_path=str(quantised)))
-    assert needs_of(args, shape, torch.float32, torch.device("cpu")).weights == wanted
+    assert needs_of(args, shape, torch.float32, CpuDevice()).weights == wanted
 
 
 def likelihoods(llm: LLM) -> torch.Tensor:

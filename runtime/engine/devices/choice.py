@@ -1,4 +1,4 @@
-"""The device a step runs on: which one, how much of its memory is free, how many threads pay. Decides no limits."""
+"""The device a step runs on: which one, and how many threads pay. Decides no limits."""
 
 import logging
 from importlib.util import find_spec
@@ -6,8 +6,10 @@ from importlib.util import find_spec
 import torch
 
 from ramet.kernels.without_triton import MISSING
+from ramet.runtime.engine.devices.base import Device
+from ramet.runtime.engine.devices.cpu import CpuDevice
 from ramet.runtime.errors import ConfigError, describe
-from ramet.runtime.machine import MIN_CAPABILITY, available_memory
+from ramet.runtime.machine import MIN_CAPABILITY
 from ramet.runtime.options.placement import Cores, num_cores
 
 log = logging.getLogger("ramet")
@@ -16,14 +18,14 @@ log = logging.getLogger("ramet")
 SMALL_MODEL_BYTES = 16 << 20
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str) -> Device:
     """`name` is auto, cpu or cuda. auto is cuda where torch finds a device of MIN_CAPABILITY."""
     has_cuda = torch.cuda.is_available()
     if has_cuda and name != "cpu" and find_spec("triton") is None:
         if name == "cuda":
             raise ConfigError(f"--device is cuda, but {MISSING}, or use cpu")
         log.warning("runs on the CPU: %s", MISSING)
-        return torch.device("cpu")
+        return CpuDevice()
     if name == "cuda" and not has_cuda:
         raise ConfigError(f"--device is cuda, but torch finds no CUDA device{_why_none()}: use cpu or auto")
     if name == "auto" and not has_cuda and "too old" in (why := _why_none()):
@@ -36,7 +38,11 @@ def choose_device(name: str) -> torch.device:
                 "runs on the CPU: the CUDA device has compute capability %d.%d, and auto takes one of %d.%d or more; "
                 "--device cuda tries it all the same", *capability, *MIN_CAPABILITY,
             )  # fmt: skip
-    return torch.device("cuda" if name == "cuda" else "cpu")
+    if name != "cuda":
+        return CpuDevice()
+    from ramet.runtime.engine.devices.cuda import CudaDevice  # loads triton
+
+    return CudaDevice()
 
 
 def _why_none() -> str:
@@ -48,11 +54,6 @@ def _why_none() -> str:
     except (RuntimeError, AssertionError) as error:
         return f", for {describe(error).partition('. ')[0]}"
     return ""
-
-
-def available_bytes(device: torch.device) -> int:
-    """Memory that could be taken now, without swapping on a CPU."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
 
 
 def choose_threads(asked: int | None, weight_bytes: int, cores: Cores | None) -> int:

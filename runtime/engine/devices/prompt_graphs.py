@@ -13,15 +13,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import Extends, ForwardInputs
-from ramet.runtime.engine.prepared import NotReplayable
+from ramet.runtime.attention.triton import TritonRows
+from ramet.runtime.engine.devices.base import NotReplayable, States, StatesOf
+from ramet.runtime.engine.devices.cuda_graphs import CudaCapture
 from ramet.runtime.sampling.epilogue import on_device
 
 SIZES = tuple(16 << doubled for doubled in range(9))  # up to 4,096
@@ -30,7 +30,6 @@ LONGEST = 1024  # context of a row that decodes in a graph: one program reads al
 LAUNCHED_SLOWLY = 1.2  # times the launches that a step may take
 
 log = logging.getLogger("ramet")
-StatesOf = Callable[[ForwardInputs], tuple[Tensor, Tensor]]  # inputs -> x and residual [T, N] each
 
 
 def sizes_up_to(max_tokens: int) -> list[int]:
@@ -38,31 +37,10 @@ def sizes_up_to(max_tokens: int) -> list[int]:
     return [*(size for size in SIZES if size < max_tokens), max_tokens] if max_tokens else []
 
 
-class Tiles(Protocol):
-    """Of attention: see triton.py."""
-
-    tokens_of_tile: int
-
-    def tiles(self, num_new: Ints, seq_lens: Ints) -> tuple[Ints, Ints]:
-        """Rows of the R, and where in their new tokens each tile starts."""
-
-
-class Graph(Protocol):
-    def replay(self) -> None: ...
-
-
-class Capture(Protocol):
-    """graphs.py has the one of CUDA."""
-
-    def warm(self, run: Callable[[], object]) -> None: ...
-
-    def graph(self, run: Callable[[], tuple[Tensor, Tensor]]) -> tuple[Graph, tuple[Tensor, Tensor]]: ...
-
-
 class PromptInputs:
     """Where a graph of T tokens reads its step. Row R, behind the others, has no tokens: padding tiles are its."""
 
-    def __init__(self, size: int, tiles: Tiles, table: Tensor) -> None:
+    def __init__(self, size: int, tiles: TritonRows, table: Tensor) -> None:
         self.size, self.rows, self._tiles = size, min(size, MAX_ROWS), tiles
         device, num_tiles = table.device, size // tiles.tokens_of_tile + self.rows
         self._tokens = torch.zeros((4, size), dtype=torch.int64, device=device)  # ids, positions, slots, rope_positions
@@ -109,12 +87,12 @@ class PromptGraphs:
     """Of one runner on a GPU."""
 
     def __init__(
-        self, states_of: StatesOf, capture: Capture, tiles: Tiles, table: Tensor, precede: Callable[[], None]
+        self, states_of: StatesOf, capture: CudaCapture, tiles: TritonRows, table: Tensor, precede: Callable[[], None]
     ) -> None:
         """`precede` as copies.py has it."""
         self._states_of, self._capture, self._tiles, self._table = states_of, capture, tiles, table
         self._precede = precede
-        self._prepared: list[tuple[PromptInputs, Graph, tuple[Tensor, Tensor]]] = []  # the smallest first
+        self._prepared: list[tuple[PromptInputs, torch.cuda.CUDAGraph, States]] = []  # the smallest first
 
     @property
     def sizes(self) -> list[int]:
@@ -135,7 +113,7 @@ class PromptGraphs:
                 return
             self._prepared.insert(0, (inputs, graph, states))
 
-    def run(self, inputs: ForwardInputs) -> tuple[Tensor, Tensor] | None:
+    def run(self, inputs: ForwardInputs) -> States | None:
         """x and residual [T, N], good until another graph runs; None: it is no step for a graph."""
         is_text = not inputs.embeds and inputs.mrope_positions is None
         if not is_text or len(inputs.rows) > MAX_ROWS or inputs.placed is not None:
