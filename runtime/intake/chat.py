@@ -202,6 +202,14 @@ class HeldCalls(NamedTuple):
     leading: bool = False  # an output is calls from its beginning, or none of it is
 
 
+class OutputForm(NamedTuple):
+    """What a chat's outputs are made of, and so how they are read."""
+
+    calls: Calls = Calls()
+    thoughts: Thoughts = Thoughts.STREAMED
+    held: HeldCalls = HeldCalls()  # as `hold_calls` gives it, with the spec
+
+
 def hold_calls(
     spec: RequestSpec, chat: Chat, calls: Calls, style: Style, keeping: Keeping = Keeping()
 ) -> tuple[RequestSpec, HeldCalls]:
@@ -218,19 +226,17 @@ async def prepare(
     style: Style,
     chat: WrittenChat,
     spec: RequestSpec,
-    calls: Calls = Calls(),
+    form: OutputForm = OutputForm(),
     *,
     media: Preparing = NO_MEDIA,
     rid: str = "",
     place: str = "messages",
-    thoughts: Thoughts = Thoughts.STREAMED,
-    held: HeldCalls = HeldCalls(),
 ) -> tuple[Prompt, Reading]:
     """Render a chat and choose what reads its outputs. Raises ClientError.
 
-    `spec`, `held`: as of `hold_calls`. `place`: the field that holds the chat. `media`: what becomes of those in its
-    messages.
+    `place`: the field that holds the chat. `media`: prepares the media of its messages.
     """
+    calls, thoughts, held = form
     cuts, has_media = spec.truncate is not None, bool(chat.sources)
     if has_media and cuts:
         raise ClientError("truncate_prompt_tokens", "is set, but the chat has media, of which no token is left out")

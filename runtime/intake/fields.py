@@ -63,7 +63,11 @@ def elsewhere(field: str, neutral: tuple[Any, ...]) -> Meta:
 
 
 def including(added: Iterable[Field]) -> Callable[[type[S]], type[S]]:
-    """Adds to a struct the fields that it does not declare itself."""
+    """Adds to a struct fields that it does not declare itself, and that no code reads as its attributes.
+
+    They are names of other servers (other_servers.py), and fields that a body shares with a struct into which it is
+    converted (CountBody, TemplateFields). What code reads from a body is declared in its class.
+    """
 
     def extended(cls: type[S]) -> type[S]:
         new = [field for field in added if field[0] not in cls.__struct_fields__]

@@ -6,9 +6,8 @@ A program's values are Python's or numpy's, and nothing bounds how many there ar
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Set
 from collections.abc import Sequence as Many
-from functools import partial
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import Defaults, make_prompts, places_of, specs_of, with_sources_of
-from ramet.runtime.intake.chat import Render, Style, chosen_chat, hold_calls, prepare, write_chat
+from ramet.runtime.intake.chat import OutputForm, Render, Style, chosen_chat, hold_calls, prepare, write_chat
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
 from ramet.runtime.intake.messages import ChatFields
@@ -211,15 +210,8 @@ def read_chats(
     for i, written in enumerate(chats):
         which = "" if single else f"chat {i}: "
         chat, called = _read_chat(which, {**fields, "messages": written}, style, parallel)
-        asked: dict[str, Any] = {
-            "style": style,
-            "chat": chat,
-            "spec": specs[i],
-            "calls": called,
-            "thoughts": thoughts,
-            "keeping": Keeping(backends[i]),
-        }
-        calls.append(partial(_prepare, which=which, places=places[i], **asked))
+        form = OutputForm(called, thoughts)
+        calls.append(_ReadChat(style, chat, specs[i], form, Keeping(backends[i]), which, places[i]).prepare)
     return calls
 
 
@@ -237,25 +229,27 @@ def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool
         raise error.at(which + error.place) from None
 
 
-async def _prepare(
-    render: Render,
-    media: Preparing,
-    *,
-    style: Style,
-    chat: Chat,
-    spec: RequestSpec,
-    calls: Calls,
-    thoughts: Thoughts,
-    keeping: Keeping,
-    which: str,
-    places: FieldPlaces,
-) -> tuple[Prompt, Reading]:
-    """As chat.prepare. `places`: how the program wrote what it asks."""
-    try:
-        written = write_chat(chat, media.tokens)
-        spec, held = hold_calls(spec, chat, calls, style, keeping)
-        prompt, reading = await prepare(render, style, written, spec, calls, media=media, thoughts=thoughts, held=held)
-    except ClientError as error:
-        raise error.at(which + error.place) from None
-    fields = {**places.fields, **held.parts}
-    return prompt._replace(places=replace(places, prompt=which + prompt.places.prompt, fields=fields)), reading
+class _ReadChat(NamedTuple):
+    """One chat of a program with all that is asked of it, before it is rendered."""
+
+    style: Style
+    chat: Chat
+    spec: RequestSpec
+    form: OutputForm
+    keeping: Keeping
+    which: str  # said before an error's place, in a list of chats
+    places: FieldPlaces  # how the program wrote what it asks
+
+    async def prepare(self, render: Render, media: Preparing) -> tuple[Prompt, Reading]:
+        """As chat.prepare."""
+        try:
+            written = write_chat(self.chat, media.tokens)
+            spec, held = hold_calls(self.spec, self.chat, self.form.calls, self.style, self.keeping)
+            form = self.form._replace(held=held)
+            prompt, reading = await prepare(render, self.style, written, spec, form, media=media)
+        except ClientError as error:
+            raise error.at(self.which + error.place) from None
+        fields = {**self.places.fields, **held.parts}
+        return prompt._replace(
+            places=replace(self.places, prompt=self.which + prompt.places.prompt, fields=fields)
+        ), reading

@@ -21,12 +21,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "no_stop_trim": ("no_stop_trim", "include_stop_str_in_output"),
 }
 OURS = {name: ours for ours in CHECKS for name in NAMES.get(ours, (ours,))}
-NOTES = {
-    "sampling_seed": "counts where `seed` is sent as well",
-    "include_stop_str_in_output": "vLLM's name of `no_stop_trim`; both together must agree",
-}
 AGREE = frozenset({"no_stop_trim"})  # of several names none counts more than the other
-OF_SOME = ("max_new_tokens", "stop", "n", "stream_interval")  # not every endpoint has them, nor under one name
 
 UnbuiltHidden = Annotated[Hidden | None, unbuilt("hidden states; completions return them", neutral=(False,))]
 
@@ -52,17 +47,17 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
 
 
 @including(other_servers.SHARED)
-@including(
-    (name, Annotated[Any, sampled(ours, NOTES.get(name, ""))], None)
-    for ours in CHECKS
-    if ours not in OF_SOME
-    for name in NAMES.get(ours, (ours,))
-)
 class SamplingFields(SpecFields, frozen=True, kw_only=True):
     """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
 
     model: Annotated[str | None, about("the served model, `default`, nothing, an adapter, or `MODEL:ADAPTER`")] = None
     stream: Annotated[bool | None, about("server-sent events as tokens come")] = None
-    skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
+    min_tokens: Annotated[Any, sampled("min_new_tokens")] = None
+    sampling_seed: Annotated[Any, sampled("sampling_seed", "counts where `seed` is sent as well")] = None
+    seed: Annotated[Any, sampled("sampling_seed")] = None
+    include_stop_str_in_output: Annotated[
+        Any, sampled("no_stop_trim", "vLLM's name of `no_stop_trim`; both together must agree")
+    ] = None
+    custom_params: Annotated[Any, sampled("custom_params")] = None
     rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
     request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None

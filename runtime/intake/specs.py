@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Set
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
 from msgspec.structs import asdict, replace
 
-from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
+from ramet.ipc.params import ABOUT, CHECKS, SamplingParams, about, parse, shown
 from ramet.ipc.spec import (
     AdapterRef,
     BackendName,
@@ -29,14 +29,10 @@ from ramet.runtime.intake.fields import Int32, Key, OrEach, TokenId, including, 
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
 from ramet.runtime.intake.prompts import check_length, check_most
 
-_ABOUT = {
-    name: hint.__metadata__[0].description for name, hint in get_type_hints(SamplingParams, include_extras=True).items()
-}
-
 
 def sampled(name: str, note: str = "") -> Meta:
     """Says of a field that it is the sampling parameter `name`, which ipc/params.py checks."""
-    text = f"{_ABOUT[name]}: {CHECKS[name].valid}" + (f"; {note}" if note else "")
+    text = f"{ABOUT[name]}: {CHECKS[name].valid}" + (f"; {note}" if note else "")
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
 
 
@@ -80,13 +76,36 @@ class Constraints(Checked, frozen=True, kw_only=True):
         return {name: value for name in READERS if (value := getattr(self, name)) is not None and value != ""}
 
 
-_EACH = "or a list with one for each prompt"
+class SharedParams(Constraints, frozen=True, kw_only=True):
+    """Sampling parameters that every endpoint has under our names. `parse` checks their values."""
+
+    temperature: Annotated[Any, sampled("temperature")] = None
+    top_p: Annotated[Any, sampled("top_p")] = None
+    top_k: Annotated[Any, sampled("top_k")] = None
+    min_p: Annotated[Any, sampled("min_p")] = None
+    frequency_penalty: Annotated[Any, sampled("frequency_penalty")] = None
+    presence_penalty: Annotated[Any, sampled("presence_penalty")] = None
+    repetition_penalty: Annotated[Any, sampled("repetition_penalty")] = None
+    logit_bias: Annotated[Any, sampled("logit_bias")] = None
+    stop_token_ids: Annotated[Any, sampled("stop_token_ids")] = None
+    stop_regex: Annotated[Any, sampled("stop_regex")] = None
+    ignore_eos: Annotated[Any, sampled("ignore_eos")] = None
+    no_stop_trim: Annotated[Any, sampled("no_stop_trim")] = None
+    skip_special_tokens: Annotated[Any, sampled("skip_special_tokens")] = None
+    spaces_between_special_tokens: Annotated[Any, sampled("spaces_between_special_tokens")] = None
 
 
 @including(other_servers.OF_GENERATE)
-@including([(o, Annotated[Any, sampled(o, _EACH if o == "custom_params" else "")], None) for o in CHECKS])
-class GivenParams(Constraints, frozen=True, kw_only=True):
-    """Sampling parameters under our names; docs/sampling.md shows them."""
+class GivenParams(SharedParams, frozen=True, kw_only=True):
+    """Sampling parameters as /generate and LLM take them; docs/sampling.md shows them."""
+
+    max_new_tokens: Annotated[Any, sampled("max_new_tokens")] = None
+    min_new_tokens: Annotated[Any, sampled("min_new_tokens")] = None
+    stop: Annotated[Any, sampled("stop")] = None
+    sampling_seed: Annotated[Any, sampled("sampling_seed")] = None
+    n: Annotated[Any, sampled("n")] = None
+    custom_params: Annotated[Any, sampled("custom_params", "or a list with one for each prompt")] = None
+    stream_interval: Annotated[Any, sampled("stream_interval")] = None
 
 
 Hidden = bool | Literal["last"]
@@ -106,7 +125,7 @@ ROUTES_FROM = about("of the tokens from this one on alone: in [0, prompt_tokens]
 RouteStart = Annotated[int, named("an integer in [0, prompt_tokens]", ge=0, le=INT32 - 1)]
 
 
-class SpecFields(Constraints, frozen=True, kw_only=True):
+class SpecFields(SharedParams, frozen=True, kw_only=True):
     """Of bodies that ask the same for all of their prompts."""
 
     priority: Annotated[Int32 | None, PRIORITY] = None
@@ -160,18 +179,25 @@ class SpecLists(Checked, frozen=True, kw_only=True):
     grammar_backend: Annotated[OrEach[BackendName], about("as in `sampling_params`, where it may stand as well")] = None
 
 
+class Returned(NamedTuple):
+    """What a reply has beside its text."""
+
+    logprobs: LogprobSpec | None = None
+    hidden: Hidden | None = None
+    prompt_ids: bool = False
+    expert_routes: ExpertRoutes | None = None
+
+
 def read_spec(
     body: SpecFields,
     params: SamplingParams,
     processors_on: bool,
-    logprobs: LogprobSpec | None = None,
-    hidden: Hidden | None = None,
+    returned: Returned = Returned(),
+    *,
     lease_s: float | None = None,
     truncate: Truncation | None = None,
-    returns_prompt: bool = False,
     kept_to: Constraint | None = None,
     token_healing: bool = False,
-    expert_routes: ExpertRoutes | None = None,
 ) -> RequestSpec:
     """What is asked for one prompt, or for all. `processors_on`: --enable-custom-logit-processor."""
     processor = body.custom_logit_processor or None
@@ -182,17 +208,17 @@ def read_spec(
         raise ClientError("prefix_lease_s", f"is {lease_s}, must be a finite number of seconds >= 0")
     return RequestSpec(
         params,
-        logprobs,
+        returned.logprobs,
         body.priority or 0,
         _namespace(body.cache_salt or "", body.extra_key or ""),
         ProcessorName(processor) if processor else None,
-        _MODES[hidden],
+        _MODES[returned.hidden],
         lease_s,
         truncate,
-        returns_prompt,
+        returned.prompt_ids,
         kept_to,
         token_healing,
-        expert_routes=expert_routes,
+        expert_routes=returned.expert_routes,
         lora=AdapterRef(body.lora_path) if isinstance(body.lora_path, str) and body.lora_path else None,
     )
 
@@ -263,17 +289,15 @@ def _read_one(body: Any, params: SamplingParams, kept_to: Constraint | None, pro
         start = None if body.logprob_start_len == -1 else body.logprob_start_len
         ids, texts = tuple(body.token_ids_logprob or ()), bool(body.return_text_in_logprobs)
         logprobs = LogprobSpec(start, body.top_logprobs_num or 0, ids, texts)
+    routes = ExpertRoutes(body.routed_experts_start_len or 0) if body.return_routed_experts else None
     return read_spec(
         body,
         params,
         processors_on,
-        logprobs,
-        body.return_hidden_states,
-        body.prefix_lease_s,
-        returns_prompt=bool(body.return_prompt_token_ids),
+        Returned(logprobs, body.return_hidden_states, bool(body.return_prompt_token_ids), routes),
+        lease_s=body.prefix_lease_s,
         kept_to=kept_to,
         token_healing=bool(body.token_healing),
-        expert_routes=ExpertRoutes(body.routed_experts_start_len or 0) if body.return_routed_experts else None,
     )
 
 
@@ -287,7 +311,7 @@ def _with_backend(kept_to: Constraint | None, backend: BackendName | None) -> Co
     return replace(kept_to, backend=backend)
 
 
-def _constraint_of_each(given: Any, count: int) -> list[Constraint | None]:
+def _constraint_of_each(given: OrEach[GivenParams], count: int) -> list[Constraint | None]:
     """Its place is that of the scheduler's words, as those of all sampling parameters."""
     if not isinstance(given, list):
         return [_constraint_of(given)] * count
@@ -306,14 +330,16 @@ def _constraint_of(given: GivenParams | None) -> Constraint | None:
     return only_one(found, given.grammar_backend) if given is not None and found else None
 
 
-def _params_of_each(given: Any, count: int, batch: bool, defaults: SamplingParams) -> list[SamplingParams]:
+def _params_of_each(
+    given: OrEach[GivenParams], count: int, batch: bool, defaults: SamplingParams
+) -> list[SamplingParams]:
     if not isinstance(given, list):
-        fields = asdict(given) if given else {}
-        each = fields.get("custom_params")
+        given = given or GivenParams()
+        each = given.custom_params
         if not isinstance(each, list):
-            return [parse(fields, defaults)] * count
+            return [parse(asdict(given), defaults)] * count
         check_length("sampling_params.custom_params", len(each), count, batch)
-        params = parse({**fields, "custom_params": None}, defaults)
+        params = parse(asdict(replace(given, custom_params=None)), defaults)
         read = CHECKS["custom_params"].read
         own = [None if one is None else read(f"sampling_params.custom_params[{i}]", one) for i, one in enumerate(each)]
         return [replace(params, custom_params=one) for one in own]

@@ -6,15 +6,15 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
-from ramet.ipc.spec import RequestSpec
+from ramet.ipc.spec import RequestSpec, Truncation
 from ramet.runtime.engine_client.submission import Prompt, Submission, num_sequences
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.chat import HeldCalls, Style, WrittenChat, hold_calls, prepare, rendered_by
+from ramet.runtime.intake.chat import HeldCalls, OutputForm, Style, WrittenChat, hold_calls, prepare, rendered_by
 from ramet.runtime.intake.constraints import only_one
 from ramet.runtime.intake.reading import Reader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
-from ramet.runtime.intake.specs import read_spec, with_adapter
+from ramet.runtime.intake.specs import Returned, read_spec, with_adapter
 from ramet.runtime.intake.tool_choice import Calls, Keeping
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import Served, Service, read_model
@@ -44,9 +44,10 @@ def read_asked(
     body: SamplingFields,
     prefix: str,
     params: SamplingParams,
-    **asked: Any,
+    returned: Returned = Returned(),
+    truncate: Truncation | None = None,
 ) -> Asked:
-    """`prefix`: of ids. `asked`: what read_spec takes beside."""
+    """What a body asks of its outputs. `prefix`: what new ids begin with."""
     if body.request_id and body.rid and body.request_id != body.rid:
         fact = f"is {shown(body.request_id)}, but rid, another name of it, is {shown(body.rid)}"
         raise ClientError("request_id", fact, "send one of them")
@@ -55,7 +56,7 @@ def read_asked(
     backend = body.backend()
     whitespace = body.whitespace()
     kept_to = only_one(body.constraints(), backend, whitespace)
-    spec = read_spec(body, params, served.processors_on, kept_to=kept_to, **asked)
+    spec = read_spec(body, params, served.processors_on, returned, truncate=truncate, kept_to=kept_to)
     chosen = read_model(served.names, body.model)
     if chosen.adapter is not None:  # it counts where lora_path is sent as well
         spec = with_adapter(spec, chosen.adapter)
@@ -95,17 +96,10 @@ async def send_chat(
     """
     num = num_sequences([Prompt(asked.rid, asked.spec)])
     service.client.check_count(place, num, submission)  # rendering takes longer
+    form = OutputForm(calls, thoughts, asked.held)
+    media = service.client.preparing(submission)
     made = prepare(
-        service.client.render,
-        service.style,
-        chat,
-        asked.spec,
-        calls,
-        media=service.client.preparing(submission),
-        rid=asked.rid,
-        place=place,
-        thoughts=thoughts,
-        held=asked.held,
+        service.client.render, service.style, chat, asked.spec, form, media=media, rid=asked.rid, place=place
     )
     prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)

@@ -59,8 +59,8 @@ def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple
     written = without_others(given, schema="function")
     body = convert(written, ChatBody)
     params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS)
-    details = body.details(served.limits.context_length, params.max_new_tokens, _top(body))
-    asked = read_asked(served, request_id, body, "chatcmpl-", params, **details)
+    returned, truncate = body.details(served.limits.context_length, params.max_new_tokens, _top(body))
+    asked = read_asked(served, request_id, body, "chatcmpl-", params, returned, truncate)
     strict = (tool.function.name for tool in body.tools or () if tool is not None and tool.function.strict)
     sourced = with_sources(written, body)
     chat, calls = chosen_chat(

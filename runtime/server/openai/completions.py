@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from ramet.ipc.content import Content
 from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
-from ramet.ipc.spec import LogprobSpec, RequestSpec
+from ramet.ipc.spec import LogprobSpec, RequestSpec, Truncation
 from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.submission import Prompt, Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.reply import prompt_ids_of
-from ramet.runtime.intake.specs import with_adapter
+from ramet.runtime.intake.specs import Returned, with_adapter
 from ramet.runtime.intake.truncation import cut_ids
 from ramet.runtime.replies.logprobs import Places, Triple
 from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts, in_pieces, listed
@@ -52,7 +52,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     service.client.check_count("prompt", asked_for)
     sampled = replace(params, n=best_of)
     details = _details(served, body, params, best_of)
-    asked = read_asked(served, id_of(request), body, "cmpl-", sampled, **details)
+    asked = read_asked(served, id_of(request), body, "cmpl-", sampled, *details)
     items = await offloaded(
         partial(read_prompts, service, body, asked.rid, asked.spec), prompts.num_prompts(body.prompt)
     )
@@ -79,13 +79,15 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     return await respond_in_turn(request, reply)
 
 
-def _details(served: Served, body: CompletionBody, params: SamplingParams, best_of: int) -> dict[str, Any]:
-    """What is asked for beside the parameters; several outputs are compared by their log-probabilities."""
+def _details(
+    served: Served, body: CompletionBody, params: SamplingParams, best_of: int
+) -> tuple[Returned, Truncation | None]:
+    """What body.details says; several outputs are compared by their log-probabilities."""
     context, start = served.limits.context_length, 0 if body.echo else None
-    found = body.details(context, params.max_new_tokens, _top(body), start)
-    if best_of > params.n and found["logprobs"] is None:
-        found["logprobs"] = LogprobSpec()
-    return found
+    returned, truncate = body.details(context, params.max_new_tokens, _top(body), start)
+    if best_of > params.n and returned.logprobs is None:
+        returned = returned._replace(logprobs=LogprobSpec())
+    return returned, truncate
 
 
 def _top(body: CompletionBody) -> int | None:

@@ -21,6 +21,7 @@ from ramet.runtime.intake.chat import WrittenChat, arguments_in, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
 from ramet.runtime.intake.reading import Reader
 from ramet.runtime.intake.reply import weight_spans
+from ramet.runtime.intake.specs import Returned
 from ramet.runtime.intake.tool_choice import Calls
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat, with_chat
@@ -111,7 +112,7 @@ def _read(
     """
     sent, body = _typed(written)
     params = read_sampling(served, body, max_new_tokens=MAX_NEW_TOKENS, n=1)
-    asked = read_asked(served, request_id, body, "resp_", params, logprobs=_logprobs(body))
+    asked = read_asked(served, request_id, body, "resp_", params, Returned(_logprobs(body)))
     read = None if body.previous_response_id else _read_chat(served, asked, body, messages_in(body.input))
     return {**sent, "input": ""}, replace(body, input=""), params, asked, read
 

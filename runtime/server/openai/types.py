@@ -9,13 +9,13 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from ramet.ipc.params import MAX_SAMPLES, about
-from ramet.ipc.spec import ExpertRoutes, LogprobSpec
+from ramet.ipc.spec import ExpertRoutes, LogprobSpec, Truncation
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.fields import OrEach, PromptId, Prompts, including, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_CHAT_TOP, MAX_TOP
 from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
-from ramet.runtime.intake.specs import HIDDEN, LORA, RETURN_ROUTES, ROUTES_FROM, Hidden, RouteStart, sampled
+from ramet.runtime.intake.specs import HIDDEN, LORA, RETURN_ROUTES, ROUTES_FROM, Hidden, Returned, RouteStart, sampled
 from ramet.runtime.intake.truncation import read_truncation
 from ramet.runtime.server.openai.formats import GuidedFields
 
@@ -85,19 +85,16 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
 
     def details(
         self, context_length: int, new_tokens: int, num_top: int | None, start: int | None = None
-    ) -> dict[str, Any]:
-        """What read_spec takes beside sampling parameters. Raises ClientError.
+    ) -> tuple[Returned, Truncation | None]:
+        """What the reply has beside its text, and how much of the prompt is kept. Raises ClientError.
 
         `num_top`: best tokens at the output's places, None: no log-probabilities of the output. `start`: the first
         prompt token with log-probabilities, beside those of prompt_logprobs.
         """
-        return {
-            "logprobs": self._logprobs(num_top, start),
-            "hidden": self.return_hidden_states,
-            "truncate": read_truncation(self.truncate_prompt_tokens, self.truncation_side, context_length, new_tokens),
-            "returns_prompt": bool(self.return_token_ids or self.return_prompt_token_ids),
-            "expert_routes": self._routes(),
-        }
+        logprobs = self._logprobs(num_top, start)
+        truncate = read_truncation(self.truncate_prompt_tokens, self.truncation_side, context_length, new_tokens)
+        with_ids = bool(self.return_token_ids or self.return_prompt_token_ids)
+        return Returned(logprobs, self.return_hidden_states, with_ids, self._routes()), truncate
 
     def _routes(self) -> ExpertRoutes | None:
         """SGLang's names ask for one form, vLLM's for another."""
