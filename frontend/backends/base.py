@@ -34,7 +34,7 @@ class Capabilities:
     completion: bool = True  # goes on with any text
     chat: bool = True  # reads turns
     continues: bool = True  # goes on inside a turn that has text already
-    any_turn: bool = True  # goes on inside any turn, and reads text and media outside of turns; else chats' usual turns
+    any_turn: bool = True  # goes on in any turn, and reads text outside of turns; else in the assistant's alone
     roles: frozenset[str] | None = None  # turns that it reads; None: all of ir.ROLES
     held: frozenset[str] = frozenset()  # kinds of ir.Held: regex, json_schema, ebnf, structural_tag
     dtype: bool = True  # gen(dtype=...)
