@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.batch import Prefill, Step
 from ramet.runtime.scheduler.report import StepTimes
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowTable
+from ramet.runtime.scheduler.step import Prefill, Step
 
 MAX_BEGUN = 64  # requests that begin in one step beside rows that draw: 5 to 8 ms
 MAX_TIMES = 1.5  # of a step without further prompts

@@ -32,7 +32,7 @@ from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.scheduler.aborts import Aborts
 from ramet.runtime.scheduler.admission import Admission, Admitted, Refused
 from ramet.runtime.scheduler.arrivals import Inbox, TakeShare, taken_from
-from ramet.runtime.scheduler.batch import DecodePlanner, Prefill, PrefillBudget, Step, plan_step
+from ramet.runtime.scheduler.batch import DecodePlanner, plan_step
 from ramet.runtime.scheduler.begin_share import ENOUGH, OTHERS, BeginShare
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.features.adapters import Adapters
@@ -52,6 +52,7 @@ from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.policy import Policy
+from ramet.runtime.scheduler.prefill_budget import PrefillBudget
 from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.report import Reporter, StepTimes
 from ramet.runtime.scheduler.request import Request, seed_of_sample
@@ -59,6 +60,7 @@ from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.stage_times import StageTimes
+from ramet.runtime.scheduler.step import Prefill, Step
 from ramet.runtime.scheduler.stopping import Stopping
 from ramet.runtime.scheduler.view import LiveView
 from ramet.runtime.scheduler.wait_reasons import WaitReasons

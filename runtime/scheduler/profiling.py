@@ -23,9 +23,9 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics.timeline import trace_folder
-from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.report import Reporter, StepTimes
+from ramet.runtime.scheduler.step import Step
 
 MAX_STEPS = 1000
 IN_PROGRESS = "Profiling is already in progress. Call /stop_profile first."

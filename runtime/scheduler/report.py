@@ -16,7 +16,6 @@ from ramet.ipc.stats import STEP_BOUNDS, Stats
 from ramet.runtime import log
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.features.media import Towers
 from ramet.runtime.scheduler.features.prefix_leases import NOTHING_HELD, PrefixLeases
@@ -25,6 +24,7 @@ from ramet.runtime.scheduler.policy import WINDOW
 from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.results import Results
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.step import Step
 from ramet.runtime.scheduler.wait_reasons import WaitReasons
 
 DECODE_INTERVAL = 40  # steps between two lines of decode steps, at least

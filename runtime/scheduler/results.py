@@ -20,10 +20,11 @@ from ramet.ipc.messages import ID_BYTES, Closed, Finish, FinishKind, HiddenState
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.batch import Pooler, StepResult
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs
-from ramet.runtime.scheduler.batch import HiddenSpan, PromptSpan, Step
 from ramet.runtime.scheduler.features.constraints import ConstrainedRows, place_of
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.healing import HealedRows
+from ramet.runtime.scheduler.features.hidden import HiddenSpan
+from ramet.runtime.scheduler.features.logprobs import PromptSpan
 from ramet.runtime.scheduler.features.masks import fill_mask
 from ramet.runtime.scheduler.features.pooled import Pooled, add_states, through_heads
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
@@ -34,6 +35,7 @@ from ramet.runtime.scheduler.features.unsound import UnsoundPrefixes
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.step import Step
 from ramet.runtime.scheduler.stopping import Stopping
 
 log = logging.getLogger("ramet")
@@ -105,7 +107,7 @@ class Results:
             self.discarded_tokens += int((~alive[step.batch.draws]).sum())
             table.applied[rows[alive]] += step.batch.num_new[alive]
         if self._running.states is not None:
-            self._running.states.apply(step.snapshots, rows, alive)
+            self._running.states.apply(step.number, rows, alive)
         tells = result.broken or step.owners
         again = self._computed_again(step, result, alive) if tells else []
         going = alive

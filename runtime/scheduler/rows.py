@@ -24,17 +24,24 @@ NEVER = np.iinfo(np.int32).max
 class RowFlag:
     """Bits of RowTable.flags: what a row asks beyond columns, so that its request is looked at step by step."""
 
-    STOP_CHECK = 1  # stop ids, strings or patterns of its own
-    BIAS = 2
-    LOGPROBS = 4
-    HIDDEN = 8
-    PROCESSOR = 16  # sees its output: it cannot be planned before its last token is known
-    IGNORE_EOS = 32
-    CONSTRAINED = 64  # draws what a grammar allows
-    JUMPS = 128  # what follows its next token may not be drawn: it cannot be planned before that token is known
-    PATTERNS = 512  # stop patterns of its own: they may take long
-    FILTERED = 1024  # leaves tokens out by a filter (runtime/sampling/filters.py)
-    HEALING = 256  # the end of its prompt is chosen again: its next token may be taken back
+    STOP_CHECK = 1 << 0  # stop ids, strings or patterns of its own
+    BIAS = 1 << 1
+    LOGPROBS = 1 << 2
+    HIDDEN = 1 << 3
+    PROCESSOR = 1 << 4  # sees its output: it cannot be planned before its last token is known
+    IGNORE_EOS = 1 << 5
+    CONSTRAINED = 1 << 6  # draws what a grammar allows
+    JUMPS = 1 << 7  # what follows its next token may not be drawn: it cannot be planned before that token is known
+    HEALING = 1 << 8  # the end of its prompt is chosen again: its next token may be taken back
+    PATTERNS = 1 << 9  # stop patterns of its own: they may take long
+    FILTERED = 1 << 10  # leaves tokens out by a filter (runtime/sampling/filters.py)
+    ADAPTER = 1 << 11
+    EMBEDS = 1 << 12
+    MEDIA = 1 << 13
+    PENALTIES = 1 << 14
+    MIN_NEW = 1 << 15  # its output has a least length
+    SHIFTED = 1 << 16  # its tokens are at other positions to the model than their indices
+    CHANGES = PROCESSOR | MIN_NEW  # samples in another way from step to step
     SERIAL = PROCESSOR | JUMPS | HEALING
     MASKED = CONSTRAINED | HEALING
     TOLD_LATE = MASKED | PATTERNS  # its token is told when more is known than that it was drawn
@@ -63,7 +70,7 @@ class RowTable:
         self.ends = np.full(num, NEVER, np.int32)  # tokens beyond which what is computed in this row is good no more
         self.adapters = np.zeros(num, np.int32)  # slot of its adapter; 0: none
         self.last_steps = np.zeros(num, np.int64)  # number of the last step that has this row
-        self.flags = np.zeros(num, np.uint16)  # of RowFlag
+        self.flags = np.zeros(num, np.int32)  # of RowFlag
         # how it samples
         self.draw_params = draw_params.neutral(num)
         self.min_new = np.zeros(num, np.int32)
@@ -79,10 +86,10 @@ class RowTable:
         self.uids[row], self.epochs[row], self.arrivals[row] = request.uid, request.epoch, request.arrival_s
         self.prompt_lens[row], self.limits[row] = request.prompt_len, request.limit
         self.totals[row] = self.planned_totals[row] = known
-        self.begin(row, request, num_cached)
         self.adapters[row] = request.adapter_slot
         self.last_steps[row] = 0
         self._set_sampling(row, request, penalty_slot)
+        self.begin(row, request, num_cached)
 
     def begin(self, row: int, request: Request, num_cached: int) -> None:
         """Its first `num_cached` tokens are computed."""
@@ -95,6 +102,9 @@ class RowTable:
             self.ends[row] = request.boundary
         if request.turns is not None:
             self.shifts[row] = request.turns.shift
+        self.flags[row] &= ~RowFlag.SHIFTED
+        if self.shifts[row]:
+            self.flags[row] |= RowFlag.SHIFTED
 
     def _set_sampling(self, row: int, request: Request, penalty_slot: int) -> None:
         params = request.params
@@ -103,7 +113,7 @@ class RowTable:
         self.penalty_slots[row] = penalty_slot
         self.frequency[row], self.presence[row] = params.frequency_penalty, params.presence_penalty
         self.repetition[row] = max(params.repetition_penalty, MIN_REPETITION)
-        self.flags[row] = _flags_of(request)
+        self.flags[row] = _flags_of(request) | (RowFlag.PENALTIES if penalty_slot else 0)
 
 
 def _flags_of(request: Request) -> int:
@@ -120,6 +130,10 @@ def _flags_of(request: Request) -> int:
         RowFlag.HEALING: request.healing is not None,
         RowFlag.PATTERNS: bool(params.stop_regex),
         RowFlag.FILTERED: bool(params.filters),
+        RowFlag.ADAPTER: request.adapter_slot > 0,
+        RowFlag.EMBEDS: request.embeds is not None,
+        RowFlag.MEDIA: request.media is not None,
+        RowFlag.MIN_NEW: params.min_new_tokens > 0,
     }
     return sum(flag for flag, is_set in asked.items() if is_set)
 

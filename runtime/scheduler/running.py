@@ -69,7 +69,7 @@ class RunningSet:
         self.left = LeftBehind(cache, rows, self.parts.rows, penalty_slots)
         self.adapters = AdapterSlots(num_adapters)
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
-        self._commands: list[Command] = []  # for the runner, before the next step
+        self.commands: list[Command] = []  # for the runner, before the next step
         self._num_serial = 0  # running requests that are planned only when their last token is known
         self._stuck: list[RunningRequest] = []
         self.num_retractions = 0
@@ -421,7 +421,7 @@ class RunningSet:
     def end_healing(self, running: RunningRequest) -> None:
         """From here on its output is as any other."""
         self._num_serial -= self._is_serial(running)
-        self.table.flags[running.row] &= ~np.uint16(RowFlag.HEALING)
+        self.table.flags[running.row] &= ~RowFlag.HEALING
         self.table.num_healed[running.row] = running.request.num_healed
         self._num_serial += self._is_serial(running)
         self._decoding = None
@@ -429,7 +429,7 @@ class RunningSet:
     def forget_memory(self, running: RunningRequest) -> None:
         """Tokens were taken back that its logit processor may remember."""
         if running.request.spec.processor is not None:
-            self._commands.append(Forget(running.uid))
+            self.commands.append(Forget(running.uid))
 
     def end(self, running: RunningRequest, *, publish: bool = True) -> None:
         """Give everything back. `publish` False: what it computed must not be shared (it is not sound)."""
@@ -437,7 +437,7 @@ class RunningSet:
             self.publish_all(running)
         self._leave(running)
         if running.request.spec.processor is not None:
-            self._commands.append(Forget(running.uid))
+            self.commands.append(Forget(running.uid))
 
     def park(self, running: RunningRequest) -> None:
         """A part is computed: its row is free, its slots stay until its request leaves."""
@@ -557,7 +557,7 @@ class RunningSet:
 
     def take_commands(self) -> tuple[Command, ...]:
         """What the runner does before the next step."""
-        commands, self._commands = self._commands, []
+        commands, self.commands = self.commands, []
         if self.adapters.placements:
             commands += self.adapters.take_placements()
         for source, target in self._cache.take_copies():
@@ -571,7 +571,7 @@ class RunningSet:
 
     def _reset_penalties(self, request: Request, slot: int, output: Ints) -> None:
         prompt = request.prompt if self._prompt_is_seen else NO_SLOTS
-        self._commands.append(PenaltyReset(slot, output, prompt))
+        self.commands.append(PenaltyReset(slot, output, prompt))
 
     def _is_serial(self, running: RunningRequest) -> bool:
         return bool(self.table.flags[running.row] & RowFlag.SERIAL)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from ramet.ipc.control import SlowDown
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.report import Reporter, StepTimes
+from ramet.runtime.scheduler.step import Step
 
 
 class SlowSteps:

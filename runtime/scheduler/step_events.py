@@ -4,8 +4,8 @@ from pathlib import Path
 
 from ramet.ipc.ring import MANY_RECORDS, Ring
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.report import Reporter, StepTimes
+from ramet.runtime.scheduler.step import Step
 
 STEP, NUMBERS = 0, (
     "step", "rows", "prefill_tokens", "running", "waiting", "plan_s", "wait_s", "results_s", "forward_s", "sample_s",

@@ -13,8 +13,9 @@ from schedules import TOKENIZER, Schedule, make_schedule, play, run, what_client
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.arrays import Ints
-from ramet.runtime.scheduler.batch import Step, plan_step
+from ramet.runtime.scheduler.batch import plan_step
 from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.step import Step
 
 
 def check(seed: int) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 from ramet.ipc.control import DropAdapter, LoadAdapter
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterSource
-from ramet.runtime.engine.extras import AdapterPlacement
+from ramet.runtime.engine.extras import AdapterPlacement, RowAdapters
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
+from ramet.runtime.scheduler.step import StepBuilder
 
 log = logging.getLogger("ramet")
 
@@ -97,6 +98,10 @@ class AdapterSlots:
         """Every slot that is taken is that of a loaded adapter, and the other way round."""
         by_slot = {loaded.slot: own for own, loaded in self._loaded.items() if loaded.slot is not None}
         assert by_slot == self.taken, (by_slot, self.taken)
+
+
+def plan(step: StepBuilder) -> None:
+    step.inputs.append(RowAdapters(step.table.adapters[step.rows]))
 
 
 @dataclass(frozen=True, slots=True)

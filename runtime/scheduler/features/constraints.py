@@ -26,9 +26,9 @@ from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, Thought
 from ramet.runtime.log import LOGGER
-from ramet.runtime.scheduler.batch import logprob_row
 from ramet.runtime.scheduler.features.aside import AsideRows
 from ramet.runtime.scheduler.features.constrained import Constrained
+from ramet.runtime.scheduler.features.logprobs import logprob_row
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RunningRequest

@@ -12,12 +12,12 @@ import numpy as np
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.base import Grammar, Masks, TooComplex
-from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constraints import failed
 from ramet.runtime.scheduler.features.slow_rows import FREE_S, Allowance
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.step import Step
 
 MAX_TOGETHER = 8  # masks of one call, of rows that were quick: it costs less than four calls, and is not interrupted
 Asked = tuple[int, RunningRequest, Constrained]  # the row's index among the K

@@ -23,6 +23,7 @@ from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
+from ramet.runtime.scheduler.step import StepBuilder
 
 MIN_GAP = 16  # tokens: to compute fewer again costs less than a place
 INTERVAL = 256  # tokens
@@ -32,14 +33,6 @@ MAX_WANTED = 4  # positions of a prompt
 class Snapshot(NamedTuple):
     position: int  # tokens that the state has seen
     place: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSnapshot:
-    """That a step takes. Who it belongs to is known when the step's result is applied."""
-
-    index: int  # of the row in the batch
-    snapshot: Snapshot
 
 
 @dataclass(slots=True)
@@ -55,11 +48,13 @@ class RowStates:
         self._interval = -(-INTERVAL // self._page) * self._page
         self._rows: dict[int, _Row] = {}
         self._copies: list[StateCopy] = []  # that no batch has, in their order
-        self.num_planned = 0  # snapshots of steps whose results were not applied
+        # by number of a step whose result was not applied: (index of the row in its batch, snapshot)
+        self._planned: dict[int, list[tuple[int, Snapshot]]] = {}
 
     @property
     def num_taken(self) -> int:
-        return self.num_planned + sum(len(each.taken) for each in self._rows.values())
+        planned = sum(map(len, self._planned.values()))
+        return planned + sum(len(each.taken) for each in self._rows.values())
 
     # -- the life of a row ------------------------------------------------------------------------------------------
 
@@ -136,32 +131,28 @@ class RowStates:
         copies, self._copies = tuple(self._copies), []
         return copies
 
-    def plan(self, rows: Ints, num_decoding: int, ends: Ints) -> tuple[StateSaves | None, tuple[PlannedSnapshot, ...]]:
-        """Of a step after which the rows [R] have computed `ends` [R]; the first `num_decoding` draw what they read.
-
-        Call `take_copies` before: what is copied of these is for the step after.
-        """
-        decoding = tuple(self._of_outputs(rows[:num_decoding], ends[:num_decoding]))
+    def plan(self, step: StepBuilder) -> None:
+        """Call `take_copies` before: what is copied of states that this step draws from is for the step after."""
+        rows, ends, num_decoding = step.rows, step.ends, step.num_decoding
+        planned = list(self._of_outputs(rows[:num_decoding], ends[:num_decoding]))
         prompts = [
             (index, self._of_prompt(int(rows[index]), int(ends[index]))) for index in range(num_decoding, len(rows))
         ]
-        planned = (*decoding, *(PlannedSnapshot(index, each) for index, found in prompts for each in found))
-        self.num_planned += len(planned)
+        planned += [(index, each) for index, found in prompts for each in found]
+        if planned:
+            self._planned[step.number] = planned
         most = max((len(found) for _, found in prompts), default=0)
         if not most:
-            return None, planned
+            return
         at, to = np.zeros((len(rows), most), np.int32), np.zeros((len(rows), most), np.int32)
         for index, found in prompts:
-            start = int(self._table.scheduled[rows[index]])
             for i, (position, place) in enumerate(found):
-                at[index, i], to[index, i] = position - start, place
-        return StateSaves(at, to), planned
+                at[index, i], to[index, i] = position - int(step.starts[index]), place
+        step.inputs.append(StateSaves(at, to))
 
-    def apply(self, planned: Sequence[PlannedSnapshot], rows: Ints, alive: Sequence[bool]) -> None:
-        """The step that took them was computed; rows [R] that are not `alive` have left or were taken back since."""
-        self.num_planned -= len(planned)
-        for each in planned:
-            index, snapshot = each.index, each.snapshot
+    def apply(self, number: int, rows: Ints, alive: Sequence[bool]) -> None:
+        """Step `number` was computed; rows [R] that are not `alive` have left or were taken back since."""
+        for index, snapshot in self._planned.pop(number, ()):
             if not alive[index]:
                 self._cache.give_back(snapshot.place)
                 continue
@@ -174,13 +165,13 @@ class RowStates:
                 own.taken = [earlier for earlier in own.taken if earlier.position <= prompt]
             own.taken.append(snapshot)
 
-    def _of_outputs(self, rows: Ints, ends: Ints) -> Iterator[PlannedSnapshot]:
+    def _of_outputs(self, rows: Ints, ends: Ints) -> Iterator[tuple[int, Snapshot]]:
         for index in np.flatnonzero(ends % self._interval == 0).tolist():
             row, position = int(rows[index]), int(ends[index])
             if position - self._rows[row].newest >= MIN_GAP and (place := self._cache.take_place()) is not None:
                 self._copies.append(StateCopy(row, place))
                 self._rows[row].newest = position
-                yield PlannedSnapshot(index, Snapshot(position, place))
+                yield index, Snapshot(position, place)
 
     def _of_prompt(self, row: int, end: int) -> list[Snapshot]:
         own, found = self._rows[row], []

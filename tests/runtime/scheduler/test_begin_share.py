@@ -3,8 +3,8 @@
 import pytest
 from bench_top import BenchTop
 
-from ramet.runtime.scheduler.batch import Step
 from ramet.runtime.scheduler.begin_share import LOOK_EVERY, MIN_ROOM, ROW_TOKENS
+from ramet.runtime.scheduler.step import Step
 
 PROMPT = 4
 NUM, STREAMS, BATCH, OTHERS = 300, 2, 1000, 5000

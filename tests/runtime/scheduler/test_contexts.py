@@ -12,7 +12,7 @@ from ramet.ipc.content import Contexts
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import FollowUp, HiddenMode, LogprobSpec
 from ramet.runtime.engine.batch import PART_ROWS
-from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.step import Step
 
 
 def text(seed: int, length: int) -> list[int]:

@@ -12,7 +12,7 @@ from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 from ramet.ipc.content import Contexts
 from ramet.runtime.cache.prefix_list import ListCache
 from ramet.runtime.engine.extras import SlotCopy
-from ramet.runtime.scheduler.batch import Step
+from ramet.runtime.scheduler.step import Step
 
 
 def text(seed: int, length: int) -> list[int]:

@@ -1,0 +1,45 @@
+"""Log-probabilities of prompts, asked of the step that computes what comes right before a token, and of draws."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ramet.runtime.engine.extras import PromptLogprobs
+from ramet.runtime.sampling.columns import LogprobRow, SamplingColumns
+from ramet.runtime.scheduler.drawing import DrawingRows
+from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
+from ramet.runtime.scheduler.step import StepBuilder, TokenSpan
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSpan(TokenSpan):
+    """Tokens of a prompt whose log-probabilities are returned."""
+
+
+def plan(step: StepBuilder) -> None:
+    for index, first, prefill in step.prompts():
+        running, request = prefill.running, prefill.running.request
+        asked, start = request.spec.logprobs, running.next_logprob
+        if asked is None or start is None:
+            continue
+        stop = min(prefill.end + 1, request.prompt_len)
+        if start < stop:
+            assert start > running.scheduled, (request.uid, start, running.scheduled)
+            ids, targets = np.array(asked.ids, dtype=np.int32), request.ids(start, stop).copy()
+            ask = PromptLogprobs(first + start - 1 - running.scheduled, targets, asked.num_top, ids)
+            step.ask(PromptSpan(index, start, stop), ask)
+            running.next_logprob = stop if stop < request.prompt_len else None
+
+
+def add_rows(columns: SamplingColumns, draws: DrawingRows) -> SamplingColumns:
+    """What clients ask of drawn tokens; while a prompt is healed, also tokens that may turn out to be the output's."""
+    inner = {each.row: each.inner for each in columns.healed}
+    asked = [logprob_row(i, running) for i, running in draws.with_flag(RowFlag.LOGPROBS)]
+    rows = (replace(row, ids=np.concatenate([row.ids, inner[row.row]])) if row.row in inner else row for row in asked)
+    return replace(columns, logprobs=tuple(rows))
+
+
+def logprob_row(at: int, running: RunningRequest) -> LogprobRow:
+    asked = running.request.spec.logprobs
+    assert asked is not None, running.uid
+    return LogprobRow(at, asked.num_top, np.array(asked.ids, dtype=np.int32))

@@ -1,0 +1,46 @@
+"""Which features add to a step, and for which bits of its rows: the one list that a new feature is written into."""
+
+from collections.abc import Callable
+
+from ramet.runtime.sampling.columns import SamplingColumns
+from ramet.runtime.scheduler.drawing import DrawingRows
+from ramet.runtime.scheduler.features import (
+    adapters,
+    biases,
+    embeds,
+    filters,
+    hidden,
+    logprobs,
+    masked_rows,
+    media_rows,
+    min_new_tokens,
+    penalties,
+    position_offsets,
+    processors,
+)
+from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.step import StepBuilder
+
+Plan = Callable[[StepBuilder], None]
+AddRows = Callable[[SamplingColumns, DrawingRows], SamplingColumns]
+
+OF_PROMPTS: tuple[tuple[int, Plan], ...] = (  # of steps with prefills
+    (RowFlag.LOGPROBS, logprobs.plan),
+    (RowFlag.EMBEDS, embeds.plan),
+    (RowFlag.MEDIA, media_rows.plan),
+)
+OF_ROWS: tuple[tuple[int, Plan], ...] = (  # of every step
+    (RowFlag.HIDDEN, hidden.plan),
+    (RowFlag.SHIFTED, position_offsets.plan),
+    (RowFlag.ADAPTER, adapters.plan),
+)
+OF_DRAWS: tuple[tuple[int, AddRows], ...] = (  # in this order: log-probabilities look at what is healed
+    (RowFlag.PENALTIES, penalties.add_rows),
+    (RowFlag.BIAS, biases.add_rows),
+    (RowFlag.FILTERED, filters.add_rows),
+    (RowFlag.PROCESSOR, processors.add_rows),
+    (RowFlag.MIN_NEW, min_new_tokens.add_rows),
+    (RowFlag.MASKED, masked_rows.add_rows),
+    (RowFlag.HEALING, masked_rows.add_healed),
+    (RowFlag.LOGPROBS, logprobs.add_rows),
+)

@@ -1,0 +1,147 @@
+"""The planned step, and how it is built: the core puts in rows and tokens, each feature what its rows ask beyond them.
+
+A Step holds ids, numbers and arrays of its own, never a live request: nothing that happens after it was planned changes
+what it says. R rows, T new tokens over all rows, Q rows that draw.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.runtime.arrays import Ints
+from ramet.runtime.engine.batch import NO_ROWS, Batch, StepResult
+from ramet.runtime.engine.extras import Ask, Command, RowInput
+from ramet.runtime.sampling.columns import SamplingColumns
+from ramet.runtime.scheduler.rows import RowTable, RunningRequest
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """One request's share of a step that is being planned: its next `num_new` known tokens."""
+
+    running: RunningRequest
+    num_new: int
+
+    @property
+    def end(self) -> int:
+        return self.running.scheduled + self.num_new
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """Tokens [start, stop) of the sequence in row `index` of the batch: whose answer it is."""
+
+    index: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A planned step. Results are matched by (uid, epoch) of each row."""
+
+    number: int  # 1, 2, ... in the order of planning, which is the order of launching
+    uids: npt.NDArray[np.int64]  # [R]
+    epochs: npt.NDArray[np.int64]  # [R]
+    batch: Batch
+    prefills: Ints  # indices into R of rows that compute tokens they were admitted with
+    owners: tuple[TokenSpan, ...] = ()  # whose the answers are: one for each of batch.asks
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.uids)
+
+    @property
+    def num_prefill_tokens(self) -> int:
+        return int(self.batch.num_new[self.prefills].sum())
+
+    def answered(self, kind: type[S], result: StepResult) -> Iterator[tuple[S, Any]]:
+        """The answers whose owner is of this type."""
+        for owner, answer in zip(self.owners, result.answers, strict=True):
+            if isinstance(owner, kind):
+                yield owner, answer
+
+
+@dataclass(slots=True)
+class StepBuilder:
+    """A step while it is planned; features add to `inputs`, and ask."""
+
+    number: int
+    table: RowTable
+    at: Callable[[int], RunningRequest]  # who runs in a row
+    rows: Ints  # [R]
+    num_new: Ints  # [R]
+    before: tuple[Command, ...]
+    prefills: Sequence[Prefill] = ()  # of the last rows, in their order
+    inputs: list[RowInput] = field(default_factory=list)
+    _asks: list[Ask] = field(default_factory=list)
+    _owners: list[TokenSpan] = field(default_factory=list)
+    ends: Ints = field(init=False)  # [R] tokens after the step
+    starts: Ints = field(init=False)  # [R] tokens before it
+    positions: Ints = field(init=False)  # [T] index of each new token in its own sequence
+    token_ids: Ints = field(init=False)  # [T]
+    _slots: Ints = field(init=False)  # [T]
+    _num_decode: int = field(init=False)
+    _relayed: Ints = field(init=False)  # indices of rows whose new token is what they drew last
+
+    def __post_init__(self) -> None:
+        table, rows, num_new = self.table, self.rows, self.num_new
+        self.starts = positions = table.scheduled[rows]
+        self.ends = positions + num_new
+        self._num_decode = len(rows)
+        if self.prefills:
+            self._num_decode = int((num_new == 1).sum())
+            own = np.arange(int(num_new.sum()), dtype=np.int32)
+            positions = (np.repeat(positions - self.firsts, num_new) + own).astype(np.int32)
+            rows = np.repeat(rows, num_new)
+        self.positions = positions
+        self.token_ids, self._slots = table.tokens[rows, positions], table.slots[rows, positions]
+        self._relayed = np.flatnonzero(self.starts >= table.totals[self.rows]).astype(np.int32)
+        if len(self._relayed):
+            self.token_ids[self._relayed] = 0
+
+    @property
+    def firsts(self) -> Ints:
+        """[R] index of each row's first token among the T."""
+        firsts: Ints = np.cumsum(self.num_new) - self.num_new
+        return firsts
+
+    @property
+    def num_decoding(self) -> int:
+        """The first rows, which read what they drew."""
+        return len(self.rows) - len(self.prefills)
+
+    def prompts(self) -> Iterator[tuple[int, int, Prefill]]:
+        """(index into R, index of its first token among the T, prefill)"""
+        firsts = self.firsts[self.num_decoding :].tolist()
+        return zip(range(self.num_decoding, len(self.rows)), firsts, self.prefills, strict=True)
+
+    def ask(self, owner: TokenSpan, ask: Ask) -> None:
+        self._owners.append(owner)
+        self._asks.append(ask)
+
+    def build(self, draws: Ints, sampling: SamplingColumns, prompts: Ints = NO_ROWS) -> Step:
+        """`draws` [Q]: indices of rows that draw. `prompts`: of rows that compute tokens they were admitted with."""
+        table, rows = self.table, self.rows
+        batch = Batch(
+            rows=rows,
+            num_new=self.num_new,
+            seq_lens=self.ends,
+            token_ids=self.token_ids,
+            positions=self.positions,
+            slots=self._slots,
+            num_decode=self._num_decode,
+            draws=draws,
+            sampling=sampling,
+            relayed=self._relayed,
+            before=self.before,
+            inputs=tuple(self.inputs),
+            asks=tuple(self._asks),
+            only_decodes=len(draws) == len(rows) and not self.prefills and not self._asks,
+        )
+        return Step(self.number, table.uids[rows], table.epochs[rows], batch, prompts, tuple(self._owners))
