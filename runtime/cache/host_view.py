@@ -13,4 +13,4 @@ def is_host(device: torch.device) -> bool:
 
 def host_view(tensor: Tensor) -> npt.NDArray[Any] | None:
     """The same memory as a numpy array; None where the host cannot address it."""
-    return tensor.numpy() if is_host(tensor.device) else None
+    return tensor.numpy() if tensor.is_cpu else None

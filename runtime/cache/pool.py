@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.cpu.memory import HUGE_PAGE, give_back, huge_zeros, take
+from ramet.runtime.cache.host_view import is_host
 from ramet.runtime.errors import ConfigError
 
 
@@ -59,7 +60,7 @@ class KVPool:
                 f"no room for a KV pool of {max_total_tokens} tokens, {size:.2f} GiB: {error.strerror} (ulimit -v); "
                 "lower --max-total-tokens or --mem-fraction-static"
             ) from None
-        self._ahead = memory_ahead((*self.keys, *self.values)) if device.type == "cpu" else []
+        self._ahead = memory_ahead((*self.keys, *self.values)) if is_host(device) else []
 
     @property
     def shapes(self) -> tuple[KVShape, ...]:
@@ -167,7 +168,7 @@ def zeros_of(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
     torch.zeros would write all of them, 3 s for each GiB. With pages of 4 KiB, the first 8,192 tokens of a 160M model
     took 0.6 s for page faults alone.
     """
-    if device.type == "cpu" and 0 not in shape:
+    if is_host(device) and 0 not in shape:
         return huge_zeros(shape, dtype)
     return torch.zeros(shape, dtype=dtype, device=device)
 

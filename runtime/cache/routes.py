@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from ramet.ipc.messages import RouteLayout
-from ramet.kernels.cpu.memory import give_back, huge_zeros
+from ramet.kernels.cpu.memory import give_back
 from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.pool import zeros_of
 
 Store = Callable[[Tensor, Tensor, Tensor], None]  # store_routes of kernels/reference_experts.py
 
@@ -24,8 +25,7 @@ class RouteTable:
     def __init__(self, layout: RouteLayout, num_slots: int, device: torch.device, store: Store) -> None:
         self.layout, self._store = layout, store
         shape = len(layout.sparse), num_slots, layout.per_token
-        on_cpu = device.type == "cpu"
-        self._table = huge_zeros(shape, torch.int32) if on_cpu else torch.zeros(shape, dtype=torch.int32, device=device)
+        self._table = zeros_of(shape, torch.int32, device)
         self._layers = list(self._table)  # [S, K] each: a list of calls may hold their addresses
         self._slots: Tensor | None = None
 

@@ -27,7 +27,7 @@ class ExpertLinears(nn.Module):
         self._stacked: Tensor | None = None
         self._stacked_bias: Tensor | None = None
         first = next(iter(self)).weight
-        if first is not None and first.device.type == "cuda":
+        if first is not None and first.is_cuda:
             self.stack()
 
     def stack(self) -> None:

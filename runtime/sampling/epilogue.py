@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ramet.kernels.draw_params import DrawParams, HostDrawParams
 from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.host_view import is_host
 from ramet.runtime.sampling.columns import (
     Forget,
     HealedPlace,
@@ -64,7 +65,7 @@ class RowBuffer:
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.lengths = torch.zeros(num_rows, dtype=torch.int32, device=device)  # [M]
         self.next_ids = torch.zeros(num_rows, dtype=torch.int32, device=device)  # [M]
-        self._host = (self.lengths.numpy(), self.next_ids.numpy()) if device.type == "cpu" else None
+        self._host = (self.lengths.numpy(), self.next_ids.numpy()) if is_host(device) else None
 
     def set_lengths(self, rows: Ints, lengths: Ints) -> None:
         """rows [n] have lengths [n], which the host knows."""

@@ -80,12 +80,7 @@ def _unpickled(path: Path) -> dict[str, Tensor]:
 
 def _is_weight(entry: tuple[Any, Any]) -> bool:
     name, tensor = entry
-    return (
-        isinstance(name, str)
-        and isinstance(tensor, Tensor)
-        and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
-    )
+    return isinstance(name, str) and isinstance(tensor, Tensor) and tensor.layout is torch.strided and tensor.is_cpu
 
 
 def convert(source: Path, target: Path, dtype_asked: str | None, say: Any, overrides: str = "") -> None:

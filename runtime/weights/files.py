@@ -135,7 +135,7 @@ class _Loading:
     def fill(self, packer: WordsPacker) -> None:
         """WRITES every parameter."""
         parameters = self._parameters
-        staging = None if parameters[EMBEDDING].device.type == "cpu" else Staging()
+        staging = None if parameters[EMBEDDING].is_cpu else Staging()
         widening = Widening(self._bundles, parameters[EMBEDDING].dtype)
         second_head, dtype = None, parameters[EMBEDDING].dtype
         if num := self._checkpoint.num_in_blocks:

@@ -150,7 +150,7 @@ def _linears(weights: Tensor) -> ExpertLinears:
         made = ExpertLinears(num, num_in, num_out, weights.dtype)
     for layer, part in zip(made, weights.detach(), strict=True):
         layer.weight = nn.Parameter(part, requires_grad=False)
-    if weights.device.type == "cuda":
+    if weights.is_cuda:
         made.stack()
     return made
 
