@@ -16,6 +16,7 @@ from ramet.ipc.messages import (
     Abort,
     Admit,
     Finish,
+    ModelFacts,
     ToDetokenizer,
     TokenStep,
     ToScheduler,
@@ -100,16 +101,11 @@ class Grammars:
 class KnownRunner:
     """What a scheduler asks of a runner that has no model. Subclasses launch."""
 
-    hidden_size = 0
-    takes_embeds = True
-    asynchronous = windowed = False
-    cost = routes = boundary = adapters = weights = memory = media = None
-    generates, pooler = True, None
-    num_snapshots: int | None = None
+    asynchronous = False
+    cost = routes = adapters = weights = memory = media = pooler = None
 
     def __init__(self, vocab_size: int, rows: int, context_length: int) -> None:
-        self.vocab_size, self.max_running, self.context_length = vocab_size, rows, context_length
-        self.max_total_tokens = rows * context_length
+        self.facts = ModelFacts(context_length, rows * context_length, vocab_size, rows)
 
     @property
     def resolved(self) -> dict[str, object]:
@@ -134,8 +130,8 @@ class OneThread:
         self.scheduler = Scheduler(
             make_args(random_seed=0, overlap="off", **options),
             runner,
-            max_total_tokens=runner.max_total_tokens,
-            max_running=runner.max_running,
+            max_total_tokens=runner.facts.max_total_tokens,
+            max_running=runner.facts.max_running_requests,
             inbox=self._inbox,
             detokenizer=self._steps,
             server=MemoryChannel(ToServer),

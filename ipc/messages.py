@@ -358,21 +358,31 @@ class RouteLayout(msgspec.Struct, frozen=True, array_like=True):
         return self.layers * self.per_token
 
 
-class Limits(Message, frozen=True):
-    """parent -> tokenizer and server: what the scheduler found that the model and the memory allow."""
+class ModelFacts(msgspec.Struct, frozen=True):
+    """What a loaded model and its memory allow: made once, by the runner."""
 
     context_length: int  # tokens of prompt and output together
-    max_total_tokens: int  # slots of the KV pool
+    max_total_tokens: int  # slots of the KV pool, beside the padding page
     vocab_size: int
-    max_running_requests: int
+    max_running_requests: int  # each has a row of the slot table
     hidden_size: int = 0  # numbers of a hidden state; 0: there are none
-    resolved: bytes = b"{}"  # JSON object: what the options that were left open came to
     routes: RouteLayout | None = None  # None: nobody keeps which experts a token went through
     takes_embeds: bool = True  # embeddings in the place of a prompt's ids
     num_labels: int = 0  # numbers of a classifier or reward model; 0: the model is none
     dense_size: int = 0  # numbers of an embedding behind the folder's dense layers; 0: there are none
     generates: bool = True  # the model has a head that predicts tokens
     media: MediaTokens = {}  # what stands for each kind of media that the model takes
+    windowed: bool = False  # some layer sees only the last tokens before each
+    # tokens of the longest sequence that has other keys than longer ones: a longer one's positions begin there; None:
+    # keys depend on nothing that follows
+    boundary: int | None = None
+    num_snapshots: int | None = None  # places of the state pool behind those of rows; None: no layer has a state
+
+
+class Limits(ModelFacts, Message, frozen=True):
+    """parent -> tokenizer and server: what the scheduler found that the model and the memory allow."""
+
+    resolved: bytes = b"{}"  # JSON object: what the options that were left open came to
 
 
 class Ready(Message, frozen=True):

@@ -120,14 +120,14 @@ class WalkRunner(KnownRunner):
         return Walk(self, batch)
 
     def choose(self, bits: Ints) -> int:
-        allowed = legal(bits, self.vocab_size)
+        allowed = legal(bits, self.facts.vocab_size)
         if self._draw.random() < CLOSING and len(closing := allowed[self._closing[allowed]]):
             allowed = closing
         return int(allowed[self._draw.randrange(len(allowed))])
 
     def masks_came(self, allowed: Ints, making: float) -> None:
         filling = self.backend.take()
-        if len(allowed) == self.max_running:
+        if len(allowed) == self.facts.max_running_requests:
             seconds = *filling, making, self._kernels.mask_s(allowed), self._kernels.read_s()
             self.spent.append(Spent(*(each * 1e6 for each in seconds)))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from ramet.bench import report, stamp
 from ramet.bench.offline import make_checkpoint
@@ -52,7 +53,7 @@ class Crowd:
         own = DOCUMENT - DOCUMENT // 2 + DOCUMENT // 2 / GROUP  # tokens that a document adds to the tree
         documents = self._documents(int(cached / own))
         runner = SameToken(VOCABULARY, running, CONTEXT)
-        runner.max_total_tokens = cached + room
+        runner.facts = replace(runner.facts, max_total_tokens=cached + room)
         with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
             write_model(Path(folder))
             self.top = OneThread(runner, None, Tokenizer.from_folder(Path(folder)))

@@ -104,7 +104,7 @@ class OracleRunner(KnownRunner):
     def __init__(self, tokens: Vocabulary, oracles: Sequence[Oracle], model: LoadedRunner | None = None) -> None:
         super().__init__(tokens.size, len(oracles), CONTEXT)
         self._oracles, self._model, self._eos_id = oracles, model, min(tokens.eos_ids)
-        self._tokens = np.zeros((self.max_running + 1, CONTEXT), np.int32)  # of each row
+        self._tokens = np.zeros((self.facts.max_running_requests + 1, CONTEXT), np.int32)  # of each row
         self.steps = self.computed_tokens = 0
 
     def launch(self, batch: Batch) -> Pending:
@@ -116,7 +116,7 @@ class OracleRunner(KnownRunner):
 
     def choose(self, at: int, batch: Batch, bits: Ints) -> int:
         known = self._tokens[batch.rows[at], : batch.seq_lens[at]]
-        legal = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[: self.vocab_size]).astype(
+        legal = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[: self.facts.vocab_size]).astype(
             np.int32
         )
         token = self._oracles[int(known[0])].next_token(known[PROMPT_LEN:], legal)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ramet.ipc.control import MemoryTag
 from ramet.ipc.media import MediaTokens, Prepared
-from ramet.ipc.messages import RouteLayout
+from ramet.ipc.messages import ModelFacts, RouteLayout
 from ramet.ipc.spec import PoolingTask
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.extras import Answer, Ask, Command, Features, RowInput
@@ -170,7 +170,7 @@ class MemorySource(Protocol):
 
 
 class LoadedRunner(Runner, Protocol):
-    """A runner that is ready, and what it allows."""
+    """A runner that is ready. Its rows are those of requests, the padding row and PART_ROWS."""
 
     @property
     def weights(self) -> WeightSource | None:
@@ -199,54 +199,15 @@ class LoadedRunner(Runner, Protocol):
         """Whether there are steps that are computed while the host goes on."""
 
     @property
-    def vocab_size(self) -> int: ...
-
-    @property
-    def hidden_size(self) -> int:
-        """Numbers of a hidden state; 0: there are none."""
-
-    @property
-    def takes_embeds(self) -> bool:
-        """Embeddings in the place of a prompt's ids."""
-
-    @property
-    def generates(self) -> bool:
-        """Whether the model has a head that predicts tokens."""
+    def facts(self) -> ModelFacts: ...
 
     @property
     def pooler(self) -> Pooler | None:
         """None: the model has no other head."""
 
     @property
-    def context_length(self) -> int:
-        """Tokens of prompt and output together."""
-
-    @property
-    def max_total_tokens(self) -> int:
-        """Slots beside the padding page."""
-
-    @property
-    def max_running(self) -> int:
-        """Rows of requests: beside them there are the padding row and PART_ROWS."""
-
-    @property
-    def windowed(self) -> bool:
-        """Whether some layer sees only the last tokens before each."""
-
-    @property
-    def boundary(self) -> int | None:
-        """Tokens of the longest sequence that has other keys than longer ones: a longer one's positions begin there.
-
-        None: keys depend on nothing that follows.
-        """
-
-    @property
     def routes(self) -> RouteSource | None:
         """None: they are not kept."""
-
-    @property
-    def num_snapshots(self) -> int | None:
-        """Places of the state pool behind those of rows; None: no layer has a state."""
 
     @property
     def cost(self) -> StepCost | None:

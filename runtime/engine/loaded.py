@@ -7,6 +7,8 @@ import logging
 
 import torch
 
+from ramet.ipc.messages import ModelFacts
+from ramet.ipc.spec import PoolingTask
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.cache.routes import RouteTable
 from ramet.runtime.cache.state_pool import StatePool
@@ -47,7 +49,7 @@ class LoadedModel:
     """Raises ConfigError where what is asked for does not go together, or does not fit."""
 
     def __init__(self, args: Args, report: Report) -> None:
-        self._routes: RouteTable | None = None
+        self.routes: RouteTable | None = None
         self.media: Media | None = None  # see LoadedRunner
         self.shape: ModelShape = read_model(
             args.model_folder, args.model.json_model_override_args, args.model.model_impl
@@ -78,7 +80,7 @@ class LoadedModel:
         with phase(report, "weights"):
             on, ops = self.device.torch, self.device.ops
             model, self._keep_weights = load_model(args, self.shape, self.dtype, on, ops, mapped=True)
-            self._pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
+            self.pooler = HostPooler(load_heads(args.model_folder, self.shape, dummy_seed(args)))
         if has_tower(self.shape):
             with phase(report, "tower"):
                 self.media = load_media(args, self.shape, self.dtype, self.device.torch, num_threads)
@@ -93,6 +95,7 @@ class LoadedModel:
                 self._processors,
                 raw_logprobs=args.execute.logprobs_mode == "raw",
             )
+        self.facts = self._facts()
 
     def _place_memory(self, args: Args, model: CausalModel) -> None:
         shape, device = self.shape, self.device.torch
@@ -121,9 +124,9 @@ class LoadedModel:
         attention = self.device.attention(args.execute.attention_backend, spec)
         layout, num_slots = route_layout(args, shape), self.plan.max_total_tokens + args.cache.page_size
         if layout is not None:
-            self._routes = RouteTable(layout, num_slots, device, self.device.ops.store_routes)
+            self.routes = RouteTable(layout, num_slots, device, self.device.ops.store_routes)
         self._forward = ForwardPass(
-            self.device, model, attention, self._routes, self._table.device,
+            self.device, model, attention, self.routes, self._table.device,
             replays=not args.execute.disable_cuda_graph and model.replayable, has_states=shape.has_states,
         )  # fmt: skip
         self.prepare_model(model)
@@ -132,51 +135,24 @@ class LoadedModel:
         """What a model needs beside its weights to be run here."""
         model.place_states(self.states)
         model.place_rope(self.plan.context_length, self.device.torch)
-        if self._routes is not None:
-            keep_routes(model, self._routes)
+        if self.routes is not None:
+            keep_routes(model, self.routes)
 
-    # -- what it allows: see LoadedRunner ----------------------------------------------------------------------------
-
-    @property
-    def vocab_size(self) -> int:
-        return self.shape.vocab_size
-
-    @property
-    def takes_embeds(self) -> bool:
-        return self.shape.layer_embeds is None  # which are found by ids
-
-    @property
-    def generates(self) -> bool:
-        return self.shape.generates
-
-    @property
-    def pooler(self) -> HostPooler:
-        return self._pooler
-
-    @property
-    def max_total_tokens(self) -> int:
-        return self.plan.max_total_tokens
-
-    @property
-    def context_length(self) -> int:
-        return self.plan.context_length
-
-    @property
-    def max_running(self) -> int:
-        return self.plan.needs.max_running
-
-    @property
-    def windowed(self) -> bool:
-        return any(layer.attention.window is not None for layer in self.shape.layers)
-
-    @property
-    def boundary(self) -> int | None:
-        return self.shape.boundary(self.context_length)
-
-    @property
-    def routes(self) -> RouteTable | None:
-        return self._routes
-
-    @property
-    def num_snapshots(self) -> int | None:
-        return self.plan.needs.num_snapshots if self.shape.has_states else None
+    def _facts(self) -> ModelFacts:
+        shape, plan, sizes = self.shape, self.plan, self.pooler.sizes
+        return ModelFacts(
+            context_length=plan.context_length,
+            max_total_tokens=plan.max_total_tokens,
+            vocab_size=shape.vocab_size,
+            max_running_requests=plan.needs.max_running,
+            hidden_size=shape.hidden,
+            routes=None if self.routes is None else self.routes.layout,
+            takes_embeds=shape.layer_embeds is None,  # which are found by ids
+            num_labels=sizes.get(PoolingTask.CLASSIFY, 0),
+            dense_size=sizes.get(PoolingTask.EMBED, 0),
+            generates=shape.generates,
+            media={} if self.media is None else dict(self.media.tokens),
+            windowed=any(layer.attention.window is not None for layer in shape.layers),
+            boundary=shape.boundary(plan.context_length),
+            num_snapshots=plan.needs.num_snapshots if shape.has_states else None,
+        )

@@ -40,7 +40,7 @@ log = logging.getLogger("ramet")
 
 
 class ModelRunner(LoadedModel):
-    """`context_length` is the smallest of the model's, --context-length and what the pool holds."""
+    """Runs the batches of one loaded model, in the order they are launched."""
 
     def __init__(self, args: Args, report: Report) -> None:
         super().__init__(args, report)
@@ -87,10 +87,6 @@ class ModelRunner(LoadedModel):
         return self.device.queues_steps or (self._graphs is not None and self.device.num_threads > 1)
 
     @property
-    def hidden_size(self) -> int:
-        return self.shape.hidden
-
-    @property
     def cost(self) -> StepCost:
         return self._cost
 
@@ -107,7 +103,7 @@ class ModelRunner(LoadedModel):
             "mem_fraction_static": self.plan.share,
             "weight_bytes": self.plan.needs.weights,
             "kv_pool_bytes": self.plan.pool_bytes,
-            "max_total_tokens": self.max_total_tokens,
+            "max_total_tokens": self.facts.max_total_tokens,
             "cuda_graph_max_bs": 0 if self._graphs is None else self._graphs.max_rows,
             "cuda_graph_max_tokens": 0 if prompts is None else max(prompts.sizes, default=0),
         }
@@ -116,7 +112,7 @@ class ModelRunner(LoadedModel):
         if name not in self._processors:
             return f"is {shown(name)}, must be one of {', '.join(sorted(self._processors))}"
         try:
-            self._processors[name].check(custom_params, self.vocab_size)
+            self._processors[name].check(custom_params, self.facts.vocab_size)
         except BaseException as error:  # noqa: BLE001 - a processor is code of others; its error goes to the client
             return f"is {name!r}, whose custom_params are wrong: {describe(error)}"
         return ""
@@ -158,7 +154,7 @@ class ModelRunner(LoadedModel):
             self._forward.model = model
             if self._graphs is not None:
                 self._graphs.forget()
-        self._pooler.take(heads)
+        self.pooler.take(heads)
         if self.media is not None:
             self.media.take(tower)
 
@@ -174,7 +170,7 @@ class ModelRunner(LoadedModel):
 
     def release_pools(self) -> None:
         self._wait()
-        for pool in (self.pool, self.states, self._routes):
+        for pool in (self.pool, self.states, self.routes):
             if pool is not None:
                 pool.give_back()
         self._reached = 0
@@ -236,8 +232,8 @@ class ModelRunner(LoadedModel):
     def _copy_slots(self, copy: SlotCopy) -> None:
         source, target = torch.from_numpy(copy.source), torch.from_numpy(copy.target)
         self.pool.copy(source, target)
-        if self._routes is not None:
-            self._routes.copy(source, target)
+        if self.routes is not None:
+            self.routes.copy(source, target)
 
     def _copy_state(self, copy: StateCopy) -> None:
         self.states.copy(copy.source, copy.target)
@@ -259,7 +255,7 @@ class ModelRunner(LoadedModel):
             return None
         if not self.device.captures(forward.attention):
             return None
-        max_rows = min(self.max_running, args.execute.cuda_graph_max_bs)
+        max_rows = min(self.facts.max_running_requests, args.execute.cuda_graph_max_bs)
         rows, table = self._row_buffer, self._table.device
         return StepGraphs(self.device, forward.decode, self._epilogue, rows, table, max_rows)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ramet.ipc.messages import ModelFacts
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, Done, Pending, RouteSource, StepResult
 from ramet.runtime.engine.extras import PromptLogprobs
@@ -22,14 +23,9 @@ Script = Callable[[npt.NDArray[np.uint64], npt.NDArray[np.int64]], npt.NDArray[n
 class ScriptedRunner:
     """Runner whose token depends on nothing but (seed, position)."""
 
-    hidden_size = 0
-    takes_embeds = True
-    adapters = weights = memory = media = None
-    asynchronous = windowed = False
-    boundary: int | None = None
+    adapters = weights = memory = media = pooler = None
+    asynchronous = False
     routes: RouteSource | None = None
-    generates, pooler = True, None
-    num_snapshots: int | None = None
 
     def __init__(
         self,
@@ -44,10 +40,7 @@ class ScriptedRunner:
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         """A step takes `step_s`, and `token_s` more for each token of rows that do not decode: `wait` passes them."""
-        self.vocab_size = vocab_size
-        self.context_length = context_length
-        self.max_total_tokens = max_total_tokens
-        self.max_running = max_running
+        self.facts = ModelFacts(context_length, max_total_tokens, vocab_size, max_running)
         self._script = script or self._scatter
         self._step_s, self._token_s, self._wait = step_s, token_s, wait
 
@@ -88,7 +81,7 @@ class ScriptedRunner:
         mixed = seeds + positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
         mixed ^= mixed >> np.uint64(32)
-        return mixed % np.uint64(self.vocab_size)
+        return mixed % np.uint64(self.facts.vocab_size)
 
 
 class Masked:

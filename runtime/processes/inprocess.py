@@ -109,15 +109,15 @@ class InProcessEngine:
         scheduler = Scheduler(
             self._args,
             runner,
-            max_total_tokens=runner.max_total_tokens,
-            max_running=runner.max_running,
+            max_total_tokens=runner.facts.max_total_tokens,
+            max_running=runner.facts.max_running_requests,
             inbox=self._to_scheduler,
             detokenizer=self._arrivals,
             server=self._arrivals,
             tokenizer=self._tokenizer,
             eos_ids=self._tokenizer.eos_ids,
             wake=wake,
-            grammars=make_grammars(self._args, self._tokenizer, runner.vocab_size, wake),
+            grammars=make_grammars(self._args, self._tokenizer, runner.facts.vocab_size, wake),
         )
         call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:

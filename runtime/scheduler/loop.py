@@ -110,7 +110,7 @@ class Scheduler:
         self._args, self._inbox, self._clock = args, inbox, clock
         self.overlapped = _overlaps(args, runner)
         self._tokenizer = tokenizer
-        self._loaded, self._hidden_size, self._boundary = runner, runner.hidden_size, runner.boundary
+        self._loaded, self._model = runner, runner.facts
         self._in_flight: InFlight | None = None
         self.waits_for_kept = False  # what waits needs memory that is kept for follow-ups, and nothing runs
         self._num_planned = 0
@@ -118,12 +118,13 @@ class Scheduler:
         self._pace = pace_of(args.schedule, runner.cost, clock)
         page = args.cache.page_size
         pages = PageAllocator(max_total_tokens // page, page)
-        table = RowTable(max_running, min(runner.context_length, max_total_tokens), page)
+        table = RowTable(max_running, min(self._model.context_length, max_total_tokens), page)
         is_enabled, states = not args.cache.disable_radix_cache, None
-        if runner.num_snapshots is None:
+        num_snapshots = self._model.num_snapshots
+        if num_snapshots is None:
             self.cache = make_cache(args.cache.prefix_cache, pages, is_enabled)
         else:
-            cache = self.cache = StatefulCache(pages, is_enabled, runner.num_snapshots, first_place=max_running + 1)
+            cache = self.cache = StatefulCache(pages, is_enabled, num_snapshots, first_place=max_running + 1)
             states = RowStates(cache, table)
         self.rows = RowAllocator(max_running)
         self.penalty_slots = RowAllocator(args.max_penalised)
@@ -160,7 +161,7 @@ class Scheduler:
             self.pausing, self._why, self._towers,
         )  # fmt: skip
         self.reporter.listeners.append(self._share.after_step)
-        self._masks = MaskThread(self.running, runner.vocab_size)
+        self._masks = MaskThread(self.running, self._model.vocab_size)
         self._no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         self._adapters = Adapters(args, self.running.adapters, runner.adapters, wake)
         self.control = control = ControlHandler(server, clock, self.flush)
@@ -392,7 +393,7 @@ class Scheduler:
                 raise MemoryShort
             for request in self._results.unsound.settle():
                 self.waiting.add(request)
-        if self._boundary is not None:
+        if self._model.boundary is not None:
             for request in self.running.take_outgrown():
                 self.waiting.add(request)
         retracted = self.running.make_room()
@@ -402,10 +403,10 @@ class Scheduler:
             retracted += self._assembler.proceed()
         for request in retracted:
             self.waiting.add(request)
-        decoding, budget = self.running.decoding, PrefillBudget(self.chunk, self._hidden_size)
+        decoding, budget = self.running.decoding, PrefillBudget(self.chunk, self._model.hidden_size)
         if self._pace is not None and self.running.num_in_output:
             step_time = self._pace.beside(self.running.table, decoding, self._tower_s)
-            budget = PrefillBudget(self.chunk, self._hidden_size, step_time)
+            budget = PrefillBudget(self.chunk, self._model.hidden_size, step_time)
         prefills = [prefill for running in self.running.prefilling for prefill in budget.take(running)]
         self._why.begin()
         if retracted:
@@ -543,7 +544,7 @@ class Scheduler:
                 tail=tail,
                 groups=groups,
                 first_group=first,
-                boundary=self._boundary,
+                boundary=self._model.boundary,
                 times=StageTimes(now_s, message.tokenized, message.traced),
                 media=media,
             )
@@ -567,7 +568,7 @@ class Scheduler:
 
     def _tail(self, message: Admit) -> Tail:
         assert self._tokenizer is not None, "a prompt is healed without a tokenizer"
-        table = self._tokenizer.token_bytes_table(self._loaded.vocab_size)
+        table = self._tokenizer.token_bytes_table(self._model.vocab_size)
         return Tail(message.tail, table, message.spec.params.max_new_tokens)
 
     def _wait_or_close(self, request: Request, refused: Finish | None) -> None:
@@ -588,7 +589,7 @@ class Scheduler:
 
     def _refusal(self, spec: RequestSpec, has_contexts: bool) -> tuple[str, str]:
         """The field that this model cannot serve, and why; empty: it can be served."""
-        if has_contexts and (why := no_contexts(self._loaded)):
+        if has_contexts and (why := no_contexts(self._model)):
             place, fact = "contexts", why
         elif spec.processor is not None:
             place = "custom_logit_processor"

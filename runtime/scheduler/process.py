@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import msgspec
+from msgspec import structs
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.messages import Limits, ToScheduler, Wake
 from ramet.ipc.paths import SocketFolder
-from ramet.ipc.spec import PoolingTask
 from ramet.runtime.config import MAX_CONTEXT, Args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.engine.scripted import ScriptedRunner
@@ -59,12 +59,12 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     runner = make_runner(args, tokenizer, lambda name, seconds: phases.append((name, seconds)))
     wakers = [Sender(sockets.address(paths.SCHEDULER)) for _ in range(2)]  # one for each thread that uses one
     compiled, read = (partial(waker.send, Wake()) for waker in wakers)
-    grammars = make_grammars(args, tokenizer, runner.vocab_size, compiled)
+    grammars = make_grammars(args, tokenizer, runner.facts.vocab_size, compiled)
     scheduler = Scheduler(
         args,
         runner,
-        max_total_tokens=runner.max_total_tokens,
-        max_running=runner.max_running,
+        max_total_tokens=runner.facts.max_total_tokens,
+        max_running=runner.facts.max_running_requests,
         inbox=inbox,
         detokenizer=detokenizer,
         server=server,
@@ -131,21 +131,7 @@ def resolved_by(runner: LoadedRunner, scheduler: Scheduler) -> dict[str, object]
 
 def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:
     resolved = msgspec.json.encode(resolved_by(runner, scheduler))
-    sizes = {} if runner.pooler is None else runner.pooler.sizes
-    return Limits(
-        runner.context_length,
-        runner.max_total_tokens,
-        runner.vocab_size,
-        runner.max_running,
-        runner.hidden_size,
-        resolved,
-        None if runner.routes is None else runner.routes.layout,
-        runner.takes_embeds,
-        sizes.get(PoolingTask.CLASSIFY, 0),
-        sizes.get(PoolingTask.EMBED, 0),
-        runner.generates,
-        {} if runner.media is None else dict(runner.media.tokens),
-    )
+    return Limits(**structs.asdict(runner.facts), resolved=resolved)
 
 
 def make_runner(args: Args, tokenizer: Tokenizer, report: Callable[[str, float], None]) -> LoadedRunner:

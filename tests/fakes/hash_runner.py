@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ramet.ipc.messages import RouteLayout
+from ramet.ipc.messages import ModelFacts, RouteLayout
 from ramet.runtime.engine.batch import PART_ROWS, Batch, Done, RouteSource, StepResult
 from ramet.runtime.engine.extras import (
     Answer,
@@ -128,9 +128,8 @@ class PoolRoutes:
 class HashRunner:
     vocab_size = VOCABULARY
     hidden_size = 2
-    takes_embeds = True
     asynchronous = windowed = False
-    generates, pooler = True, None
+    pooler = None
     adapters = weights = memory = None
     media: Any = None
     num_snapshots: int | None = None
@@ -151,6 +150,13 @@ class HashRunner:
         self.heals = False  # outputs may begin with the end of their prompt
         self.routes: RouteSource = PoolRoutes(self.pool)
         self.break_rows: set[int] = set()  # rows whose next draw is "not finite"
+
+    @property
+    def facts(self) -> ModelFacts:
+        return ModelFacts(
+            self.context_length, self.max_total_tokens, self.vocab_size, self.max_running, self.hidden_size,
+            routes=self.routes.layout, windowed=self.windowed, boundary=self.boundary, num_snapshots=self.num_snapshots,
+        )  # fmt: skip
 
     def close(self) -> None:
         pass

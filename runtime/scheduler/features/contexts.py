@@ -19,11 +19,10 @@ import numpy as np
 
 from ramet.ipc.content import Contexts
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Logprobs
+from ramet.ipc.messages import Logprobs, ModelFacts
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import Lease
-from ramet.runtime.engine.batch import LoadedRunner
 
 NO_SLOTS: Ints = np.empty(0, dtype=np.int32)
 
@@ -140,12 +139,12 @@ class Part:
     states: list[Floats] = field(default_factory=list)
 
 
-def no_contexts(runner: LoadedRunner) -> str:
-    """Why a runner's model cannot have any; empty: it can."""
-    if runner.windowed:
+def no_contexts(model: ModelFacts) -> str:
+    """Why a model cannot have any; empty: it can."""
+    if model.windowed:
         return "need a model whose layers see every token, this one's have a sliding window"
-    if runner.boundary is not None:
-        return f"need a model whose keys stay, this one's are others beyond {runner.boundary} tokens"
-    if runner.num_snapshots is not None:
+    if model.boundary is not None:
+        return f"need a model whose keys stay, this one's are others beyond {model.boundary} tokens"
+    if model.num_snapshots is not None:
         return "need a model whose layers see every token, some of this one's have a state"
     return ""

@@ -139,12 +139,9 @@ def test_half_precision_stays_near_float32(tmp_path: Path, dtype: str) -> None:
 def test_context_is_bounded_by_option_and_pool(tmp_path: Path) -> None:
     folder = make_tiny(tmp_path, context=2048)
     runner = start(folder)
-    assert (runner.context_length, runner.max_total_tokens, runner.max_running, runner.vocab_size) == (
-        256,
-        1024,
-        8,
-        512,
-    )
+    facts = runner.facts
+    found = facts.context_length, facts.max_total_tokens, facts.max_running_requests, facts.vocab_size
+    assert found == (256, 1024, 8, 512)
     small = Args(model=ModelArgs(model_path=str(folder)), cache=CacheArgs(max_total_tokens=100, page_size=16))
     paged = ModelRunner(small, lambda name, seconds: None)
     assert (paged.max_total_tokens, paged.context_length, len(paged.pool.keys[0])) == (96, 96, 112)

@@ -14,7 +14,8 @@ from ramet.runtime.engine.scripted import ScriptedRunner
 def batch(seeds: list[int], positions: list[int]) -> Batch:
     rows = list(range(1, len(seeds) + 1))
     plain = make_batch([(r, 0, 1) for r in rows], dict.fromkeys(rows, np.zeros(1)), dict.fromkeys(rows, np.zeros(1)))
-    columns = replace(plain.sampling, seeds=np.array(seeds, np.uint64), positions=np.array(positions, np.int64))
+    params = replace(plain.sampling.draw_params, seeds=np.array(seeds, np.uint64))
+    columns = replace(plain.sampling, draw_params=params, positions=np.array(positions, np.int64))
     return replace(plain, sampling=columns)
 
 
