@@ -17,7 +17,7 @@ from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.classes import ClassifyFields, class_numbers, read_classified
 from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, vector_of
 from ramet.runtime.intake.programs import ChatCall, TextOrIds, pack_any, plain, read_chats, read_prompt, read_prompts
-from ramet.runtime.intake.reading import Reader, Reading, Thoughts
+from ramet.runtime.intake.reading import OutputReader, Reading, Thoughts
 from ramet.runtime.intake.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of, made_in_turn
 from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.language.calls import LanguageCalls
@@ -130,7 +130,7 @@ class LLM(EngineOwner):
         asked = read_chats(
             messages, sampling_params, fields, extras, self._defaults, self._style, parallel_tool_calls, thoughts
         )
-        return [chat_reply(output, Reader(reading)) for output, reading in self._run(self._chats(asked))]
+        return [chat_reply(output, OutputReader(reading)) for output, reading in self._run(self._chats(asked))]
 
     def stream_chat(
         self, messages: Sequence[dict[str, Any]], sampling_params: dict[str, Any] | None = None, **extras: Any

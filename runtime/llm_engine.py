@@ -20,7 +20,7 @@ from ramet.runtime.config import Args, make_args, resolve
 from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S
 from ramet.runtime.engine_client.pauses import PauseMode
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed
-from ramet.runtime.intake.calls import Defaults
+from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.programs import plain
 from ramet.runtime.processes.inprocess import InProcessEngine
 from ramet.runtime.processes.threads import quiet_at_exit
@@ -59,7 +59,7 @@ class EngineOwner(NotCopied):
             self._loop.close(_nothing(), wait=isinstance(error, Exception))
             raise
         self._handle = engine.client
-        self._defaults = Defaults(
+        self._defaults = CallDefaults(
             sampling_defaults(args.model_folder, args.model.sampling_defaults),
             self._handle.limits,
             args.execute.enable_custom_logit_processor,

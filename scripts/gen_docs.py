@@ -29,7 +29,7 @@ from ramet.runtime.intake.limits import KEYS_SHARE, OPENED_SHARE
 from ramet.runtime.intake.misspelt import MAX_COMPARED
 from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_style
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
-from ramet.runtime.intake.specs import Constraints
+from ramet.runtime.intake.specs import ConstraintFields
 from ramet.runtime.metrics.compat import TABLES as COMPAT
 from ramet.runtime.metrics.names import Served
 from ramet.runtime.metrics.table import Metrics
@@ -442,7 +442,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"metrics of {server}": partial(compat_table, server) for server in COMPAT},
     "sampling parameters": sampling_table,
     "sampling defaults": sampling_defaults_note,
-    "constraints": lambda: "\n".join(fields_table(Constraints)),
+    "constraints": lambda: "\n".join(fields_table(ConstraintFields)),
     "logit processors": processors_table,
     "families and their tests": compared_table,
     "model families": families_table,

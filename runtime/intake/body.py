@@ -110,7 +110,7 @@ def _explained(value: Any, type_: Any, error: msgspec.ValidationError) -> Client
         instead = meant(unknown[1], known, CLOSE if constrains else ALIKE)
         fact = UNKNOWN if constrains else UNREAD
         return ClientError(f"{place}.{unknown[1]}".removeprefix("."), fact, f"send {instead}" if instead else "omit it")
-    if isinstance(error.__cause__, Refusal):
+    if isinstance(error.__cause__, FieldRefusal):
         return error.__cause__.at(place, found)
     place = place or "body"
     if missing:
@@ -155,7 +155,7 @@ def _of_field(kinds: list[inspect.Type], value: Any, name: str) -> list[inspect.
     """What the field may be in those structs that the object can be."""
     structs = [kind for kind in kinds if isinstance(kind, inspect.StructType)]
     if any(kind.tag_field == name for kind in structs):
-        return [inspect.LiteralType(tuple(kind.tag for kind in structs if not issubclass(kind.cls, Refused)))]
+        return [inspect.LiteralType(tuple(kind.tag for kind in structs if not issubclass(kind.cls, UnbuiltType)))]
     meant = [kind for kind in structs if kind.tag_field is None or value.get(kind.tag_field) == kind.tag]
     found = [field.type for kind in meant for field in kind.fields if field.encode_name == name]
     return [inner for each in found for inner in _kinds(each)]
@@ -218,7 +218,7 @@ def _size(low: int | None, high: int | None, unit: str) -> str:
 # -- fields that are refused -------------------------------------------------------------------------------------------
 
 
-class Refusal(ValueError):
+class FieldRefusal(ValueError):
     """What a struct raises about its field `name` while it is decoded: msgspec adds where the struct stands."""
 
     def __init__(self, name: str, fact: str, hint: str = "", code: str = "") -> None:
@@ -241,11 +241,11 @@ class Checked(Struct, frozen=True):
                 continue
             items = value if isinstance(value, list) else [value]
             if len(items) > MAX_SEQUENCES:
-                raise Refusal(name, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
+                raise FieldRefusal(name, f"has {len(items)} entries, must have at most {MAX_SEQUENCES}")
             # with types: 0 and false are equal to Python, but not to a client
             taken = [(type(each), each) for each in (None, *mark.neutral)]
             if any((type(item), item) not in taken for item in items):
-                raise Refusal(name, f"is {{}}, {mark.fact}", mark.hint, mark.code)
+                raise FieldRefusal(name, f"is {{}}, {mark.fact}", mark.hint, mark.code)
 
 
 @cache
@@ -254,8 +254,8 @@ def _marks(type_: type[Struct]) -> list[tuple[str, Unbuilt]]:
     return [(name, meta.extra["unbuilt"]) for name, meta in metas if "unbuilt" in (meta.extra or {})]
 
 
-class Refused(Struct, frozen=True, tag_field="type"):
+class UnbuiltType(Struct, frozen=True, tag_field="type"):
     """Base of what is known by its type alone, as a file in a message, and refused until it is built."""
 
     def __post_init__(self) -> None:
-        raise Refusal("type", "is of type {}, but this feature is not built yet")
+        raise FieldRefusal("type", "is of type {}, but this feature is not built yet")

@@ -87,7 +87,7 @@ class AskedTurn(NamedTuple):
     prompt: Prompt
 
 
-class Defaults(NamedTuple):
+class CallDefaults(NamedTuple):
     """What a call that names nothing gets, and what the engine takes."""
 
     params: SamplingParams
@@ -96,13 +96,13 @@ class Defaults(NamedTuple):
     healing_on: bool = False  # of texts, in calls that do not say
 
     @property
-    def to_the_end(self) -> "Defaults":
+    def to_the_end(self) -> "CallDefaults":
         """Of a chat: without max_new_tokens an output may go on to the end of the context."""
         return self._replace(params=replace(self.params, max_new_tokens=MAX_NEW_TOKENS))
 
 
 def make_prompts(
-    body: SpecLists, contents: list[Placed], batch: bool, rids: list[str], defaults: Defaults, batch_rid: str = ""
+    body: SpecLists, contents: list[Placed], batch: bool, rids: list[str], defaults: CallDefaults, batch_rid: str = ""
 ) -> list[Prompt]:
     """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
     count = len(contents)
@@ -126,7 +126,7 @@ def make_prompts(
     return [made(i) for i in range(count)]
 
 
-def specs_of(body: SpecLists, count: int, batch: bool, defaults: Defaults) -> list[RequestSpec]:
+def specs_of(body: SpecLists, count: int, batch: bool, defaults: CallDefaults) -> list[RequestSpec]:
     return read_specs(body, count, batch, defaults.params, defaults.processors_on)
 
 
@@ -175,7 +175,7 @@ def _is_batch_of_embeds(given: list[Any]) -> bool:
 # -- of a body ---------------------------------------------------------------------------------------------------------
 
 
-def read_generate(body: GenerateBody, request_id: str, defaults: Defaults) -> tuple[list[Prompt], bool]:
+def read_generate(body: GenerateBody, request_id: str, defaults: CallDefaults) -> tuple[list[Prompt], bool]:
     """The prompts in order, and whether the client sent a list of them."""
     given = [name for name in PROMPTS if getattr(body, name) is not None]
     if len(given) != 1:
@@ -214,7 +214,7 @@ def with_sources_of(prompts: list[Prompt], sources: list[tuple[MediaSource, ...]
     return [prompt._replace(sources=given) for prompt, given in zip(prompts, sources, strict=True)]
 
 
-def read_turn(body: GenerateBody, request_id: str, defaults: Defaults) -> AskedTurn | None:
+def read_turn(body: GenerateBody, request_id: str, defaults: CallDefaults) -> AskedTurn | None:
     """Of a request of a session: its one prompt, which is its own part alone. None: it is of none. Raises ClientError.
 
     An end of a text that is chosen again would be in the prompt and in the output of a request that is kept.

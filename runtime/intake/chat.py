@@ -29,7 +29,7 @@ from ramet.runtime.intake.parsers.reasoning import detect_reasoning, reasoning_s
 from ramet.runtime.intake.parsers.tools import GPT_OSS, detect_tools, tool_parser_class
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
-from ramet.runtime.intake.tool_choice import Calls, Keeping, held_to, read_choice
+from ramet.runtime.intake.tool_choice import CallRules, Keeping, held_to, read_choice
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.text.template_files import read_templates
 
@@ -112,18 +112,18 @@ def template_kwargs(effort: str | None, verbosity: str | None, documents: list[A
 
 def chosen_chat(
     written: Mapping[str, Any],
-    choice: str | NamedChoice | Calls | None,
+    choice: str | NamedChoice | CallRules | None,
     style: Style,
     strict: Iterable[str],
     parallel: bool,
     schema: str = "function.parameters",
-) -> tuple[Chat, Calls]:
+) -> tuple[Chat, CallRules]:
     """As `chat_of`, with the tools that may be called. Raises ClientError. `strict`: tools that are.
 
     `schema`: where the client writes that of a tool.
     """
     places = {tool["function"]["name"]: f"tools[{i}]" for i, tool in enumerate(written.get("tools") or ()) if tool}
-    calls = choice if isinstance(choice, Calls) else read_choice(choice, list(places))
+    calls = choice if isinstance(choice, CallRules) else read_choice(choice, list(places))
     refuse_without_parser(calls.names, style)
     calls = calls._replace(
         single=calls.single or not parallel,
@@ -159,7 +159,7 @@ def _without_nulls(tool: dict[str, Any]) -> dict[str, Any]:
     return {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
 
 
-class WrittenChat(NamedTuple):
+class EncodedChat(NamedTuple):
     """A chat as its template gets it, in JSON, for it may have thousands of turns; and what else is needed of it."""
 
     json: bytes  # a Chat
@@ -178,7 +178,7 @@ def write_chat(
     *,
     has_media: bool = True,
     arguments: list[str] | None = None,
-) -> WrittenChat:
+) -> EncodedChat:
     """`taken`: the kinds of media that the model takes. `place`: the field that holds the chat.
 
     `before`: how many messages stand before those that are its `entries`. `has_media`: False where it is known that
@@ -192,7 +192,7 @@ def write_chat(
     continued = _text(chat.messages[-1]) if chat.continue_final_message else None
     thinks = chat.kwargs.get("enable_thinking") is not False
     names = frozenset(tool["function"]["name"] for tool in chat.tools or ())
-    return WrittenChat(json, slice(start, end), sources, names, thinks, continued)
+    return EncodedChat(json, slice(start, end), sources, names, thinks, continued)
 
 
 class HeldCalls(NamedTuple):
@@ -205,13 +205,13 @@ class HeldCalls(NamedTuple):
 class OutputForm(NamedTuple):
     """What a chat's outputs are made of, and so how they are read."""
 
-    calls: Calls = Calls()
+    calls: CallRules = CallRules()
     thoughts: Thoughts = Thoughts.STREAMED
     held: HeldCalls = HeldCalls()  # as `hold_calls` gives it, with the spec
 
 
 def hold_calls(
-    spec: RequestSpec, chat: Chat, calls: Calls, style: Style, keeping: Keeping = Keeping()
+    spec: RequestSpec, chat: Chat, calls: CallRules, style: Style, keeping: Keeping = Keeping()
 ) -> tuple[RequestSpec, HeldCalls]:
     """With the constraint of the chat's calls, if they need one. Raises ClientError. `keeping`: of that constraint."""
     if not chat.tools or style.tools is None:
@@ -224,7 +224,7 @@ def hold_calls(
 async def prepare(
     render: Render,
     style: Style,
-    chat: WrittenChat,
+    chat: EncodedChat,
     spec: RequestSpec,
     form: OutputForm = OutputForm(),
     *,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from ramet.ipc.params import about
-from ramet.runtime.intake.body import Checked, Refused
+from ramet.runtime.intake.body import Checked, UnbuiltType
 from ramet.runtime.intake.fields import Text, ToolName, named, unbuilt
 from ramet.runtime.text.chat_messages import REASONING_NAMES, ROLES
 
@@ -138,10 +138,10 @@ MediaPart = (
 )
 FILES = ("file", "input_file", "document")
 if TYPE_CHECKING:
-    Files = Refused
+    Files = UnbuiltType
 else:
     _NAMES = {tag: tag.title().replace("_", "") + "Part" for tag in FILES}
-    _PARTS = tuple(defstruct(name, (), bases=(Refused,), tag=tag, frozen=True) for tag, name in _NAMES.items())
+    _PARTS = tuple(defstruct(name, (), bases=(UnbuiltType,), tag=tag, frozen=True) for tag, name in _NAMES.items())
     Files = Annotated[Union[_PARTS], unbuilt("files")]  # noqa: UP007
 ChatPart = TextPart | InputTextPart | OutputTextPart | RefusalPart | MediaPart | Files
 ItemPart = InputTextPart | OutputTextPart | TextPart | ReasoningPart | RefusalPart | MediaPart | Files  # of responses

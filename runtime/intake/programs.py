@@ -22,7 +22,7 @@ from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, make_prompts, places_of, specs_of, with_sources_of
+from ramet.runtime.intake.calls import CallDefaults, make_prompts, places_of, specs_of, with_sources_of
 from ramet.runtime.intake.chat import OutputForm, Render, Style, chosen_chat, hold_calls, prepare, write_chat
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
@@ -31,7 +31,7 @@ from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.prompts import Placed
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.specs import SpecLists, backends_of
-from ramet.runtime.intake.tool_choice import Calls, Keeping
+from ramet.runtime.intake.tool_choice import CallRules, Keeping
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
 PROMPT = "a text, token ids, or a floating array of embeddings [tokens, hidden size]"
@@ -43,7 +43,7 @@ class _ContextFields(Struct, frozen=True):
     contexts: list[list[int]]
 
 
-def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
+def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], defaults: CallDefaults) -> list[Prompt]:
     """One for each prompt, in order. Raises ClientError, and TypeError for an unknown argument."""
     if not _is_list(prompts) and not isinstance(prompts, str | bytes | bytearray):
         raise ClientError("text", f"is {shown(prompts)}, must be {PROMPT}, or a list of these")
@@ -51,7 +51,7 @@ def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], def
     return _read(each, sampling_params, extras, defaults)
 
 
-def read_prompt(prompt: Any, sampling_params: Any, extras: dict[str, Any], defaults: Defaults) -> list[Prompt]:
+def read_prompt(prompt: Any, sampling_params: Any, extras: dict[str, Any], defaults: CallDefaults) -> list[Prompt]:
     """As `read_prompts`, for a call that takes a single one."""
     if _is_list(prompt) and len(prompt) and not _is_single(prompt):
         raise ClientError("text", f"is {shown(prompt)}, must be one prompt: {PROMPT}")
@@ -59,7 +59,7 @@ def read_prompt(prompt: Any, sampling_params: Any, extras: dict[str, Any], defau
 
 
 def _read(
-    each: list[tuple[str, Any]], sampling_params: Any, extras: dict[str, Any], defaults: Defaults
+    each: list[tuple[str, Any]], sampling_params: Any, extras: dict[str, Any], defaults: CallDefaults
 ) -> list[Prompt]:
     contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
     fields = {name: value for name, value in extras.items() if name != "contexts" and name not in FIELDS}
@@ -191,7 +191,7 @@ def read_chats(
     sampling_params: Any,
     fields: dict[str, Any],
     extras: dict[str, Any],
-    defaults: Defaults,
+    defaults: CallDefaults,
     style: Style,
     parallel: bool = True,
     thoughts: Thoughts = Thoughts.STREAMED,
@@ -215,7 +215,7 @@ def read_chats(
     return calls
 
 
-def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool) -> tuple[Chat, Calls]:
+def _read_chat(which: str, written: dict[str, Any], style: Style, parallel: bool) -> tuple[Chat, CallRules]:
     """`which`: said before an error's place, in a list of chats."""
     try:
         messages, shown = own_sources(written["messages"])

@@ -63,7 +63,7 @@ class Reading(NamedTuple):
     leading: bool = False  # calls are at the start of the answer or nowhere
 
 
-class Reader:
+class OutputReader:
     """The output of one sequence, read token by token."""
 
     def __init__(self, reading: Reading) -> None:

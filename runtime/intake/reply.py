@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 from ramet.ipc.messages import Finish, FinishKind, unpack_ids
 from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Sequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Thought
-from ramet.runtime.intake.reading import Reader, ThoughtCount
+from ramet.runtime.intake.reading import OutputReader, ThoughtCount
 from ramet.runtime.replies.logprobs import Place, Triple
 from ramet.runtime.replies.long_list import Listed, LongList
 
@@ -21,7 +21,7 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all replies. A reply has these fields and no others; a field that may be absent is UNSET then."""
 
 
-class Stopped(Reply, frozen=True, tag_field="type", tag="stop"):
+class StoppedReply(Reply, frozen=True, tag_field="type", tag="stop"):
     """`matched`: the token, text or pattern that stopped it."""
 
     matched: int | str | None
@@ -53,7 +53,7 @@ class MetaInfo(Reply, frozen=True, kw_only=True):
     """
 
     id: str
-    finish_reason: Stopped | RanOut | Aborted | None
+    finish_reason: StoppedReply | RanOut | Aborted | None
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
@@ -82,13 +82,13 @@ class GenerateReply(Reply, frozen=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
-def finish_reason(finish: Finish | None) -> Stopped | RanOut | Aborted | None:
+def finish_reason(finish: Finish | None) -> StoppedReply | RanOut | Aborted | None:
     """None while it grows."""
     if finish is None:
         return None
     match finish.kind:
         case FinishKind.STOP:
-            return Stopped(finish.matched)
+            return StoppedReply(finish.matched)
         case FinishKind.LENGTH:
             return RanOut(finish.length)
         case FinishKind.ABORT:
@@ -230,7 +230,7 @@ async def made_in_turn(body: Any) -> dict[str, Any]:
     return made
 
 
-def chat_message(sequence: Sequence, reader: Reader) -> ChatMessage:
+def chat_message(sequence: Sequence, reader: OutputReader) -> ChatMessage:
     """Of a sequence that has ended. Thousands of pieces are joined once: adding them up copies each as often."""
     said, thoughts, calls = list[str](), list[str](), list[tuple[str, list[str]]]()
     for part in [part for text in sequence.take()[0] for part in reader.push(text)] + reader.close(sequence.tail):
@@ -253,7 +253,7 @@ def chat_message(sequence: Sequence, reader: Reader) -> ChatMessage:
     )
 
 
-def chat_reply(sequence: Sequence, reader: Reader) -> dict[str, Any]:
+def chat_reply(sequence: Sequence, reader: OutputReader) -> dict[str, Any]:
     """Of one that has ended: its message as OpenAI's chat completions have it, and `meta_info` as of /generate."""
     finish = sequence.finish
     assert finish is not None, f"{sequence.uid} has not ended"

@@ -36,7 +36,7 @@ def sampled(name: str, note: str = "") -> Meta:
     return Meta(description=text, extra_json_schema={"anyOf": [CHECKS[name].schema, {"type": "null"}]})
 
 
-class Constraints(Checked, frozen=True, kw_only=True):
+class ConstraintFields(Checked, frozen=True, kw_only=True):
     """What an output keeps to."""
 
     json_schema: Annotated[
@@ -76,7 +76,7 @@ class Constraints(Checked, frozen=True, kw_only=True):
         return {name: value for name in READERS if (value := getattr(self, name)) is not None and value != ""}
 
 
-class SharedParams(Constraints, frozen=True, kw_only=True):
+class SharedParams(ConstraintFields, frozen=True, kw_only=True):
     """Sampling parameters that every endpoint has under our names. `parse` checks their values."""
 
     temperature: Annotated[Any, sampled("temperature")] = None

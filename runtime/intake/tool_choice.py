@@ -25,7 +25,7 @@ MAX_NAMED = 32  # tools in an error
 ANSWERS = ("response_format", "text.format", "output_format", "output_config.format")
 
 
-class Calls(NamedTuple):
+class CallRules(NamedTuple):
     """What an output may call."""
 
     names: frozenset[str] = frozenset()
@@ -35,30 +35,30 @@ class Calls(NamedTuple):
     schemas: Mapping[str, str] = {}  # the field of each tool's schema, as the client wrote it
 
 
-def read_choice(choice: str | NamedChoice | None, names: Many[str]) -> Calls:
+def read_choice(choice: str | NamedChoice | None, names: Many[str]) -> CallRules:
     """Of the tools with these names. Raises ClientError."""
     match choice:
         case None | "auto" | "required":
             if choice == "required" and not names:
                 raise ClientError("tool_choice", f"is {choice!r}, but tools is empty", "it needs tools")
-            return Calls(frozenset(names), forced=choice == "required")
+            return CallRules(frozenset(names), forced=choice == "required")
         case NamedChoice(type="allowed_tools"):
             return _allowed(choice.allowed_tools or choice, names)
         case NamedChoice():
             return named_call(choice.function.name if choice.function is not None else choice.name, names)
-    return Calls()
+    return CallRules()
 
 
-def named_call(name: str | None, names: Many[str]) -> Calls:
+def named_call(name: str | None, names: Many[str]) -> CallRules:
     """Exactly one call, of this tool."""
     if name is None:
         raise ClientError("tool_choice", "is of type 'function', must have the function's name")
     if name not in names:
         raise ClientError("tool_choice", f"names {shown(name)}, must name one of tools: {_some_of(names)}")
-    return Calls(frozenset({name}), forced=True, single=True)
+    return CallRules(frozenset({name}), forced=True, single=True)
 
 
-def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> Calls:
+def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> CallRules:
     if allowed.mode is None or not allowed.tools:
         fact = "is of type 'allowed_tools', must have the mode auto or required, and a list of tools"
         raise ClientError("tool_choice", fact)
@@ -69,7 +69,7 @@ def _allowed(allowed: AllowedTools | NamedChoice, names: Many[str]) -> Calls:
         if not isinstance(name, str) or name not in known:
             raise ClientError("tool_choice", f"names {shown(name)}, must name some of tools: {_some_of(names)}")
         chosen.add(name)
-    return Calls(frozenset(chosen), forced=allowed.mode == "required")
+    return CallRules(frozenset(chosen), forced=allowed.mode == "required")
 
 
 def _some_of(names: Many[str]) -> str:
@@ -89,7 +89,7 @@ class Keeping(NamedTuple):
 
 
 def held_to(
-    spec: RequestSpec, calls: Calls, tools: list[dict[str, Any]], parser: str, keeping: Keeping
+    spec: RequestSpec, calls: CallRules, tools: list[dict[str, Any]], parser: str, keeping: Keeping
 ) -> tuple[RequestSpec, dict[str, str]]:
     """With the constraint of its calls, if they need one; the client's field of each schema in it. Raises ClientError.
 
@@ -127,7 +127,7 @@ def _places(
         yield from _places(value, (*keys, key), fields)
 
 
-def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: Constraint | None) -> Part:
+def _form(parser: type[ToolParser], calls: CallRules, offers: list[Offer], answer: Constraint | None) -> Part:
     twice = next((name for name, count in Counter(offer.name for offer in offers).items() if count > 1), None)
     if twice is not None:
         raise ClientError("tools", f"has {quoted(twice)} twice: each must have a name of its own")
@@ -138,7 +138,7 @@ def _form(parser: type[ToolParser], calls: Calls, offers: list[Offer], answer: C
     return parser.answer_form(offers, calls.single, json_of(exact_json.loads(answer.text)))
 
 
-def _offer(tool: dict[str, Any], calls: Calls) -> Offer:
+def _offer(tool: dict[str, Any], calls: CallRules) -> Offer:
     name, schema = tool["function"]["name"], tool["function"].get("parameters")
     if not calls.forced and name not in calls.strict:
         return Offer(name, {"type": "object"})

@@ -15,7 +15,7 @@ from ramet.ipc.params import shown
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.calls import Defaults, make_prompts
+from ramet.runtime.intake.calls import CallDefaults, make_prompts
 from ramet.runtime.intake.chat import Style, thoughts_apart
 from ramet.runtime.intake.language import (
     TAIL_CHARS,
@@ -28,7 +28,7 @@ from ramet.runtime.intake.language import (
     read_prompt,
 )
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
-from ramet.runtime.intake.reading import Reader, Reading
+from ramet.runtime.intake.reading import OutputReader, Reading
 from ramet.runtime.language.replies import Ended, LanguageReply, Output, RenderedPrompt, SelectReply
 from ramet.runtime.language.selection import Selection
 from ramet.runtime.media.source import MediaSource
@@ -38,7 +38,7 @@ from ramet.runtime.workers.offload import offloaded
 class LanguageCalls:
     """`defaults` and `style` are those of the served model."""
 
-    def __init__(self, client: EngineClient, defaults: Defaults, style: Style) -> None:
+    def __init__(self, client: EngineClient, defaults: CallDefaults, style: Style) -> None:
         self._client, self._defaults, self._style = client, defaults, style
 
     def open(self, streaming: bool, rid: str = "") -> AbstractContextManager[Submission]:
@@ -62,7 +62,9 @@ class LanguageCalls:
         self._client.send([prompt], submission)
         several = len(submission.sequences) > 1
         return [
-            Output(sequence, sequence.index if several else UNSET, Reader(reading) if reading is not None else None)
+            Output(
+                sequence, sequence.index if several else UNSET, OutputReader(reading) if reading is not None else None
+            )
             for sequence in submission.sequences
         ]
 

@@ -29,7 +29,7 @@ from ramet.runtime.sampling.columns import (
     SamplingColumns,
 )
 from ramet.runtime.sampling.filters import filtered_draw
-from ramet.runtime.sampling.healing import Healing
+from ramet.runtime.sampling.healing import HealingDraw
 from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
 from ramet.runtime.sampling.openings import Draw, Openings
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
@@ -85,7 +85,7 @@ class RowBuffer:
         self.next_ids[rows] = tokens.to(torch.int32)
 
 
-class Masks(NamedTuple):
+class DeviceMasks(NamedTuple):
     """What grammars allow in a step, on the device."""
 
     rows: Tensor  # [K] int32 indices into Q
@@ -207,10 +207,10 @@ class Epilogue:
         forbid = None if stages.in_place else partial(self._forbid, logits, columns, masks)
         return Drawn(tokens, finite, logprobs, failures, logits, healed, forbid)
 
-    def _stages(self, columns: SamplingColumns, rows: Tensor, masks: Masks | None) -> Stages:
+    def _stages(self, columns: SamplingColumns, rows: Tensor, masks: DeviceMasks | None) -> Stages:
         return PlainStages(columns, rows, self._penalties, self._row_buffer, self._draw)
 
-    def _openings(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> Openings | None:
+    def _openings(self, logits: Tensor, columns: SamplingColumns, masks: DeviceMasks | None) -> Openings | None:
         """Rows that open a thought now, which `masks` let through from then on."""
         if columns.openings is None or masks is None:
             return None
@@ -223,13 +223,13 @@ class Epilogue:
         draw = partial(self._draw, logits, columns)
         return filtered_draw(logits, columns, draw) if columns.filters else draw()
 
-    def _healing(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> Healing | None:
+    def _healing(self, logits: Tensor, columns: SamplingColumns, masks: DeviceMasks | None) -> HealingDraw | None:
         """Rows that choose the end of their prompt again."""
         if not columns.healed or masks is None:
             return None
-        return Healing(logits, columns, masks.rows, masks.allowed, self._kernel.mask)
+        return HealingDraw(logits, columns, masks.rows, masks.allowed, self._kernel.mask)
 
-    def _forbid(self, logits: Tensor, columns: SamplingColumns, masks: Masks | None) -> None:
+    def _forbid(self, logits: Tensor, columns: SamplingColumns, masks: DeviceMasks | None) -> None:
         """The masks: nothing comes after them that could make a forbidden token legal."""
         if columns.banned is not None:
             logits[entries_at(columns.banned, logits)] = -torch.inf
@@ -250,12 +250,12 @@ class Epilogue:
         return self._kernel.draw(logits, params, positions)
 
 
-def masks_of(columns: SamplingColumns, allowed: Ints | None, device: torch.device) -> Masks | None:
+def masks_of(columns: SamplingColumns, allowed: Ints | None, device: torch.device) -> DeviceMasks | None:
     """On the device; None: a grammar masks no row."""
     if columns.masked is None:
         return None
     assert allowed is not None and len(allowed) == len(columns.masked), "rows that a grammar masks have no masks"
-    return Masks(on_device(columns.masked, device), on_device(allowed, device))
+    return DeviceMasks(on_device(columns.masked, device), on_device(allowed, device))
 
 
 def entries_at(spots: LogitEntries, logits: Tensor) -> tuple[Tensor, Tensor]:

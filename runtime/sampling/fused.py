@@ -19,7 +19,7 @@ from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.epilogue_rows import EpilogueRows, EpilogueState
 from ramet.runtime.arrays import Ints
 from ramet.runtime.sampling.columns import LogitEntries, SamplingColumns
-from ramet.runtime.sampling.epilogue import Epilogue, Masks, Stages, on_device, params_on
+from ramet.runtime.sampling.epilogue import DeviceMasks, Epilogue, Stages, on_device, params_on
 
 
 class FusedStages:
@@ -45,7 +45,7 @@ class FusedEpilogue(Epilogue):
         buffer = self._row_buffer
         self._state = EpilogueState(counts, seen, none[:, None], buffer.lengths, buffer.next_ids)
 
-    def _stages(self, columns: SamplingColumns, rows: Tensor, masks: Masks | None) -> Stages:
+    def _stages(self, columns: SamplingColumns, rows: Tensor, masks: DeviceMasks | None) -> Stages:
         state = self._state if masks is None else replace(self._state, allowed=masks.allowed)
         read_twice = columns.openings is not None or bool(columns.healed) or (bool(columns.logprobs) and not self._raw)
         return FusedStages(rows_of(columns, rows), state, bool(columns.processors or columns.filters) or read_twice)

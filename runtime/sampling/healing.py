@@ -18,7 +18,7 @@ from ramet.runtime.sampling.columns import HealedPlace, SamplingColumns
 Mask = Callable[[Tensor, Tensor, Tensor], None]  # as SamplingKernel.mask
 
 
-class Healing:
+class HealingDraw:
     """logits [Q, V] float32: all but the masks is in them. allowed [K, W] int32: the masks of rows masked [K] int32.
 
     `allowed` is WRITTEN where no token that it lets through can be drawn: any is drawn instead, and says nothing.

@@ -16,14 +16,14 @@ from ramet.runtime.sampling.columns import REQUEST, ProcessorRow, ProcessorRows,
 from ramet.runtime.sampling.processors import LogitProcessor
 
 
-class Failure(NamedTuple):
+class RowFailure(NamedTuple):
     """Why a row cannot go on. `status` is 400 where other parameters would help, 500 where the processor failed."""
 
     message: str
     status: int
 
 
-Failures = dict[int, Failure]  # by row
+Failures = dict[int, RowFailure]  # by row
 Memories = dict[int, dict[str, Any]]  # uid -> what its processor remembers
 
 
@@ -47,14 +47,14 @@ def process(
         best = logits[rows].max(dim=-1).values
         for row in rows[~torch.isfinite(best)].tolist():
             message = f"logit processor {group.name} left no token that can be drawn"
-            failures.setdefault(row, Failure(message, 400))
+            failures.setdefault(row, RowFailure(message, 400))
     return failures
 
 
 def nothing_left(logits: Tensor, broken: Iterable[int]) -> Failures:
     """Of the rows that cannot draw, those in which every token is forbidden. logits [Q, V] as they were drawn from."""
     message = "no token is left that can be drawn: min_new_tokens, the logit processor and the constraint forbid them"
-    return {row: Failure(message, 400) for row in broken if bool((logits[row] == -torch.inf).all())}
+    return {row: RowFailure(message, 400) for row in broken if bool((logits[row] == -torch.inf).all())}
 
 
 def _params(asked: ProcessorRow, memories: Memories) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def _one_by_one(call: LogitProcessor, logits: Tensor, group: ProcessorRows, memo
         try:
             logits[row : row + 1] = _checked(call, logits[row : row + 1].clone(), [_params(asked, memories)])
         except BaseException as error:  # noqa: BLE001 - logged above; the error ends its request
-            failures[row] = Failure(
+            failures[row] = RowFailure(
                 f"logit processor {group.name} failed: {type(error).__name__}: {describe(error)}", 500
             )
     return failures

@@ -16,7 +16,7 @@ from msgspec.structs import fields
 
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.intake.calls import GenerateBody
-from ramet.runtime.intake.specs import Constraints
+from ramet.runtime.intake.specs import ConstraintFields
 
 HIDDEN = 256
 
@@ -64,7 +64,7 @@ def some_of(fields: dict[str, st.SearchStrategy[Any]], most: int) -> st.SearchSt
 SAMPLING = some_of(
     {
         name: mostly(PLAUSIBLE.get(name, st.booleans()))
-        for name in (*SamplingParams.__struct_fields__, *Constraints.__struct_fields__)
+        for name in (*SamplingParams.__struct_fields__, *ConstraintFields.__struct_fields__)
     },
     5,
 )

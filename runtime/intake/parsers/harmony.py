@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cached_property
 
 from ramet.runtime.intake.parsers.json_text import value
-from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, Pieces
+from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, CallPieces
 from ramet.runtime.intake.parsers.structure import ANY_TEXT, either, json_of, literal, row, tag
 from ramet.runtime.intake.parsers.structure import Part as Form
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, Offer, Part, Thought, ToolParser
@@ -33,7 +33,7 @@ _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _FUNCTIONS = "functions."
 
 
-class State(Enum):
+class ChannelState(Enum):
     """What is being read."""
 
     HEADER = "header"
@@ -55,25 +55,25 @@ class Channels:
     def __init__(
         self,
         tools: frozenset[str] | None,
-        state: State = State.HEADER,
+        state: ChannelState = ChannelState.HEADER,
         in_text: bool = False,
         held: bool = False,
         exact: bool = False,
     ) -> None:
         self._tools, self._state = tools, state
         self._in_text, self._held, self._exact = in_text, held, held or exact
-        self._first = state is State.HEADER  # nothing has been read
+        self._first = state is ChannelState.HEADER  # nothing has been read
         self._waits = ""  # text whose meaning is not certain yet
         self._header = self._name = ""  # the open message's header, and the name of its call
-        self._json = Pieces()
+        self._json = CallPieces()
         self._fresh = True  # the open message has had no text so far
         self._parts: list[Part] = []
         self._newest: type[Part] | None = None
-        self.begun = state is State.THOUGHT
+        self.begun = state is ChannelState.THOUGHT
 
     @property
     def thinking(self) -> bool:
-        return self._state in (State.HEADER, State.THOUGHT)
+        return self._state in (ChannelState.HEADER, ChannelState.THOUGHT)
 
     def push(self, text: str) -> list[Part]:
         self._waits += text
@@ -84,13 +84,13 @@ class Channels:
     def close(self) -> list[Part]:
         text, self._waits = self._waits, ""
         match self._state:
-            case State.HEADER if not self._first or text.lstrip(BLANKS).startswith(_BEGINS):
+            case ChannelState.HEADER if not self._first or text.lstrip(BLANKS).startswith(_BEGINS):
                 pass  # an incomplete header is not shown
-            case State.CALL:
+            case ChannelState.CALL:
                 self._start("{}")
-            case State.CALLED:
+            case ChannelState.CALLED:
                 pass  # white space, or an incomplete marker
-            case State.ARGUMENTS:
+            case ChannelState.ARGUMENTS:
                 self._say(self._json.rest())
                 self._steps.close()  # breaks a reference cycle, which only a collection would free
             case _:
@@ -105,11 +105,11 @@ class Channels:
 
     def _step(self) -> bool:
         match self._state:
-            case State.HEADER:
+            case ChannelState.HEADER:
                 return self._read_header()
-            case State.CALL | State.CALLED:
+            case ChannelState.CALL | ChannelState.CALLED:
                 return self._read_around()
-            case State.ARGUMENTS:
+            case ChannelState.ARGUMENTS:
                 return self._read_arguments()
         return self._read_body()
 
@@ -126,42 +126,46 @@ class Channels:
             return True
         if may_be_one and len(self._waits) < MAX_HEADER:
             return False
-        self._open(State.CONTENT, "")
+        self._open(ChannelState.CONTENT, "")
         # what follows is read again; the part before it is emitted, so that it is not read as a header again
         begin = len(self._waits) - len(known) + 1
         self._say(self._waits[:begin])
         self._waits = self._waits[begin:]
         return True
 
-    def _state_after(self, header: str) -> State:
+    def _state_after(self, header: str) -> ChannelState:
         channel, recipient = _CHANNEL_NAME.search(header), _RECIPIENT.search(header)
         name = recipient[1] if recipient else ""
         if name.startswith(_FUNCTIONS) or name in (self._tools or ()):
             self._name = name.removeprefix(_FUNCTIONS)
-            return State.CALL
+            return ChannelState.CALL
         match channel[1] if channel else "":
             case "analysis":
-                return State.THOUGHT
+                return ChannelState.THOUGHT
             case "final" if self._exact:
-                return State.LAST
-        return State.CONTENT
+                return ChannelState.LAST
+        return ChannelState.CONTENT
 
-    def _open(self, state: State, header: str) -> None:
+    def _open(self, state: ChannelState, header: str) -> None:
         self._state, self._header, self._fresh, self._first = state, header, True, False
-        if state is State.THOUGHT:
+        if state is ChannelState.THOUGHT:
             self.begun = True
             if self._in_text:
                 self._give(header)
-        elif state is State.CALL and self._tools is None:
-            self._state = State.CONTENT
+        elif state is ChannelState.CALL and self._tools is None:
+            self._state = ChannelState.CONTENT
             self._give(header)
 
     def _read_body(self) -> bool:
         ends = _END.finditer(self._waits)
-        by_end = self._held and self._state is State.THOUGHT  # only END ends it
-        end = None if self._state is State.LAST else next((each for each in ends if not by_end or each[0] == END), None)
+        by_end = self._held and self._state is ChannelState.THOUGHT  # only END ends it
+        end = (
+            None
+            if self._state is ChannelState.LAST
+            else next((each for each in ends if not by_end or each[0] == END), None)
+        )
         if end is None:
-            known = len(self._waits) if self._state is State.LAST else self._num_known()
+            known = len(self._waits) if self._state is ChannelState.LAST else self._num_known()
             self._body(self._waits[:known])
             self._waits = self._waits[known:]
             return False
@@ -176,7 +180,7 @@ class Channels:
         return begin if begin >= 0 and self._may_end(self._waits[begin:]) else len(self._waits)
 
     def _body(self, text: str) -> None:
-        if self._state is State.THOUGHT:
+        if self._state is ChannelState.THOUGHT:
             self._think(text)
         else:
             self._say(text)
@@ -185,10 +189,10 @@ class Channels:
         """End the open message at this marker, which is the next text."""
         if marker not in _BEGINS:
             self._waits = self._waits.removeprefix(marker)
-            if self._state is State.THOUGHT and self._in_text:
+            if self._state is ChannelState.THOUGHT and self._in_text:
                 self._give(marker)
                 self._newest = None
-        self._state = State.HEADER
+        self._state = ChannelState.HEADER
 
     def _read_around(self) -> bool:
         """Read the text before or after a call's arguments: white space, or the marker that ends the message."""
@@ -196,19 +200,19 @@ class Channels:
         self._header += self._waits[: len(self._waits) - len(known)]
         self._waits = known
         if (end := _END.match(known)) is not None:
-            if self._state is State.CALL:
+            if self._state is ChannelState.CALL:
                 self._start("{}")
             self._end(end[0])
         elif not known or self._may_end(known):
             return False
-        elif self._state is State.CALL and known[0] == "{":
-            self._state, self._json = State.ARGUMENTS, Pieces()
+        elif self._state is ChannelState.CALL and known[0] == "{":
+            self._state, self._json = ChannelState.ARGUMENTS, CallPieces()
             self._steps = self._json.passing(value(self._json, "{"), self._argue)
             self._start("")
         else:
-            if self._state is State.CALL:
+            if self._state is ChannelState.CALL:
                 self._give(self._header)
-            self._state = State.CONTENT
+            self._state = ChannelState.CONTENT
         return True
 
     def _read_arguments(self) -> bool:
@@ -218,9 +222,9 @@ class Channels:
             next(self._steps)
             return False
         except StopIteration:
-            self._state = State.CALLED
+            self._state = ChannelState.CALLED
         except Broken:
-            self._state = State.CONTENT
+            self._state = ChannelState.CONTENT
         self._waits = self._json.rest()
         return True
 
@@ -315,7 +319,7 @@ def channels_of(
     end = (tail if continued is None else continued).rstrip()
     if continued is not None or end.endswith(FINAL):
         thinks = continued is not None and continued.rfind(ANALYSIS) > max(continued.rfind(END), continued.rfind(FINAL))
-        state = State.THOUGHT if thinks else State.LAST if held or exact else State.CONTENT
+        state = ChannelState.THOUGHT if thinks else ChannelState.LAST if held or exact else ChannelState.CONTENT
     else:
-        state = State.THOUGHT if end.endswith(ANALYSIS) else State.HEADER
+        state = ChannelState.THOUGHT if end.endswith(ANALYSIS) else ChannelState.HEADER
     return Channels(tools, state, in_text, held, exact)

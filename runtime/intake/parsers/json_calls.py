@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from ramet.runtime.intake.parsers.json_text import StringDecoder, in_string, value
 from ramet.runtime.intake.parsers.marked import MarkedParser
-from ramet.runtime.intake.parsers.pieces import Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.pieces import Broken, CallPieces, Steps
 from ramet.runtime.intake.parsers.structure import Part, among_text, json_of, separated, tag
 from ramet.runtime.intake.parsers.tools import Offer, Unwritable
 
@@ -104,7 +104,7 @@ class JsonCallsParser(MarkedParser):
 
     def _text_arguments(self) -> Steps[None]:
         """Arguments inside a string."""
-        inside, decoder = Pieces(), StringDecoder()
+        inside, decoder = CallPieces(), StringDecoder()
         steps = self._read_inside(inside)
 
         def push(raw: str, last: bool = False) -> None:
@@ -116,7 +116,7 @@ class JsonCallsParser(MarkedParser):
         push("", last=True)
         self._text.at += 1
 
-    def _read_inside(self, inside: Pieces) -> Steps[None]:
+    def _read_inside(self, inside: CallPieces) -> Steps[None]:
         with suppress(Broken):
             yield from inside.skip_blanks()
             self._has_arguments = True

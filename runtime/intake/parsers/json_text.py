@@ -8,7 +8,7 @@ import codecs
 import json
 import re
 
-from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, CallPieces, Steps
 
 MAX_DEPTH = 100
 MAX_DIGITS = 1000  # characters of one number
@@ -26,7 +26,7 @@ _ATOM_START = re.compile(
 _WORDS = frozenset(("true", "false", "null"))
 
 
-def value(text: Pieces, starts: str = _VALUE) -> Steps[None]:
+def value(text: CallPieces, starts: str = _VALUE) -> Steps[None]:
     """White space, and a value that begins with one of `starts`."""
     closers: list[str] = []  # of the open brackets
     follows = starts  # the characters that may come
@@ -65,7 +65,7 @@ def _after(char: str, followed: str, closers: list[str]) -> str:
 
 def is_whole(text: str, starts: str = _VALUE) -> bool:
     """Whether all of a value that begins with one of `starts` is there."""
-    pieces = Pieces()
+    pieces = CallPieces()
     pieces.add(text)
     try:
         for _ in value(pieces, starts):
@@ -75,7 +75,7 @@ def is_whole(text: str, starts: str = _VALUE) -> bool:
     return True
 
 
-def in_string(text: Pieces) -> Steps[None]:
+def in_string(text: CallPieces) -> Steps[None]:
     """The inside of a string, up to the quote that ends it."""
     while (char := (yield from text.run(_IN_STRING))) != '"':
         if char == "\\":
@@ -85,7 +85,7 @@ def in_string(text: Pieces) -> Steps[None]:
             text.repair(1, json.dumps(char)[1:-1])
 
 
-def _escaped(text: Pieces) -> Steps[None]:
+def _escaped(text: CallPieces) -> Steps[None]:
     """What a backslash escapes. One that escapes nothing stands for itself."""
     while True:
         known = text.text[text.at : min(text.end, text.at + 5)]
@@ -99,7 +99,7 @@ def _escaped(text: Pieces) -> Steps[None]:
         yield
 
 
-def _atom(text: Pieces) -> Steps[None]:
+def _atom(text: CallPieces) -> Steps[None]:
     """A number, or one of the words."""
     atom = ""
     while atom not in _WORDS:

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from ramet.runtime.intake.parsers.json_text import value
-from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.pieces import BLANKS, Broken, CallPieces, Steps
 from ramet.runtime.intake.parsers.structure import Part, among_text, either, matching, row
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Event, ToolParser
 
@@ -21,7 +21,7 @@ class MarkedParser(ToolParser):
 
     def __init__(self, tools: frozenset[str]) -> None:
         super().__init__(tools)
-        self._text = Pieces()
+        self._text = CallPieces()
         self._bare = False  # calls without a marker are read
         self._events: list[Event] = []
         self._steps = self._read()

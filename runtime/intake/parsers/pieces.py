@@ -24,7 +24,7 @@ class Broken(Exception):
     """The next character cannot stand where it does, or too many came."""
 
 
-class Pieces:
+class CallPieces:
     """[0, at) of `text` was read, [at, end) may be. Add a piece, then let the generator go on."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def patterns_of(offers: list[Offer]) -> list[str]:
     patterns = list[str]()
     for offer in offers:
         try:
-            patterns.append(_Writer(offer).arguments())
+            patterns.append(_ArgumentWriter(offer).arguments())
         except RecursionError:
             raise Unwritable("schema follows too many references inside one another", offer.name) from None
         if sum(map(len, patterns)) > MAX_WRITTEN:
@@ -52,7 +52,7 @@ def patterns_of(offers: list[Offer]) -> list[str]:
     return patterns
 
 
-class _Writer:
+class _ArgumentWriter:
     def __init__(self, offer: Offer) -> None:
         self._root, self._name = read_members(offer.schema), offer.name
         self._inside: list[str] = []  # the references that are being followed

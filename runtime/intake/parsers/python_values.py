@@ -35,7 +35,7 @@ def written(source: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes such as \d, which stay what they are
-            return _Writer(source).value(ast.parse(source, mode="eval").body)
+            return _ValueWriter(source).value(ast.parse(source, mode="eval").body)
     except (ValueError, SyntaxError, TypeError, OverflowError, MemoryError, RecursionError):
         raise NoLiteral from None
 
@@ -53,7 +53,7 @@ def _with_escapes(string: re.Match[str]) -> str:
     return _ESCAPED_OR_REFUSED.sub(lambda found: _REFUSED.get(found[0], found[0]), string[0])
 
 
-class _Writer:
+class _ValueWriter:
     def __init__(self, source: str) -> None:
         self._source = source
 

@@ -9,7 +9,7 @@ started keeps the arguments that are complete, is left open, and the text after 
 import re
 
 from ramet.runtime.intake.parsers.marked import MarkedParser
-from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, Pieces, Steps
+from ramet.runtime.intake.parsers.pieces import MAX_HELD, Broken, CallPieces, Steps
 from ramet.runtime.intake.parsers.python_arguments import patterns_of
 from ramet.runtime.intake.parsers.python_values import NoLiteral, as_json, written
 from ramet.runtime.intake.parsers.structure import Part, literal, matching, separated, tag
@@ -110,7 +110,7 @@ class PythonicParser(MarkedParser):
 class Literal:
     """The value of a keyword argument. Read it, then ask for its JSON."""
 
-    def read(self, text: Pieces) -> Steps[None]:
+    def read(self, text: CallPieces) -> Steps[None]:
         """Up to the comma or the bracket that is not its own."""
         closers: list[str] = []  # of the open brackets
         self._deepest, begin = 0, text.place
@@ -143,7 +143,7 @@ class Literal:
             return as_json(source)
 
 
-def _string(text: Pieces) -> Steps[None]:
+def _string(text: CallPieces) -> Steps[None]:
     """From the quote that opens it, which may be three, to the one or three that end it."""
     quote = yield from text.one_of("\"'")
     quotes = 1

@@ -9,7 +9,7 @@ closed takes the whole output. A thought that stays in the text keeps its tags a
 import msgspec
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.intake.parsers.pieces import BLANKS, Pieces, Steps
+from ramet.runtime.intake.parsers.pieces import BLANKS, CallPieces, Steps
 from ramet.runtime.intake.parsers.tools import GPT_OSS
 
 
@@ -39,7 +39,7 @@ class ReasoningParser:
         self.thinking = True  # inside the thought, or it is not yet decided whether there is one
         self.begun = starts_inside  # there is a thought
         self._answering = False  # all that comes is content
-        self._text = Pieces()
+        self._text = CallPieces()
         self._reasoning: list[str] = []
         self._steps = self._read()
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from msgspec import Meta, Struct, defstruct
 
-from ramet.runtime.intake.body import Refused
+from ramet.runtime.intake.body import UnbuiltType
 from ramet.runtime.intake.fields import Text
 from ramet.runtime.intake.messages import Files, Written
 
@@ -47,7 +47,7 @@ class UrlSource(Source, frozen=True, tag="url"):
     url: Written
 
 
-class FileSource(Refused, frozen=True, tag="file"):
+class FileSource(UnbuiltType, frozen=True, tag="file"):
     pass
 
 

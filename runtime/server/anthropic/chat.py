@@ -14,7 +14,7 @@ from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.body import Refusal
+from ramet.runtime.intake.body import FieldRefusal
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.constraints import of_schema
 from ramet.runtime.intake.fields import ToolName, including, unbuilt
@@ -23,7 +23,7 @@ from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.sampling_fields import SamplingFields, UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
-from ramet.runtime.intake.tool_choice import Calls, named_call
+from ramet.runtime.intake.tool_choice import CallRules, named_call
 from ramet.runtime.server.anthropic.blocks import AnyTurn, TextContents
 from ramet.runtime.server.anthropic.turns import Message, joined_text, messages_of
 from ramet.runtime.text.fit_turns import joined
@@ -56,7 +56,7 @@ class Edit(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.type.startswith("clear_thinking_") or self.keep != "all":
-            raise Refusal("type", "is {}, but leaving out what came before is not built yet", "omit it")
+            raise FieldRefusal("type", "is {}, but leaving out what came before is not built yet", "omit it")
 
 
 class ContextManagement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -152,7 +152,7 @@ def functions_alone(written: Mapping[str, Any]) -> dict[str, Any]:
     return without_others(written, ("custom",), "input_schema")
 
 
-def read_chat(body: CountBody, style: Style) -> tuple[Chat, Calls]:
+def read_chat(body: CountBody, style: Style) -> tuple[Chat, CallRules]:
     blocks = sum([len(turn.content) for turn in body.messages if turn.content.__class__ is list])
     check_most("messages", "messages and content blocks", len(body.messages) + blocks, MAX_TURNS)
     messages = _of_turns(body.messages)
@@ -172,15 +172,15 @@ def read_chat(body: CountBody, style: Style) -> tuple[Chat, Calls]:
     return chosen_chat(written, calls, style, strict, parallel, "input_schema")
 
 
-def _calls(choice: AnthropicChoice | None, names: list[str]) -> Calls:
+def _calls(choice: AnthropicChoice | None, names: list[str]) -> CallRules:
     match choice:
         case AnthropicChoice(type="tool", name=name):
             return named_call(name, names)
         case AnthropicChoice(type="none"):
-            return Calls()
+            return CallRules()
         case AnthropicChoice(type="any") if not names:
             raise ClientError("tool_choice", "is of type 'any', but tools is empty", "it needs tools")
-    return Calls(frozenset(names), forced=choice is not None and choice.type == "any")
+    return CallRules(frozenset(names), forced=choice is not None and choice.type == "any")
 
 
 def _tool(tool: AnthropicTool) -> dict[str, Any]:

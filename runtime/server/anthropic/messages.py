@@ -16,11 +16,11 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.exact_json import loads
 from ramet.runtime.intake.body import convert as as_struct
-from ramet.runtime.intake.chat import WrittenChat, write_chat
+from ramet.runtime.intake.chat import EncodedChat, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
-from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.reading import OutputReader
 from ramet.runtime.intake.reply import weight_spans
-from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.intake.tool_choice import CallRules
 from ramet.runtime.server.anthropic import replies
 from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody, functions_alone, read_chat
 from ramet.runtime.server.http import sse
@@ -51,7 +51,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
 
 def _read(
     served: Served, request_id: RequestId, written: dict[str, Any]
-) -> tuple[bool, bool, Asked, tuple[WrittenChat, Calls]]:
+) -> tuple[bool, bool, Asked, tuple[EncodedChat, CallRules]]:
     """Whether the reply is a stream and whether thoughts are left out, what is asked for, and the chat with the tools
     that may be called. Raises ClientError.
     """
@@ -66,7 +66,7 @@ def _read(
     return bool(body.stream), silent, with_chat(asked, chat, calls, served.style), (as_written, calls)
 
 
-def _read_count(served: Served, _: RequestId, written: dict[str, Any]) -> WrittenChat:
+def _read_count(served: Served, _: RequestId, written: dict[str, Any]) -> EncodedChat:
     body = as_struct(functions_alone(written), CountBody)
     read_model(served.names, body.model)
     return write_chat(read_chat(body, served.style)[0], served.limits.media)
@@ -81,7 +81,7 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
 class Blocks(Items[replies.ContentBlock]):
     """The content of a message, and its stream."""
 
-    def __init__(self, sequence: Sequence, reader: Reader, asked: Asked, silent: bool) -> None:
+    def __init__(self, sequence: Sequence, reader: OutputReader, asked: Asked, silent: bool) -> None:
         super().__init__(sequence, reader, silent)
         self._asked = asked
 

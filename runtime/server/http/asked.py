@@ -10,12 +10,12 @@ from ramet.ipc.spec import RequestSpec, Truncation
 from ramet.runtime.engine_client.submission import Prompt, Submission, num_sequences
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.chat import HeldCalls, OutputForm, Style, WrittenChat, hold_calls, prepare, rendered_by
+from ramet.runtime.intake.chat import EncodedChat, HeldCalls, OutputForm, Style, hold_calls, prepare, rendered_by
 from ramet.runtime.intake.constraints import only_one
-from ramet.runtime.intake.reading import Reader, Thoughts
+from ramet.runtime.intake.reading import OutputReader, Thoughts
 from ramet.runtime.intake.sampling_fields import SamplingFields, read_params
 from ramet.runtime.intake.specs import Returned, read_spec, with_adapter
-from ramet.runtime.intake.tool_choice import Calls, Keeping
+from ramet.runtime.intake.tool_choice import CallRules, Keeping
 from ramet.runtime.server.http.request_id import RequestId
 from ramet.runtime.server.http.service import Served, Service, read_model
 from ramet.runtime.text.placing import expand_text
@@ -63,13 +63,13 @@ def read_asked(
     return Asked(chosen.answered, new_id, rid, spec, Keeping(backend or "", whitespace or ""))
 
 
-def with_chat(asked: Asked, chat: Chat, calls: Calls, style: Style) -> Asked:
+def with_chat(asked: Asked, chat: Chat, calls: CallRules, style: Style) -> Asked:
     """What is asked for with the constraint of the chat's calls, if they need one. Raises ClientError."""
     spec, held = hold_calls(asked.spec, chat, calls, style, asked.keeping)
     return asked._replace(spec=spec, held=held)
 
 
-async def chat_ids(service: Service, chat: WrittenChat) -> bytes:
+async def chat_ids(service: Service, chat: EncodedChat) -> bytes:
     """Those of its prompt, packed. Raises ClientError."""
     client = service.client
     rendered = await rendered_by(client.render, chat.json, has_media=bool(chat.sources))
@@ -85,12 +85,12 @@ async def send_chat(
     service: Service,
     submission: Submission,
     asked: Asked,
-    chat: WrittenChat,
-    calls: Calls,
+    chat: EncodedChat,
+    calls: CallRules,
     *,
     place: str = "messages",
     thoughts: Thoughts = Thoughts.STREAMED,
-) -> list[Reader]:
+) -> list[OutputReader]:
     """Renders and sends it. Returns a reader for each of its sequences. `asked`: as of `with_chat`. `place` and
     `thoughts` as `prepare`'s.
     """
@@ -103,4 +103,4 @@ async def send_chat(
     )
     prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)
-    return [Reader(reading) for _ in submission.sequences]
+    return [OutputReader(reading) for _ in submission.sequences]

@@ -4,7 +4,7 @@ from functools import partial
 
 from aiohttp import web
 
-from ramet.runtime.intake.calls import Defaults
+from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.language.calls import LanguageCalls
@@ -46,7 +46,7 @@ async def end(service: Service, request: web.Request) -> web.Response:
 
 def _calls(service: Service) -> LanguageCalls:
     processors_on = service.args.execute.enable_custom_logit_processor
-    defaults = Defaults(service.defaults, service.client.limits, processors_on)
+    defaults = CallDefaults(service.defaults, service.client.limits, processors_on)
     return LanguageCalls(service.client, defaults, service.style)
 
 

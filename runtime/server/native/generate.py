@@ -47,7 +47,7 @@ class ReadBody(NamedTuple):
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
     """One prompt or a batch, n samples of each, whole or as a stream of cumulative text."""
     processors_on = service.args.execute.enable_custom_logit_processor
-    defaults = calls.Defaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
+    defaults = calls.CallDefaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
     rid, asked, body, prompts = await read_object(request, partial(_read, defaults))
     service.client.check_count(*asked)
     if prompts is None:
@@ -79,7 +79,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     )
 
 
-def _read(defaults: calls.Defaults, request_id: RequestId, written: dict[str, Any]) -> ReadBody:
+def _read(defaults: calls.CallDefaults, request_id: RequestId, written: dict[str, Any]) -> ReadBody:
     """Raises ClientError. Where a process reads the body, it reads prompts as well, but many or those that share what
     is asked of them, which would come back with a copy each.
     """
@@ -100,7 +100,7 @@ def _num_prompts(body: calls.GenerateBody) -> int:
     return max(map(num_prompts, (body.text, body.input_ids, body.input_embeds)))
 
 
-def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.Defaults) -> Prompts:
+def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.CallDefaults) -> Prompts:
     turn = calls.read_turn(body, rid, defaults)
     if turn is not None:
         return Prompts([turn.prompt], False, turn.asked)

@@ -14,13 +14,13 @@ from ramet.ipc.params import MAX_NEW_TOKENS
 from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import WrittenChat, chosen_chat, write_chat
+from ramet.runtime.intake.chat import EncodedChat, chosen_chat, write_chat
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
-from ramet.runtime.intake.reading import Reader, Thoughts, merged
+from ramet.runtime.intake.reading import OutputReader, Thoughts, merged
 from ramet.runtime.intake.reply import chat_message, prompt_ids_of
-from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.intake.tool_choice import CallRules
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat, with_chat
 from ramet.runtime.server.http.exchange import encode, read_object, respond_in_turn
@@ -54,7 +54,9 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
     return await respond_in_turn(request, reply)
 
 
-def _read(served: Served, request_id: RequestId, given: dict[str, Any]) -> tuple[ChatBody, Asked, WrittenChat, Calls]:
+def _read(
+    served: Served, request_id: RequestId, given: dict[str, Any]
+) -> tuple[ChatBody, Asked, EncodedChat, CallRules]:
     """What a body asks for, without its chat; the chat, and which tools may be called. Raises ClientError."""
     written = without_others(given, schema="function")
     body = convert(written, ChatBody)
@@ -94,7 +96,7 @@ def _thoughts(body: ChatBody) -> Thoughts:
     return Thoughts.WHOLE if body.stream_reasoning is False else Thoughts.STREAMED
 
 
-def _whole(sequence: Sequence, reader: Reader, body: ChatBody) -> replies.ChatChoice:
+def _whole(sequence: Sequence, reader: OutputReader, body: ChatBody) -> replies.ChatChoice:
     ids, top, lists, logprobs = list(sequence.tokens), _top(body), sequence.logprobs, None
     message = chat_message(sequence, reader)
     if top is not None and lists is not None:
@@ -112,7 +114,7 @@ def _whole(sequence: Sequence, reader: Reader, body: ChatBody) -> replies.ChatCh
 class Choice:
     """The chunks of one sequence. Where no parser reads its text they differ only in their content."""
 
-    def __init__(self, sequence: Sequence, reader: Reader, chunk: replies.ChatChunk, body: ChatBody) -> None:
+    def __init__(self, sequence: Sequence, reader: OutputReader, chunk: replies.ChatChunk, body: ChatBody) -> None:
         self._sequence, self._reader, self._chunk, self._body = sequence, reader, chunk, body
         self._detailed = bool(body.logprobs or body.return_token_ids or body.with_usage_each)
         self._delta_frame = sse.frame(self._made(sse.HOLE))

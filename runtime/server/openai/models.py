@@ -15,7 +15,7 @@ from ramet.runtime.engine_client.submission import in_pieces
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import WrittenChat, chat_of, write_chat
+from ramet.runtime.intake.chat import EncodedChat, chat_of, write_chat
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.replies.long_list import MAX_PART, MAX_SHORT, LongList, Part, listed
@@ -82,7 +82,7 @@ async def tokenize(service: Service, request: web.Request) -> web.StreamResponse
     return await respond_in_turn(request, reply)
 
 
-def _read(served: Served, _: RequestId, given: dict[str, Any]) -> tuple[TokenizeBody, WrittenChat | None]:
+def _read(served: Served, _: RequestId, given: dict[str, Any]) -> tuple[TokenizeBody, EncodedChat | None]:
     written = without_others(given, schema="function")
     body = convert(written, TokenizeBody)
     read_model(served.names, body.model)

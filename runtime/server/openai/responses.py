@@ -17,12 +17,12 @@ from ramet.runtime.engine_client.submission import Sequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.chat import WrittenChat, arguments_in, write_chat
+from ramet.runtime.intake.chat import EncodedChat, arguments_in, write_chat
 from ramet.runtime.intake.parsers.tools import CallStart, Part, Thought
-from ramet.runtime.intake.reading import Reader
+from ramet.runtime.intake.reading import OutputReader
 from ramet.runtime.intake.reply import weight_spans
 from ramet.runtime.intake.specs import Returned
-from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.intake.tool_choice import CallRules
 from ramet.runtime.server.http import problems, sse
 from ramet.runtime.server.http.asked import Asked, read_asked, read_sampling, send_chat, with_chat
 from ramet.runtime.server.http.exchange import encode, read_object_with_body, respond, written
@@ -59,8 +59,8 @@ class ReadInput(NamedTuple):
     """The input of a response, after that of the response that it follows."""
 
     asked: Asked
-    chat: WrittenChat
-    calls: Calls
+    chat: EncodedChat
+    calls: CallRules
 
 
 class KeptInput(NamedTuple):
@@ -143,7 +143,7 @@ def _read_chat(served: Served, asked: Asked, body: ResponsesBody, said: ItemMess
     return ReadInput(with_chat(asked, chat, calls, served.style), as_written, calls)
 
 
-async def _kept(received: ReceivedBody, chat: WrittenChat) -> KeptInput:
+async def _kept(received: ReceivedBody, chat: EncodedChat) -> KeptInput:
     items = await received.read(items_to_store)
     media = await offloaded(partial(encode, chat.sources)) if chat.sources else b""
     return KeptInput(items, chat.json[chat.entries], media)
@@ -238,7 +238,7 @@ def _begun(
 class Output(Items[replies.OutputItem]):
     """Once it is read, `response` is the whole response."""
 
-    def __init__(self, sequence: Sequence, reader: Reader, response: ResponseReply, keep: Keep) -> None:
+    def __init__(self, sequence: Sequence, reader: OutputReader, response: ResponseReply, keep: Keep) -> None:
         super().__init__(sequence, reader)
         self.response, self._keep = response, keep
         self._groups = groups_in(response.tools)

@@ -24,7 +24,7 @@ from ramet.runtime.intake.media import check_options
 from ramet.runtime.intake.messages import ParallelCalls, ToolChoice
 from ramet.runtime.intake.sampling_fields import UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
-from ramet.runtime.intake.tool_choice import Calls
+from ramet.runtime.intake.tool_choice import CallRules
 from ramet.runtime.media.source import MediaSource
 from ramet.runtime.server.http.response_store import StoredItems
 from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
@@ -82,7 +82,7 @@ class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
         return of_format("text.format", self.text.format if self.text else None) + super().constraints(place)
 
 
-def read_chat(body: ResponsesBody, said: ItemMessages, style: Style) -> tuple[Chat, Calls]:
+def read_chat(body: ResponsesBody, said: ItemMessages, style: Style) -> tuple[Chat, CallRules]:
     """`said`: in the response that this one follows, and in its input. Raises ClientError."""
     messages = said.messages
     if body.instructions:

@@ -18,7 +18,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.constraints import beginning_after, of_choices, of_schema, of_tag, only_one
 from ramet.runtime.intake.limits import MAX_CHOICES, MAX_CONSTRAINT_BYTES
-from ramet.runtime.intake.specs import Constraints, SpecLists, read_specs
+from ramet.runtime.intake.specs import ConstraintFields, SpecLists, read_specs
 from tests.fakes.effort import num_calls
 
 PARAMS = SamplingParams()
@@ -141,7 +141,7 @@ def test_a_second_constraint_is_refused_in_words_that_clients_know() -> None:
     error = refusal(sampling_params={"regex": "a", "json_schema": {}})
     words = "Only one of json_schema, regex, ebnf, or structural_tag can be set."
     assert error.fact == f"{words} Here json_schema and regex are."
-    found = [of_schema("response_format", {}), *convert({"regex": "a"}, Constraints).constraints()]
+    found = [of_schema("response_format", {}), *convert({"regex": "a"}, ConstraintFields).constraints()]
     with pytest.raises(ClientError, match=r"^regex is set, but so is response_format: an output keeps to one of them"):
         only_one(found, None)
 

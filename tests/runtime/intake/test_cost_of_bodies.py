@@ -13,7 +13,7 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, GenerateBody, read_generate
+from ramet.runtime.intake.calls import CallDefaults, GenerateBody, read_generate
 from ramet.runtime.intake.misspelt import MAX_COMPARED
 from ramet.runtime.server.openai.types import ChatBody
 from tests.fakes.bodies import MAX_ITEMS, parsed
@@ -22,7 +22,7 @@ from tests.fakes.effort import num_calls
 SIZE = 1 << 20
 MAX_TIMES = 300  # times the cost of plain text, about 2 ms for a MiB; keys take 25 times that, and used to take 3600
 LIMITS = Limits(context_length=4096, max_total_tokens=1 << 20, vocab_size=1000, max_running_requests=4, hidden_size=4)
-DEFAULTS = Defaults(SamplingParams(), LIMITS, False)
+DEFAULTS = CallDefaults(SamplingParams(), LIMITS, False)
 USER = {"role": "user", "content": "Hello"}
 
 

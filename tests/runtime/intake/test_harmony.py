@@ -2,7 +2,7 @@
 
 import pytest
 
-from ramet.runtime.intake.parsers.harmony import MAX_HEADER, Channels, State, channels_of
+from ramet.runtime.intake.parsers.harmony import MAX_HEADER, Channels, ChannelState, channels_of
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
 
 OFFERED = frozenset({"f", "get.time"})
@@ -30,7 +30,9 @@ def joined(parts: list[Part]) -> Kinds:
     return found
 
 
-def read(text: str, tools: frozenset[str] | None = OFFERED, state: State = State.HEADER, **how: bool) -> Kinds:
+def read(
+    text: str, tools: frozenset[str] | None = OFFERED, state: ChannelState = ChannelState.HEADER, **how: bool
+) -> Kinds:
     def parts_of(pieces: list[str]) -> list[Part]:
         channels = Channels(tools, state, **how)
         return [part for piece in pieces for part in channels.push(piece)] + channels.close()

@@ -11,14 +11,14 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, GenerateBody, num_asked, read_generate
+from ramet.runtime.intake.calls import CallDefaults, GenerateBody, num_asked, read_generate
 from ramet.runtime.intake.limits import KEYS_SHARE, MAX_SEQUENCES, OPENED_SHARE
 from ramet.runtime.intake.prompts import pack_checked, pack_embeds, pack_to_decode
 from ramet.runtime.text.context import MAX_CALL_IDS
 from tests.fakes.bodies import MAX_ITEMS, parsed
 
 LIMITS = Limits(context_length=100, max_total_tokens=1000, vocab_size=50, max_running_requests=4, hidden_size=2)
-DEFAULTS = Defaults(SamplingParams(), LIMITS, False)
+DEFAULTS = CallDefaults(SamplingParams(), LIMITS, False)
 
 MAX_KEYS, MAX_OPENED = MAX_ITEMS // KEYS_SHARE, MAX_ITEMS // OPENED_SHARE
 

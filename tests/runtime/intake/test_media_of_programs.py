@@ -16,13 +16,13 @@ from ramet.ipc.params import SamplingParams
 from ramet.runtime.engine_client.media import Preparing
 from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.calls import Defaults
+from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.intake.programs import read_chats, read_prompts
 from ramet.runtime.media.source import MediaSource
 from tests.fakes.media import TAKES_MEDIA, TOKENS, prepared
 
-DEFAULTS = Defaults(SamplingParams(), TAKES_MEDIA, processors_on=False)
+DEFAULTS = CallDefaults(SamplingParams(), TAKES_MEDIA, processors_on=False)
 PICTURE = Image.new("RGB", (2, 2), "red")
 FILE = BytesIO()
 PICTURE.save(FILE, "png")

@@ -11,7 +11,7 @@ from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import Defaults, GenerateBody, read_generate
+from ramet.runtime.intake.calls import CallDefaults, GenerateBody, read_generate
 from ramet.runtime.intake.chat import write_chat
 from ramet.runtime.intake.media import with_sources
 from ramet.runtime.media.source import MediaSource
@@ -19,7 +19,7 @@ from ramet.runtime.server.openai.types import ChatBody
 from tests.fakes.bodies import parsed
 from tests.fakes.media import TAKES_MEDIA
 
-DEFAULTS = Defaults(SamplingParams(), TAKES_MEDIA, processors_on=False)
+DEFAULTS = CallDefaults(SamplingParams(), TAKES_MEDIA, processors_on=False)
 ARRAY = {"dtype": "float32", "shape": [2, 1], "data": "AACAPwAAAEA="}
 JUNK: list[Any] = [
     None, True, 0, -1, 1e300, 1 << 63, "", "x", "\u0000", "\ud7ff", [], {}, [[]], [None], {"url": None},

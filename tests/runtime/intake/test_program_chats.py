@@ -10,12 +10,12 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import Constraint
 from ramet.runtime.engine_client.media import NO_MEDIA
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.calls import Defaults
+from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.intake.programs import read_chats
 from ramet.runtime.intake.reading import Thoughts
 
-DEFAULTS = Defaults(SamplingParams(), Limits(1024, 4096, 512, 8, 4), processors_on=False)
+DEFAULTS = CallDefaults(SamplingParams(), Limits(1024, 4096, 512, 8, 4), processors_on=False)
 HI = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 STRICT = {"type": "function", "function": {"name": "f", "strict": True}}

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import Checked, Refused, convert
+from ramet.runtime.intake.body import Checked, UnbuiltType, convert
 from ramet.runtime.intake.fields import unbuilt
 
 
-class Picture(Refused, frozen=True, tag="picture"):
+class Picture(UnbuiltType, frozen=True, tag="picture"):
     pass
 
 

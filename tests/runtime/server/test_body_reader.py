@@ -23,7 +23,7 @@ from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.intake import calls, json_pieces, media
 from ramet.runtime.intake.body import made_of
 from ramet.runtime.intake.body_items import ItemCount
-from ramet.runtime.intake.calls import Defaults
+from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.server.anthropic import messages
 from ramet.runtime.server.http import body_worker, exchange
@@ -54,7 +54,7 @@ LONG = {"a": [Decimal("1.00000000000000001")], "b": 10**30, "c": 1.5}  # the fir
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": LONG}}
 CALLS = [USER, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
 CHAT, MESSAGES, COUNT = (partial(each, SERVED) for each in (chat._read, messages._read, messages._read_count))
-GENERATE = partial(generate._read, Defaults(SamplingParams(), LIMITS, processors_on=False))
+GENERATE = partial(generate._read, CallDefaults(SamplingParams(), LIMITS, processors_on=False))
 RESPONSES, TOKENIZE = partial(responses._read, SERVED), partial(models._read, SERVED)
 SCHEMAS = [{"json_schema": {"enum": [1.5, i]}} for i in range(5)]
 BODIES = [

@@ -10,7 +10,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Style, template_kwargs
 from ramet.runtime.intake.messages import ChatFields
-from ramet.runtime.intake.tool_choice import Calls, read_choice
+from ramet.runtime.intake.tool_choice import CallRules, read_choice
 from tests.fakes.server import Served, served
 
 NAMES = ("search", "weather")
@@ -25,18 +25,19 @@ ONE_IN_RESPONSES = {"type": "function", "name": "weather"}
 WEATHER, BOTH = frozenset({"weather"}), frozenset(NAMES)
 
 
-def calls_of(choice: Any) -> Calls:
+def calls_of(choice: Any) -> CallRules:
     """As a chat's body has it."""
     return read_choice(convert({"messages": [USER], "tool_choice": choice}, ChatFields).tool_choice, NAMES)
 
 
 @pytest.mark.parametrize("choice, calls", [
-    (None, Calls(BOTH)), ("auto", Calls(BOTH)), ("none", Calls()), ("required", Calls(BOTH, forced=True)),
-    (ONE, Calls(WEATHER, forced=True, single=True)), (ONE_IN_RESPONSES, Calls(WEATHER, forced=True, single=True)),
-    (IN_CHATS, Calls(WEATHER)), (IN_RESPONSES, Calls(WEATHER)),
-    ({**IN_RESPONSES, "mode": "required"}, Calls(WEATHER, forced=True)),
+    (None, CallRules(BOTH)), ("auto", CallRules(BOTH)), ("none", CallRules()),
+    ("required", CallRules(BOTH, forced=True)), (ONE, CallRules(WEATHER, forced=True, single=True)),
+    (ONE_IN_RESPONSES, CallRules(WEATHER, forced=True, single=True)),
+    (IN_CHATS, CallRules(WEATHER)), (IN_RESPONSES, CallRules(WEATHER)),
+    ({**IN_RESPONSES, "mode": "required"}, CallRules(WEATHER, forced=True)),
 ])  # fmt: skip
-def test_a_choice_leaves_some_tools_and_may_force_a_call(choice: Any, calls: Calls) -> None:
+def test_a_choice_leaves_some_tools_and_may_force_a_call(choice: Any, calls: CallRules) -> None:
     assert calls_of(choice) == calls
 
 
@@ -57,7 +58,7 @@ def test_what_names_no_tool_is_refused(choice: Any, words: str) -> None:
 def test_a_call_that_is_forced_needs_tools() -> None:
     with pytest.raises(ClientError, match="tools is empty"):
         read_choice("required", ())
-    assert read_choice("auto", ()) == Calls()
+    assert read_choice("auto", ()) == CallRules()
 
 
 @pytest.mark.parametrize("effort, verbosity, kwargs", [
