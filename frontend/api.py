@@ -76,6 +76,7 @@ def gen(
     *,
     ebnf: str | None = None,
     structural_tag: str | Mapping[str, Any] | None = None,
+    typical_p: float | None = None,
     repetition_penalty: float | None = None,
     logit_bias: Mapping[Any, float] | None = None,
     seed: int | None = None,

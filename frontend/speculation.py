@@ -25,7 +25,7 @@ from ramet.frontend.prompt import Prompt, TurnBegin, TurnEnd
 
 ALONE = ("stop", "max_new_tokens")  # parameters that may differ between the call that drew a text and one that takes it
 LOCAL = frozenset({  # those that say the same of a token wherever in an output it stands: no counts, no seeds
-    *ALONE, "n", "temperature", "top_p", "top_k", "min_p", "logit_bias", "skip_special_tokens",
+    *ALONE, "n", "temperature", "top_p", "top_k", "min_p", "typical_p", "logit_bias", "skip_special_tokens",
     "spaces_between_special_tokens", "stream_interval",
 })  # fmt: skip
 OPTIONS = frozenset({"priority", "cache_salt", "extra_key", "token_healing"})  # fields that change no text

@@ -262,6 +262,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     min_p: Annotated[
         float, sampling("draw from tokens with at least this share of the best one's probability", _real(0, 1))
     ] = 0.0
+    typical_p: Annotated[
+        float,
+        sampling(
+            "draw from the fewest tokens of average surprise that have this share of the probability",
+            _real(0, 1, low_open=True),
+            filters=True,
+        ),
+    ] = 1.0
     frequency_penalty: Annotated[
         float, sampling("subtracted from a token's logit for each time it was drawn", _real(-2, 2))
     ] = 0.0

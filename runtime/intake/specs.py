@@ -83,6 +83,7 @@ class SharedParams(ConstraintFields, frozen=True, kw_only=True):
     top_p: Annotated[Any, sampled("top_p")] = None
     top_k: Annotated[Any, sampled("top_k")] = None
     min_p: Annotated[Any, sampled("min_p")] = None
+    typical_p: Annotated[Any, sampled("typical_p")] = None
     frequency_penalty: Annotated[Any, sampled("frequency_penalty")] = None
     presence_penalty: Annotated[Any, sampled("presence_penalty")] = None
     repetition_penalty: Annotated[Any, sampled("repetition_penalty")] = None

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.sampling.columns import FilterRows, SamplingColumns
+from ramet.runtime.sampling.typical_p import typical
 
 # log-probabilities [F, V] float32 at the rows' temperatures, values [F] float32 -> [F, V] bool: the tokens that stay
 Filter = Callable[[Tensor, Tensor], Tensor]
-FILTERS: dict[str, Filter] = {}  # in the order in which they apply
+FILTERS: dict[str, Filter] = {"typical_p": typical}  # in the order in which they apply
 
 
 def filtered_draw(

@@ -14,11 +14,12 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.text.files import read_json
 
 TAKEN = (
-    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty",
+    "temperature", "top_p", "top_k", "min_p", "typical_p", "frequency_penalty", "presence_penalty",
+    "repetition_penalty",
 )  # fmt: skip
 # keys that would change sampling, with the value at which they do nothing
 NOT_SERVED: dict[str, Any] = {
-    "encoder_repetition_penalty": 1.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
+    "encoder_repetition_penalty": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
     "no_repeat_ngram_size": 0, "num_beams": 1, "bad_words_ids": None, "suppress_tokens": None,
     "begin_suppress_tokens": None, "sequence_bias": None,
 }  # fmt: skip

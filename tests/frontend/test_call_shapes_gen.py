@@ -66,6 +66,7 @@ SAMPLED = {  # keyword of gen -> value given, and name and value of the sampling
     "top_p": (0.9, "top_p", 0.9),
     "top_k": (4, "top_k", 4),
     "min_p": (0.1, "min_p", 0.1),
+    "typical_p": (0.5, "typical_p", 0.5),
     "frequency_penalty": (0.5, "frequency_penalty", 0.5),
     "presence_penalty": (0.25, "presence_penalty", 0.25),
     "repetition_penalty": (1.5, "repetition_penalty", 1.5),

@@ -94,6 +94,15 @@ def test_samples_come_prompt_by_prompt(llm: LLM):
     assert [r["meta_info"]["prompt_tokens"] for r in both] == [lengths[0]] * 3 + [lengths[1]] * 3
 
 
+def test_typical_p_leaves_tokens_out_of_the_rows_that_ask_for_it_alone(llm: LLM):
+    asked = {"temperature": 1.0, "sampling_seed": 7, "max_new_tokens": 10, "ignore_eos": True}
+    plain = [reply["output_ids"] for reply in llm.generate("The sea", {**asked, "n": 2})]
+    typical = {**asked, "n": 4, "typical_p": 1e-9}  # one token stays, whatever the seed
+    found = [reply["output_ids"] for reply in llm.generate(["The sea"] * 2, [{**asked, "n": 2}, typical])]
+    assert found[:2] == plain and plain[0] != plain[1]
+    assert all(each == found[2] for each in found[3:])
+
+
 @pytest.mark.parametrize("seed", [0, 11, -3])
 def test_samples_differ_and_the_first_is_that_of_one(llm: LLM, seed: int):
     asked = {"temperature": 1.0, "sampling_seed": seed, "max_new_tokens": 24, "ignore_eos": True}

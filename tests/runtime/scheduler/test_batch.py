@@ -130,6 +130,19 @@ def test_the_biases_of_a_request_are_read_once():
     assert np.array_equal(planned[-1].biased.ids[-1024:], range(1024))
 
 
+def test_only_rows_that_ask_for_a_filter_are_in_it() -> None:
+    """Steps in which no row asks for one have none."""
+    top = BenchTop()
+    seen = watched(top)
+    for uid, share in enumerate((1.0, 0.5, 0.25), 1):
+        top.add(uid, prompt_of(uid), 3, temperature=1.0, typical_p=share)
+    top.add(4, prompt_of(4), 9, temperature=1.0)
+    top.run()
+    asked = {(each.name, *each.values.tolist()) for columns in seen for each in columns.filters}
+    assert asked == {("typical_p", 0.5, 0.25)}
+    assert seen[-1].filters == ()
+
+
 def watched(top: BenchTop) -> list[SamplingColumns]:
     """What each step from now on asks of sampling."""
     seen: list[SamplingColumns] = []

@@ -36,7 +36,7 @@ def test_top_k_zero_is_off_and_null_is_absent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [{"top_p": 1.5}, {"temperature": "hot"}, {"repetition_penalty": 2.1}, {"num_beams": 4}, {"typical_p": 0.5}],
+    [{"top_p": 1.5}, {"temperature": "hot"}, {"repetition_penalty": 2.1}, {"num_beams": 4}, {"eta_cutoff": 0.5}],
 )
 def test_a_key_that_is_ignored_is_named_in_a_warning(tmp_path: Path, config: dict, caplog) -> None:
     logging.getLogger("ramet").propagate = True

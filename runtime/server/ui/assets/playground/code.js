@@ -22,7 +22,7 @@ const ARGUMENTS = new Set([
 // Arguments of the language's gen.
 const OF_GEN = new Set([
   "max_tokens", "min_tokens", "n", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",
-  "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "seed", "ignore_eos",
+  "typical_p", "frequency_penalty", "presence_penalty", "repetition_penalty", "logit_bias", "seed", "ignore_eos",
   "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim", "custom_params", "regex", "json_schema",
   "ebnf", "structural_tag", "grammar_backend", "priority", "cache_salt", "extra_key", "custom_logit_processor",
 ]);
