@@ -26,7 +26,7 @@ from ramet.bench.values import positive
 if TYPE_CHECKING:
     import torch
 
-    from ramet.kernels.cpu.measured import Limits
+    from ramet.kernels.cpu.measured import MachineLimits
     from ramet.kernels.cpu.ops import CpuOps
 
 MIN_BYTES = 1 << 28  # of keys and values of all layers of a case
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
     p.add_argument("--output-file", type=Path, default=report.results_file("attention"), help=report.RESULTS_HELP)
     options = p.parse_args(list(argv))
     from ramet.kernels.cpu.build import load_library
-    from ramet.kernels.cpu.native import native
+    from ramet.kernels.cpu.declarations import native
     from ramet.kernels.cpu.ops import CpuOps
 
     ops = CpuOps(load_library(), options.num_threads)
@@ -117,7 +117,7 @@ def main(argv: Sequence[str]) -> int:
     limits = bench.limits()
     with_dots = limits.dots_pay if options.dots is None else options.dots == "on"
     with_tiles = limits.tiles_pay and options.dots is None
-    native(ops.library, "choose_attention", "ii")(int(with_dots), int(with_tiles))
+    native(ops.library, "choose_attention")(int(with_dots), int(with_tiles))
     record: dict[str, Any] = {kind: {} for kind in ("decode", "extend", "growth") if options.only in (None, kind)}
     for kind, cases in (("decode", DECODES), ("extend", EXTENDS)):
         if kind in record:
@@ -137,7 +137,7 @@ class Bench:
         self._ops, self._rounds, self._min_bytes = ops, rounds, min_bytes
         self._best = self._measured()
 
-    def limits(self) -> "Limits":
+    def limits(self) -> "MachineLimits":
         """The best of those that were measured until now."""
         return self._best
 
@@ -165,7 +165,7 @@ class Bench:
             print(f"{case.name:<62}{each * 1e6:>10.1f} us" + ("" if ratio is None else f"{ratio:>8.2f} x"), flush=True)
         return ratios
 
-    def _measured(self) -> "Limits":
+    def _measured(self) -> "MachineLimits":
         from ramet.kernels.cpu.limits import measure
         from ramet.kernels.cpu.tile_check import tiles_work
 
@@ -176,11 +176,11 @@ class Bench:
         """Of one layer, the median of the rounds; and the bytes of its keys and values."""
         import torch
 
-        from ramet.kernels.cpu.native import Rule
-        from ramet.kernels.cpu.ops import Planner
+        from ramet.kernels.cpu.attention import AttentionPlanner
+        from ramet.kernels.cpu.structs import ScoreRule
 
-        planner = Planner(self._ops.library, case.heads, case.kv_heads, case.head_dim)
-        rule, slots = Rule(case.head_dim**-0.5, 0, 0.0), table_of(case)
+        planner = AttentionPlanner(self._ops.library, case.heads, case.kv_heads, case.head_dim)
+        rule, slots = ScoreRule(case.head_dim**-0.5, 0, 0.0), table_of(case)
         layers = list(self._layers(case))
         size = case.tokens * 2 * layers[0][0][0].nbytes
         dtype = torch.float32 if case.cache == "float32" else torch.bfloat16

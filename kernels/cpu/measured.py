@@ -23,7 +23,7 @@ NEAR = 1.05  # of the best time: as good
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MachineLimits:
     """What the machine can do at most, on all threads."""
 
     threads: int
@@ -48,7 +48,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ArithmeticChoice:
     """Names of ARITHMETICS: `few` for fewer than `at` tokens, `many` from there on."""
 
     few: str
@@ -64,11 +64,11 @@ class Choice:
 class Measured:
     """`seconds` of one layer over bfloat16 with each arithmetic that works here, for each of TOKENS."""
 
-    limits: Limits
+    limits: MachineLimits
     seconds: Mapping[str, Sequence[float]]
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> ArithmeticChoice:
         """The fastest for many tokens; for few as well where nothing is faster: then no token depends on its batch."""
         best = [min(each) for each in zip(*self.seconds.values(), strict=True)]
         fastest = min(self.seconds, key=lambda name: self.seconds[name][-1])
@@ -76,11 +76,11 @@ class Measured:
         many = fastest if plain[-1] > GAIN * best[-1] else "float32"
         behind = [i for i, second in enumerate(self.seconds[many]) if second > NEAR * best[i]]
         if not behind:
-            return Choice(many, many, 0)
+            return ArithmeticChoice(many, many, 0)
         few = min(self.seconds, key=lambda name: self.seconds[name][0])
         if few == many or behind[-1] + 1 == len(TOKENS):
-            return Choice(many, many, 0)
-        return Choice(few, many, TOKENS[behind[-1] + 1])
+            return ArithmeticChoice(many, many, 0)
+        return ArithmeticChoice(few, many, TOKENS[behind[-1] + 1])
 
     def __str__(self) -> str:
         limits = self.limits
@@ -116,7 +116,7 @@ def read(threads: int) -> Measured | None:
             return None
         found = json.loads(path.read_text())
         seconds = {name: [float(s) for s in found["seconds"][name]] for name in ARITHMETICS if name in found["seconds"]}
-        limits = Limits(threads, *(float(found["limits"][each.name]) for each in fields(Limits)[1:]))
+        limits = MachineLimits(threads, *(float(found["limits"][each.name]) for each in fields(MachineLimits)[1:]))
         assert "float32" in seconds and all(len(each) == len(TOKENS) for each in seconds.values())
         positive = [limits.read_bytes_per_s, limits.float32_flops, *(s for each in seconds.values() for s in each)]
         assert all(0 < number < math.inf for number in positive)

@@ -1,146 +1,101 @@
-"""What the library's functions are called with: structs, and tapes of calls.
+"""The functions of the library, called with tensors as the C++ declares them.
 
-A tape is a list of calls with their addresses and numbers, made once and run, any number of times, by one call out of
-Python: the CPU's form of a CUDA graph. What its calls read and write stays where it is as long as the tape exists.
+A pointer is a tensor, whose numbers must be of the declared type, or an address, or None. What calls a function is
+compiled from its declaration: looking through the arguments of a call in a loop takes 0.7 us, a third of a small
+kernel's time, and the code that is made from names takes 0.1 us.
 """
 
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from ctypes import Structure, addressof, byref, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import partial
+from keyword import iskeyword
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from ramet.kernels.cpu.arena import Arena
+from ramet.kernels.cpu.declarations import Native, NativeFunction, NativeParameter, functions
 
-KINDS: dict[str, Any] = {"p": c_void_p, "n": c_int64, "i": c_int, "f": c_float}  # pointer, size, number, float
-Native = Callable[..., None]
-
-
-class Plan(Structure):
-    """Field for field the struct of plan.h."""
-
-    _fields_ = (
-        ("items", c_void_p),
-        ("members", c_void_p),
-        ("limits", c_void_p),
-        ("owns", c_void_p),
-        ("partials", c_void_p),
-        ("merges", c_void_p),
-        ("table", c_void_p),
-        ("table_stride", c_int64),
-        ("partial_out", c_void_p),
-        ("partial_lse", c_void_p),
-        ("num_items", c_int32),
-        ("num_merges", c_int32),
-        ("heads", c_int32),
-        ("kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("threads", c_int32),
-    )
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # as vector.h numbers them
+ELEMENTS = {  # what a tensor may have that a pointer of this type points to; any tensor is void
+    "float": (torch.float32,), "f16": (torch.float16,), "int8_t": (torch.int8,), "uint8_t": (torch.uint8, torch.bool),
+    "int32_t": (torch.int32,), "uint32_t": (torch.int32,), "int64_t": (torch.int64,), "uint64_t": (torch.int64,),
+}  # fmt: skip
+REFUSED = (TypeError, AttributeError, ctypes.ArgumentError, struct.error)
+Ints = npt.NDArray[np.int32]
+CALL = """
+def {name}({names}):
+    try:
+        return _call({words})
+    except _REFUSED:
+        _refuse([{names}])
+        raise
+"""
 
 
-class Step(Structure):
-    """Field for field the struct of plan.h."""
+class Natives:
+    """`natives.gather(...)` calls `ramet_gather` of the library. Raises TypeError for what that does not take."""
 
-    _fields_ = (
-        ("table", c_void_p),
-        ("table_stride", c_int64),
-        ("rows", c_void_p),
-        ("first_tokens", c_void_p),
-        ("num_new", c_void_p),
-        ("seq_lens", c_void_p),
-        ("shifts", c_void_p),
-        ("sees", c_void_p),
-        ("num_rows", c_int32),
-        ("threads", c_int32),
-    )
-
-
-class Rule(Structure):
-    """What a layer does with its scores; field for field the struct of attention.h. 0: no window, no cap, no sinks."""
-
-    _fields_ = (("scale", c_float), ("window", c_int32), ("softcap", c_float), ("sinks", c_void_p))
-
-
-class Call(Structure):
-    """Field for field the struct of replay.cpp."""
-
-    _fields_ = (("run", c_void_p), ("words", c_void_p))
-
-
-def native(library: ctypes.CDLL, name: str, kinds: str) -> Native:
-    """A function of the library that returns nothing. `kinds` has a letter of KINDS for each argument."""
-    function: Any = getattr(library, f"ramet_{name}")
-    function.argtypes, function.restype = [KINDS[kind] for kind in kinds], None
-    made: Native = function
-    return made
-
-
-class Calls(Structure):
-    """Field for field the struct of replay.cpp."""
-
-    _fields_ = (("calls", c_void_p), ("num", c_int64), ("took_s", c_double))
-
-
-class Tape:
-    """Calls in their order. `keep` what they point to and nobody else holds."""
-
-    def __init__(self, library: ctypes.CDLL, arena: Arena) -> None:
-        self.arena = arena  # where tensors come from while this records
-        self.calls: list[Call] = []  # once it is sealed
+    def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        self._recorded: list[tuple[int, Sequence[int]]] = []
-        self._kept: list[object] = []
 
-    def recording(self, name: str, kinds: str) -> Native:
-        """In the place of `ramet_name` of the library: its calls go to this tape, and do not run."""
-        entry = getattr(self._library, f"ramet_{name}_words", None)
-        address = None if entry is None else ctypes.cast(entry, c_void_p).value
-        floats = [i for i, kind in enumerate(kinds) if kind == "f"]
+    def __getattr__(self, name: str) -> Native:
+        """The first use of a function; from then on it is an attribute."""
+        if name not in functions():
+            raise AttributeError(name)
+        native = taking_tensors(functions()[name], self.calling(functions()[name]))
+        setattr(self, name, native)
+        return native
 
-        def called(*arguments: Any) -> None:
-            assert address is not None, f"{name} is no part of a step that is replayed"
-            words = [0 if argument is None else argument for argument in arguments]
-            for i in floats:
-                (words[i],) = struct.unpack("<i", struct.pack("<f", words[i]))
-            self._recorded.append((address, [int(word) for word in words]))
-
-        return called
-
-    def keep(self, *things: object) -> None:
-        self._kept += things
-
-    def seal(self) -> None:
-        """Nothing is added any more, and the calls can be run."""
-        words = np.array([word for _, words in self._recorded for word in words], np.int64)
-        at = words.ctypes.data
-        for entry, arguments in self._recorded:
-            self.calls.append(Call(entry, at))
-            at += len(arguments) * words.itemsize
-        self.keep(words)
-        self._recorded = []  # numbers of Python, which take ten times the memory of `words`
-
-    def __len__(self) -> int:
-        return len(self.calls) + len(self._recorded)
+    def calling(self, function: NativeFunction) -> Callable[..., Any]:
+        """What is called with the function's addresses and numbers."""
+        return function.of(self._library)
 
 
-class Replay:
-    """Runs the calls of sealed tapes, one after the other. Keeps the tapes.
+def taking_tensors(function: NativeFunction, call: Callable[..., Any]) -> Native:
+    """A function with the names of the declaration that hands the addresses of tensors to `call`."""
+    names = [f"{each.name}_" if iskeyword(each.name) else each.name for each in function.parameters]
+    words = [_word(each, name) for each, name in zip(function.parameters, names, strict=True)]
+    made: dict[str, Any] = {**ELEMENTS, "_call": call, "_REFUSED": REFUSED, "_refuse": partial(_refuse, function)}
+    exec(CALL.format(name=function.name, names=", ".join(names), words=", ".join(words)), made)
+    native: Native = made[function.name]
+    return native
 
-    `begin` returns at once where there are several threads (pool.h), with a number. `join` with it, on the same thread,
-    works on the calls until they are done; it comes before what they write is read.
-    """
 
-    def __init__(self, library: ctypes.CDLL, tapes: Sequence[Tape], threads: int) -> None:
-        calls = [call for tape in tapes for call in tape.calls]
-        array = (Call * len(calls))(*calls)
-        listed = Calls(addressof(array), len(calls), 0.0)
-        listed.kept = tapes, array  # and `begin` keeps it, also where nobody keeps this object
-        replay: Any = native(library, "replay", "pi")
-        replay.restype = c_int64
-        self.begin: Callable[[], int] = partial(replay, byref(listed), threads)
-        self.join: Callable[[int], None] = native(library, "join", "n")
-        self.took_s: Callable[[], float] = partial(getattr, listed, "took_s")  # when it ran last, all its calls
+def _word(parameter: NativeParameter, name: str) -> str:
+    """The code that makes an address of a pointer. An ellipsis stands for other numbers: every call refuses it."""
+    if not parameter.is_pointer:
+        return name
+    address = f"{name}.data_ptr()"
+    if parameter.type in ELEMENTS:
+        address = f"{address} if {name}.dtype in {parameter.type} else ..."
+    return f"0 if {name} is None else {name} if {name}.__class__ is int else {address}"
+
+
+def _refuse(function: NativeFunction, arguments: Sequence[object]) -> None:
+    """Raises TypeError for the first argument that its parameter does not take."""
+    for parameter, value in zip(function.parameters, arguments, strict=True):
+        if not _takes(parameter, value):
+            shown = f"a tensor of {value.dtype}" if isinstance(value, Tensor) else repr(value)
+            raise TypeError(f"{function.name}: {parameter.name} is {shown}, must be {parameter}")
+
+
+def _takes(parameter: NativeParameter, value: object) -> bool:
+    if isinstance(value, Tensor):
+        return parameter.is_pointer and value.dtype in ELEMENTS.get(parameter.type, (value.dtype,))
+    try:
+        parameter.ctype.from_param(value)
+    except (TypeError, ctypes.ArgumentError):
+        return False
+    return True
+
+
+def column(values: Ints | None) -> int | None:
+    """The address of a column of int32, which stays where it is as long as calls read it."""
+    if values is None:
+        return None
+    assert values.dtype == np.int32 and values.flags.c_contiguous, (values.dtype, values.strides)
+    return values.ctypes.data

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.kernels.cpu.experts import DTYPES
-from ramet.kernels.cpu.native import Rule
-from ramet.kernels.cpu.ops import CpuOps, Planner
+from ramet.kernels.cpu.attention import AttentionPlanner
+from ramet.kernels.cpu.native import DTYPES
+from ramet.kernels.cpu.ops import CpuOps
+from ramet.kernels.cpu.structs import ScoreRule
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.long_extends import LongRow, attend_row
@@ -36,9 +37,11 @@ class CpuAttention:
     def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None) -> None:
         self.pool = pool
         self._layers = layers
-        self._rules = [Rule(layer.scale, layer.window or 0, layer.softcap or 0.0) for layer in layers]
+        self._rules = [ScoreRule(layer.scale, layer.window or 0, layer.softcap or 0.0) for layer in layers]
         self._ops = ops
-        planners = {} if ops is None else {of: Planner(ops.library, heads, of.heads, of.key) for of in pool.shapes}
+        planners = (
+            {} if ops is None else {of: AttentionPlanner(ops.library, heads, of.heads, of.key) for of in pool.shapes}
+        )
         self._planners = list(planners.values())
         self._cached = [pool.of(layer.source(i)) for i, layer in enumerate(layers)]
         self._planner_of = [planners.get(pool.layers[layer.source(i)]) for i, layer in enumerate(layers)]
@@ -75,7 +78,7 @@ class CpuAttention:
             out[at] = self.attend_row(row, q[at], own, keys, values, rule, sinks)
         return out
 
-    def _rule(self, layer: int, sinks: Tensor | None) -> Rule:
+    def _rule(self, layer: int, sinks: Tensor | None) -> ScoreRule:
         """A replay reads it again."""
         rule = self._rules[layer]
         if sinks is not None:

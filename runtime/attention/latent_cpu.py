@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.kernels.cpu.latent import attend_to_latents
-from ramet.kernels.cpu.ops import CpuOps, Planner
+from ramet.kernels.cpu.attention import AttentionPlanner
+from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.latent import Heads, LatentSizes, expands, most_expanded
@@ -28,7 +28,7 @@ class _Expanded:
     stop: int
     slots: Tensor  # [n] int64
     in_order: Tensor  # [1, n] int32, the table that it is planned with
-    planner: Planner
+    planner: AttentionPlanner
 
 
 class LatentCpuAttention:
@@ -39,8 +39,8 @@ class LatentCpuAttention:
     ) -> None:
         self.pool, self._layers, self._sizes, self._ops = pool, layers, sizes, ops
         self._heads = heads
-        self._planner = Planner(ops.library, heads, 1, sizes.latent)
-        self._planners: list[Planner] = []  # of rows that are expanded
+        self._planner = AttentionPlanner(ops.library, heads, 1, sizes.latent)
+        self._planners: list[AttentionPlanner] = []  # of rows that are expanded
         self._most = most_expanded(heads, sizes, pool.dtype.itemsize)
 
     def plan(self, inputs: ForwardInputs) -> None:
@@ -60,7 +60,7 @@ class LatentCpuAttention:
     def _row(self, inputs: ForwardInputs, r: int, firsts: Ints, number: int) -> _Expanded:
         """Of a table of its own: one row, in which tokens lie in their order."""
         if number == len(self._planners):
-            self._planners.append(Planner(self._ops.library, self._heads, self._heads, self._sizes.value))
+            self._planners.append(AttentionPlanner(self._ops.library, self._heads, self._heads, self._sizes.value))
         planner, first, new, length = self._planners[number], firsts[r], inputs.num_new[r], int(inputs.seq_lens[r])
         in_order = torch.from_numpy(np.arange(length, dtype=np.int32)[None])
         columns = (np.array([number], np.int32) for number in (0, 0, new, length))
@@ -107,7 +107,7 @@ class LatentCpuAttention:
         latent, (keys, values) = self._sizes.latent, self.cache(layer)
         out = self._ops.empty(*absorbed.shape[:2], latent, dtype=absorbed.dtype)
         parts = (absorbed, turned), (values, keys[..., latent:])
-        attend_to_latents(self._ops, self._planner, self._layers[layer].scale, *parts, values, out)
+        self._ops.attend_to_latents(self._planner, self._layers[layer].scale, *parts, values, out)
         return out
 
     def _attend_row(self, row: _Expanded, q: Tensor, heads: Heads, layer: int, out: Tensor) -> None:
@@ -118,4 +118,4 @@ class LatentCpuAttention:
         keys = of_heads[..., : sizes.content], latents[:, None, sizes.latent :]
         parts = (q[..., : sizes.content], q[..., sizes.content :]), keys
         scale, values = self._layers[layer].scale, of_heads[..., sizes.content :]
-        attend_to_latents(self._ops, row.planner, scale, *parts, values, out)
+        self._ops.attend_to_latents(row.planner, scale, *parts, values, out)

@@ -79,9 +79,10 @@ class KeptWeights:
 
         None: they are not kept.
         """
-        odd = {type(module.packed).__name__ for _, module in packed_modules(model)} - KINDS.keys()
+        odd = {type(module.packed) for _, module in packed_modules(model)}.difference(KINDS.values())
         if odd:
-            log.info("packed weights are not kept: a file has no form for %s", ", ".join(odd))
+            names = ", ".join(each.__name__ for each in odd)
+            log.info("packed weights are not kept: a file has no form for %s", names)
             return None
         tensors, facts = taken_apart(model)
         size = sum(tensor.nbytes for tensor in tensors.values())

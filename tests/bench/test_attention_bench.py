@@ -10,7 +10,7 @@ from compiled import compiled_kernels
 from ramet.bench.kernels import attention
 from ramet.bench.kernels.attention import MODEL, table_of
 from ramet.kernels.cpu import limits
-from ramet.kernels.cpu.measured import Limits
+from ramet.kernels.cpu.measured import MachineLimits
 from ramet.runtime.engine.devices.cpu_kernels import machine, use
 
 
@@ -30,7 +30,7 @@ def test_a_run_has_a_figure_for_each_case(
     for dots in ([], ["--dots", "off"], ["--dots", "on"]):
         assert attention.main(["--rounds", "1", "--least-mb", "1", "--output-file", str(lines), *dots]) == 0
     record, without, with_dots = map(json.loads, lines.read_text().splitlines())
-    assert record["dots"] == Limits(**record["limits"]).dots_pay
+    assert record["dots"] == MachineLimits(**record["limits"]).dots_pay
     assert not without["dots"] and with_dots["dots"]
     assert list(record["decode"]) == [case.name for case in small]
     bytes_of = {case.cache: record["decode"][case.name] for case in small}

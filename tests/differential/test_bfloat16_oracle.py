@@ -13,8 +13,8 @@ import pytest
 import torch
 from compiled import compiled_kernels
 
+from ramet.kernels.cpu.declarations import native
 from ramet.kernels.cpu.measured import ARITHMETICS
-from ramet.kernels.cpu.native import native
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.engine.devices.cpu_kernels import machine, use
 from ramet.runtime.llm import LLM
@@ -88,8 +88,8 @@ def test_bfloat16_is_as_close_to_float32_as_transformers(
     if not library.ramet_has_arithmetic(number):
         pytest.skip("this CPU would compute in float32 again")
     monkeypatch.setattr("ramet.runtime.engine.devices.cpu_kernels.use", lambda *_: None)
-    native(library, "choose_linear", "iin")(number, number, 0)
-    native(library, "choose_attention", "ii")(int(arithmetic == "dots"), int(arithmetic == "tiles"))
+    native(library, "choose_linear")(number, number, 0)
+    native(library, "choose_attention")(int(arithmetic == "dots"), int(arithmetic == "tiles"))
     found = of_ramet("bfloat16", ids)
     assert len(found) > 1000 and 0 < distance(found, exact) <= SLACK * theirs, (distance(found, exact), theirs)
 

@@ -9,7 +9,7 @@ from compiled import compiled_kernels
 from hypothesis import given
 from hypothesis.strategies import DataObject, data, integers, sampled_from
 
-from ramet.kernels.cpu.ops import Planner
+from ramet.kernels.cpu.attention import AttentionPlanner
 from ramet.kernels.reference_cut import MAX_MEMBERS, MIN_SHARED, KernelItems, cut, find_shares
 
 
@@ -120,7 +120,7 @@ def test_rows_with_contexts_are_compared_slot_by_slot() -> None:
 def native(table: np.ndarray, *columns: np.ndarray | None, threads: int) -> KernelItems:
     """What the compiled planner makes of the same step."""
     ops = type(compiled_kernels())(compiled_kernels().library, threads)
-    planner = Planner(ops.library, heads=2, kv_heads=1, head_dim=16)
+    planner = AttentionPlanner(ops.library, heads=2, kv_heads=1, head_dim=16)
     ops.plan(planner, torch.from_numpy(table), *columns)
     plan = planner.struct
     items = _copied(plan.items, 5 * plan.num_items).reshape(-1, 5)

@@ -8,9 +8,9 @@ from compiled import compiled_kernels
 
 from ramet.kernels.cpu import measured
 from ramet.kernels.cpu.limits import measure_all
-from ramet.kernels.cpu.measured import TOKENS, Choice, Limits, Measured
+from ramet.kernels.cpu.measured import TOKENS, ArithmeticChoice, MachineLimits, Measured
 
-LIMITS = Limits(2, 2.5e10, 2e11, 4e11, 0.0)
+LIMITS = MachineLimits(2, 2.5e10, 2e11, 4e11, 0.0)
 PLAIN = [2.0, 2.0, 5.0, 20.0]
 
 
@@ -23,17 +23,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("others", "wanted"),
     [
-        ({}, Choice("float32", "float32", 0)),
-        ({"dots": [2.0, 2.0, 3.0, 10.0]}, Choice("dots", "dots", 0)),  # never slower
-        ({"dots": [2.05, 2.0, 3.0, 10.0]}, Choice("dots", "dots", 0)),  # hardly slower
-        ({"dots": [2.0, 3.0, 8.0, 40.0]}, Choice("float32", "float32", 0)),
-        ({"dots": [1.9, 1.9, 4.9, 19.0]}, Choice("float32", "float32", 0)),  # hardly faster
-        ({"tiles": [3.0, 2.5, 2.6, 5.0]}, Choice("float32", "tiles", 16)),
-        ({"tiles": [3.0, 2.0, 2.6, 5.0]}, Choice("float32", "tiles", 4)),
-        ({"dots": [1.0, 2.0, 3.0, 10.0], "tiles": [3.0, 2.5, 3.5, 5.0]}, Choice("dots", "tiles", 64)),
+        ({}, ArithmeticChoice("float32", "float32", 0)),
+        ({"dots": [2.0, 2.0, 3.0, 10.0]}, ArithmeticChoice("dots", "dots", 0)),  # never slower
+        ({"dots": [2.05, 2.0, 3.0, 10.0]}, ArithmeticChoice("dots", "dots", 0)),  # hardly slower
+        ({"dots": [2.0, 3.0, 8.0, 40.0]}, ArithmeticChoice("float32", "float32", 0)),
+        ({"dots": [1.9, 1.9, 4.9, 19.0]}, ArithmeticChoice("float32", "float32", 0)),  # hardly faster
+        ({"tiles": [3.0, 2.5, 2.6, 5.0]}, ArithmeticChoice("float32", "tiles", 16)),
+        ({"tiles": [3.0, 2.0, 2.6, 5.0]}, ArithmeticChoice("float32", "tiles", 4)),
+        ({"dots": [1.0, 2.0, 3.0, 10.0], "tiles": [3.0, 2.5, 3.5, 5.0]}, ArithmeticChoice("dots", "tiles", 64)),
     ],
 )
-def test_the_fastest_is_chosen(others: dict[str, list[float]], wanted: Choice) -> None:
+def test_the_fastest_is_chosen(others: dict[str, list[float]], wanted: ArithmeticChoice) -> None:
     assert Measured(LIMITS, {"float32": PLAIN, **others}).choice == wanted
 
 
@@ -64,7 +64,7 @@ def test_a_choice_is_shown_with_the_times_it_was_made_by(others: dict[str, list[
 
 @pytest.mark.parametrize(("threads", "shown"), [(1, "on 1 thread;"), (2, "on 2 threads;")])
 def test_threads_are_counted_in_words(threads: int, shown: str) -> None:
-    assert shown in str(Measured(Limits(threads, 2.5e10, 2e11, 0.0, 0.0), {"float32": PLAIN}))
+    assert shown in str(Measured(MachineLimits(threads, 2.5e10, 2e11, 0.0, 0.0), {"float32": PLAIN}))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_threads_are_counted_in_words(threads: int, shown: str) -> None:
     ],
 )
 def test_attention_takes_what_pays(dots: float, tiles: float, pay: tuple[bool, bool]) -> None:
-    limits = Limits(2, 2.5e10, 2e11, dots, tiles)
+    limits = MachineLimits(2, 2.5e10, 2e11, dots, tiles)
     assert (limits.dots_pay, limits.tiles_pay) == pay
 
 

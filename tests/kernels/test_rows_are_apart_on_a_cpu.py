@@ -17,7 +17,7 @@ from delta_cases import column, layer
 from torch import Tensor
 
 from ramet.kernels import reference
-from ramet.kernels.cpu.native import native
+from ramet.kernels.cpu.declarations import native
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8
 from ramet.kernels.draw_params import DrawParams
@@ -112,7 +112,7 @@ def ops() -> Iterator[CpuOps]:
 @pytest.mark.parametrize("arithmetic", range(3))  # as linear.cpp numbers them; what the CPU does not have is float32
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_layers(dtype: torch.dtype, arithmetic: int, number: float, ops: CpuOps) -> None:
-    native(ops.library, "choose_linear", "iin")(arithmetic, arithmetic, 0)
+    native(ops.library, "choose_linear")(arithmetic, arithmetic, 0)
     for num_in, num_out in ((96, 80), (33, 65), (130, 100)):
         packed, bias = pack(ops, randn(num_out, num_in, seed=1, dtype=dtype)), randn(num_out, seed=2, dtype=dtype)
         for tokens, row in SIZES:
@@ -153,7 +153,7 @@ def experts_of(kernels: Any, rule: RouteRule, dtype: torch.dtype) -> Experts:
 @pytest.mark.parametrize("arithmetic", range(3))
 def test_layers_of_experts(arithmetic: int, rule: RouteRule, number: float, ops: CpuOps) -> None:
     """The poisoned token may go to other experts than before, so other tokens have other neighbours there."""
-    native(ops.library, "choose_linear", "iin")(arithmetic, arithmetic, 0)
+    native(ops.library, "choose_linear")(arithmetic, arithmetic, 0)
     for dtype in DTYPES:
         experts = experts_of(ops, rule, dtype)
         with torch.inference_mode():

@@ -10,7 +10,7 @@ from hypothesis.strategies import integers, lists, tuples
 
 from ramet.kernels.cpu.arena import Arena, borrowed
 from ramet.kernels.cpu.memory import HUGE_PAGE, LINE, SHARED_BYTES, huge_empty, huge_zeros
-from ramet.kernels.cpu.native import Replay
+from ramet.kernels.cpu.tape import TapeReplay
 from ramet.kernels.cpu.weight_file import gives_huge_pages, is_on_huge_pages
 
 
@@ -116,7 +116,7 @@ def test_a_tape_runs_its_calls_again_on_what_lies_there_now() -> None:
         normed = ops.rms_norm(doubled, weight, 0.0)
     assert len(tape) == 2
     ids.copy_(torch.tensor([9, 0]))
-    again = Replay(ops.library, [tape], 1)
+    again = TapeReplay(ops.library, [tape], 1)
     again.begin()
     assert doubled.tolist() == (table[[9, 0]] * 2).tolist()
     torch.testing.assert_close(normed[0], torch.nn.functional.rms_norm(doubled[0], (4,)))
@@ -128,7 +128,7 @@ def test_calls_that_are_recorded_do_not_run() -> None:
     with ops.recorded() as tape:
         ops.add_rms_norm(x, residual, torch.ones(16), 0.0)
     assert not residual.any()
-    Replay(ops.library, [tape], 1).begin()
+    TapeReplay(ops.library, [tape], 1).begin()
     assert residual.equal(x)
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ramet.kernels import reference
 from ramet.kernels.cpu.arena import borrowed
-from ramet.kernels.cpu.native import Replay, Tape
 from ramet.kernels.cpu.ops import CpuOps
+from ramet.kernels.cpu.sampling import DecodingRows
+from ramet.kernels.cpu.tape import Tape, TapeReplay
 from ramet.runtime.attention.base import AttentionBackend
 from ramet.runtime.attention.cpu import CpuAttention, fits
 from ramet.runtime.attention.gathered import GatheredAttention
@@ -142,8 +143,8 @@ class CpuDevice(Device):
                 gives.append(_recorded(ops, partial(_copy_all, ops, kept, fresh))[0])
                 drawn.append(kept)
 
-        def replays(tapes: Iterable[Sequence[Tape]]) -> tuple[Replay, ...]:
-            return tuple(Replay(ops.library, each, ops.threads) for each in tapes)
+        def replays(tapes: Iterable[Sequence[Tape]]) -> tuple[TapeReplay, ...]:
+            return tuple(TapeReplay(ops.library, each, ops.threads) for each in tapes)
 
         return CapturedStep(
             borrowed(logits),
@@ -177,10 +178,9 @@ def _take_in(ops: CpuOps, inputs: StepInputs, staged: Tensor, rows: RowBuffer) -
     ops.copy(inputs.read.memory, staged)
     of, forward = inputs.read.of, inputs.forward
     assert forward.rope_positions is not None
-    ops.relay(
-        of["rows"], of["relayed"], of["seq_lens"], of["shifts"], rows.next_ids, rows.lengths,
-        forward.token_ids, forward.positions, forward.rope_positions,
-    )  # fmt: skip
+    decoding = DecodingRows(of["rows"], of["relayed"], of["seq_lens"], of["shifts"])
+    ids, positions = forward.token_ids, forward.positions
+    ops.relay(decoding, rows.next_ids, rows.lengths, ids, positions, forward.rope_positions)
 
 
 def _copy_all(ops: CpuOps, to: Sequence[Tensor], source: Sequence[Tensor]) -> None:

@@ -12,9 +12,9 @@ import torch
 
 from ramet.kernels.cpu import measured
 from ramet.kernels.cpu.build import NoCompiler, WrongKernels, load_library
+from ramet.kernels.cpu.declarations import native
 from ramet.kernels.cpu.limits import measure_all
 from ramet.kernels.cpu.measured import ARITHMETICS, Measured
-from ramet.kernels.cpu.native import native
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.tile_check import tiles_work
 from ramet.runtime.errors import ConfigError
@@ -63,8 +63,8 @@ def measure(library: CDLL, threads: int) -> Measured:
 def use(library: CDLL, found: Measured) -> None:
     """For the whole process."""
     chosen = found.choice
-    native(library, "choose_linear", "iin")(ARITHMETICS.index(chosen.few), ARITHMETICS.index(chosen.many), chosen.at)
-    native(library, "choose_attention", "ii")(int(found.limits.dots_pay), int(found.limits.tiles_pay))
+    native(library, "choose_linear")(ARITHMETICS.index(chosen.few), ARITHMETICS.index(chosen.many), chosen.at)
+    native(library, "choose_attention")(int(found.limits.dots_pay), int(found.limits.tiles_pay))
 
 
 def float32_is_faster(dtype: torch.dtype, tokens: int = 32, size: int = 1024) -> bool:

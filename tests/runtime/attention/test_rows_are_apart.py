@@ -18,7 +18,7 @@ from test_backends_agree import Rows, step, stored_and_attended
 from test_latent_backends import SMALL, layer_of
 
 from ramet.kernels import reference
-from ramet.kernels.cpu.native import native
+from ramet.kernels.cpu.declarations import native
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.gathered import GatheredAttention
@@ -65,7 +65,7 @@ def test_no_arithmetic_lets_others_change_a_row(dots: int, tiles: int, case: dic
     """Products in pairs and by tile registers, of the CPUs that have them."""
     ops = compiled_kernels()
     try:
-        native(ops.library, "choose_attention", "ii")(dots, tiles)
+        native(ops.library, "choose_attention")(dots, tiles)
         others_change_no_row(case, "compiled")
     finally:
         use(ops.library, machine(ops.library, ops.threads))

@@ -13,7 +13,7 @@ import pytest
 
 from ramet.kernels.cpu import build, measured
 from ramet.kernels.cpu.classes import CLASSES
-from ramet.kernels.cpu.measured import Limits, Measured
+from ramet.kernels.cpu.measured import MachineLimits, Measured
 from ramet.runtime.commands import doctor
 from ramet.runtime.config import Args, CacheArgs, ExecArgs, ModelArgs
 
@@ -206,7 +206,7 @@ def test_what_the_cpu_was_measured_to_do_is_shown(tmp_path: Path, monkeypatch: p
     unknown = doctor.speed(3, has_kernels=True)
     assert unknown.kind == "note" and "not yet for 3 threads" in unknown.found and "doctor --measure" in unknown.remedy
     assert doctor.speed(1, has_kernels=True).found == "not yet for 1 thread"
-    measured.write(Measured(Limits(3, 2e10, 1e11, 0.0, 0.0), {"float32": [1.0, 1.0, 1.0, 1.0]}))
+    measured.write(Measured(MachineLimits(3, 2e10, 1e11, 0.0, 0.0), {"float32": [1.0, 1.0, 1.0, 1.0]}))
     found = doctor.speed(3, has_kernels=True).found
     assert found.startswith("20.0 GB/s read, 100 Gflop/s in float32 on 3 threads")
 

@@ -7,7 +7,7 @@ import torch
 from compiled import compiled_kernels
 from torch import Tensor
 
-from ramet.kernels.cpu.native import Replay
+from ramet.kernels.cpu.tape import TapeReplay
 from ramet.kernels.cpu.weights import pack_int4, repack_int4
 from ramet.kernels.int4_words import Int4Words, Words, awq_columns, columns, group_of
 from ramet.kernels.reference_weights import Int4Weight
@@ -107,7 +107,7 @@ def test_a_tape_multiplies_again() -> None:
     with ops.recorded() as tape:
         outputs = [made for weight in weights for made in (weight.linear(x, None), weight.rows(ids))]
     x.mul_(2), ids.add_(3)
-    again = Replay(ops.library, [tape], 1)
+    again = TapeReplay(ops.library, [tape], 1)
     again.begin()
     wanted = [made for weight in weights for made in (weight.linear(x, None), weight.rows(ids))]
     assert all(torch.equal(one, other) for one, other in zip(outputs, wanted, strict=True))

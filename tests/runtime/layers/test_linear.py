@@ -9,7 +9,7 @@ import torch
 from compiled import compiled_kernels
 from torch import Tensor
 
-from ramet.kernels.cpu.native import native
+from ramet.kernels.cpu.declarations import native
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weights import pack, pack_int8
 from ramet.kernels.reference_weights import Int8Weight
@@ -38,7 +38,7 @@ def ops() -> Iterator[CpuOps]:
 
 
 def compute_in(ops: CpuOps, few: int, many: int, at: int) -> None:
-    native(ops.library, "choose_linear", "iin")(few, many, at)
+    native(ops.library, "choose_linear")(few, many, at)
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)

@@ -10,11 +10,10 @@ from quantised_checkpoints import Kind, quantise_folder
 from tiny_model import make_tiny
 
 from ramet.kernels import gpu_ops, reference
-from ramet.kernels.cpu.quantised import Int4Weight, Int8Weight
+from ramet.kernels.cpu.packed import PackedInt4, PackedInt8
 from ramet.kernels.linear_fp8 import Fp8Weight
 from ramet.kernels.linear_int4 import GpuInt4Weight
-from ramet.kernels.reference_weights import Int4Weight as Int4Oracle
-from ramet.kernels.reference_weights import Int8Weight as Int8Oracle
+from ramet.kernels.reference_weights import Int4Weight, Int8Weight
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, read_shape
@@ -41,7 +40,7 @@ def build(folder: Path, ops: Any) -> Any:
 def test_int4_takes_the_groups_that_fit_and_8_bits_elsewhere(folder: Path, ops: Any) -> None:
     model = build(folder, ops)
     pack_model(model, FORMS["int4"], ops)
-    fours, eights = (Int4Oracle, Int8Oracle) if ops is reference else (Int4Weight, Int8Weight)
+    fours, eights = (Int4Weight, Int8Weight) if ops is reference else (PackedInt4, PackedInt8)
     layer = model.layers[0]
     assert isinstance(layer.attention.qkv.packed, fours) and isinstance(layer.mlp.gate_up.packed, fours)
     assert isinstance(layer.mlp.down.packed, eights), "176 is no multiple of 32"
