@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from ramet.bench.datasets import Prompt
+from ramet.bench.datasets import DatasetPrompt
 from ramet.bench.metrics import Timeline
 from ramet.bench.sse import DONE, EventSplitter
 
@@ -40,7 +40,7 @@ class Sampling:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Native:
+class NativeApi:
     """/generate of ramet and SGLang: an event carries the whole answer so far (or what is new, if `incremental`)."""
 
     path = "/generate"
@@ -48,7 +48,7 @@ class Native:
     def __init__(self, incremental: bool = False) -> None:
         self.incremental = incremental
 
-    def body(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
+    def body(self, prompt: DatasetPrompt, sampling: Sampling) -> dict[str, Any]:
         params = {"temperature": 0.0, "max_new_tokens": prompt.output_len, "ignore_eos": sampling.ignore_eos}
         extra = dict(sampling.extra)
         params |= extra.pop("sampling_params", {})
@@ -83,7 +83,7 @@ class Completions:
     def __init__(self, extended: bool = True) -> None:
         self.extended = extended
 
-    def body(self, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
+    def body(self, prompt: DatasetPrompt, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": sampling.model,
             "prompt": prompt.text if prompt.ids is None else prompt.ids,
@@ -114,7 +114,7 @@ class Completions:
         line.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
 
 
-Dialect = Native | Completions
+Dialect = NativeApi | Completions
 
 
 async def ask(session: aiohttp.ClientSession, url: str, body: bytes, dialect: Dialect, stream: bool) -> Timeline:

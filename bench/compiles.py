@@ -54,7 +54,7 @@ MEDIAN, P99 = "median", "p99"
 
 
 @dataclass
-class Stream:
+class CompileStream:
     """When each token of a stream came, request by request."""
 
     times: list[list[float]] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Window:
     ended: dict[str, int]  # HTTP status -> how many of the constraints
 
 
-class Constraints:
+class CostlyConstraints:
     """Clients that ask for one costly constraint after the other, each a new one."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
@@ -157,7 +157,7 @@ def make_model(folder: Path, vocab_size: int) -> None:
 async def measure(url: str, windows: dict[str, list[Window]], options: argparse.Namespace) -> None:
     """Adds the windows of each round. A first round without figures warms the compile workers."""
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(300)) as session:
-        constraints = Constraints(session)
+        constraints = CostlyConstraints(session)
         await constraints.compile_cheap()
         for number in range(options.rounds + 1):
             for name in turned(list(windows), number):
@@ -167,7 +167,9 @@ async def measure(url: str, windows: dict[str, list[Window]], options: argparse.
                     print(f"round {number} {_line(name, window)}", flush=True)
 
 
-async def one_window(session: aiohttp.ClientSession, constraints: Constraints, name: str, window_s: float) -> Window:
+async def one_window(
+    session: aiohttp.ClientSession, constraints: CostlyConstraints, name: str, window_s: float
+) -> Window:
     ended: dict[str, int] = {}
     async with steady(session) as streams:
         start = time.perf_counter()
@@ -185,9 +187,9 @@ async def one_window(session: aiohttp.ClientSession, constraints: Constraints, n
 
 
 @asynccontextmanager
-async def steady(session: aiohttp.ClientSession) -> AsyncIterator[list[Stream]]:
+async def steady(session: aiohttp.ClientSession) -> AsyncIterator[list[CompileStream]]:
     """Streams that run, from their first tokens on until the end of the block."""
-    streams = [Stream() for _ in range(STREAMS)]
+    streams = [CompileStream() for _ in range(STREAMS)]
     reading = [asyncio.create_task(_follow(session, s, STEADY[i % len(STEADY)])) for i, s in enumerate(streams)]
     begun = asyncio.create_task(_all_begun(streams))
     try:
@@ -200,7 +202,7 @@ async def steady(session: aiohttp.ClientSession) -> AsyncIterator[list[Stream]]:
             task.cancel()
 
 
-async def _all_begun(streams: Sequence[Stream]) -> None:
+async def _all_begun(streams: Sequence[CompileStream]) -> None:
     for stream in streams:
         await stream.begun.wait()
 
@@ -211,7 +213,7 @@ def _check(reading: Sequence["asyncio.Task[None]"]) -> None:
             raise BadOption(f"a stream ended: {task.exception()}")
 
 
-async def _follow(session: aiohttp.ClientSession, stream: Stream, asked: dict[str, Any]) -> None:
+async def _follow(session: aiohttp.ClientSession, stream: CompileStream, asked: dict[str, Any]) -> None:
     params = {"max_new_tokens": STREAM_TOKENS, "temperature": 1.0, "ignore_eos": True, **asked}
     while True:
         stream.times.append([])

@@ -30,7 +30,7 @@ import numpy as np
 import orjson
 
 from ramet.bench import report, stamp
-from ramet.bench.client import Native, follow
+from ramet.bench.client import NativeApi, follow
 from ramet.bench.crowd import Crowd, Kind, provide_files
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
@@ -46,7 +46,7 @@ SMALL = 20  # the first crowd is so many times smaller
 TOKENS = 256  # of each stream, which is followed by the next
 
 
-class Window(NamedTuple):
+class ConnectionWindow(NamedTuple):
     """A span of the clock, and what the server process used in it."""
 
     start: float
@@ -55,10 +55,10 @@ class Window(NamedTuple):
     server_mib: float  # at its end
 
 
-class Round(NamedTuple):
-    before: Window
-    beside: Window
-    after: Window  # also the next one's `before`
+class ConnectionRound(NamedTuple):
+    before: ConnectionWindow
+    beside: ConnectionWindow
+    after: ConnectionWindow  # also the next one's `before`
 
 
 class Last(NamedTuple):
@@ -82,7 +82,7 @@ class Streams:
         body = orjson.dumps({"text": prompt, "stream": True, "sampling_params": params})
         while not self._stopping:
             line = self._running[number] = Timeline(start=time.perf_counter())
-            self.lines.append(await follow(line, self._session, "/generate", body, Native(), stream=True))
+            self.lines.append(await follow(line, self._session, "/generate", body, NativeApi(), stream=True))
             del self._running[number]
 
     @property
@@ -110,7 +110,7 @@ class Streams:
         order = np.argsort(times)
         return np.array(times)[order], np.array(gaps)[order]
 
-    def gaps(self, each: "Window") -> list[float]:
+    def gaps(self, each: "ConnectionWindow") -> list[float]:
         """Milliseconds between tokens that arrived in this window, ascending. Only after `stop`."""
         times, gaps = self.arrivals
         start, end = np.searchsorted(times, [each.start, each.end])
@@ -179,14 +179,16 @@ async def measured(url: str, pid: int, options: argparse.Namespace) -> dict[str,
     return {**record, "server_mib": {**mib, "after_first": first, "after_last": after_last}}
 
 
-async def round_of(url: str, pid: int, options: argparse.Namespace, before: Window, num: int) -> Round:
+async def round_of(
+    url: str, pid: int, options: argparse.Namespace, before: ConnectionWindow, num: int
+) -> ConnectionRound:
     with Crowd(url) as crowd:
         await fill(crowd, num, url, options.streams)
         beside = await window(pid, options.window_s)
         if crowd.num_open().total() < len(crowd.members):
             raise BadOption("the crowd was ended within the window: make --window-s shorter")
     await asyncio.sleep(SETTLE_S)
-    return Round(before, beside, await window(pid, options.window_s))
+    return ConnectionRound(before, beside, await window(pid, options.window_s))
 
 
 async def ended(url: str, options: argparse.Namespace) -> Last:
@@ -216,22 +218,22 @@ async def settled(url: str, streams: int) -> None:
             await asyncio.sleep(0.1)
 
 
-async def window(pid: int, seconds: float) -> Window:
+async def window(pid: int, seconds: float) -> ConnectionWindow:
     start, used = time.perf_counter(), server_cpu(pid)
     await asyncio.sleep(seconds)
-    return Window(start, time.perf_counter(), server_cpu(pid) - used, server_mib(pid))
+    return ConnectionWindow(start, time.perf_counter(), server_cpu(pid) - used, server_mib(pid))
 
 
-def summed(rounds: Sequence[Round], streams: Streams, last: Last) -> dict[str, Any]:
+def summed(rounds: Sequence[ConnectionRound], streams: Streams, last: Last) -> dict[str, Any]:
     """Times in milliseconds. A growth is the share of the mean of a round's windows alone."""
 
-    def median_gap(each: Window) -> float:
+    def median_gap(each: ConnectionWindow) -> float:
         return percentile(streams.gaps(each), 50.0)
 
-    def p99_gap(each: Window) -> float:
+    def p99_gap(each: ConnectionWindow) -> float:
         return percentile(streams.gaps(each), 99.0)
 
-    def cpu_a_token(each: Window) -> float:
+    def cpu_a_token(each: ConnectionWindow) -> float:
         return each.server_cpu_s * 1000 / len(streams.gaps(each))
 
     record: dict[str, Any] = {"rounds": len(rounds), "streams_ended": len(streams.lines)}

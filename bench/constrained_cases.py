@@ -10,7 +10,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind, Whitespace
 
 
 @dataclass(frozen=True)
-class Case:
+class ConstrainedCase:
     name: str
     constraint: Constraint
     text: str
@@ -108,7 +108,7 @@ SEPARATORS: dict[Whitespace, tuple[str, str]] = {
 }  # fmt: skip
 
 
-def cases(whitespace: Whitespace = "single-space") -> dict[str, Case]:
+def cases(whitespace: Whitespace = "single-space") -> dict[str, ConstrainedCase]:
     """By name. Those of JSON keep to this whitespace."""
     written = {"city": CITY_VALUE, "order": ORDER_VALUE, "any object": CITY_VALUE, "email": MAIL_VALUE}
     schemas = {"city": CITY, "order": ORDER, "any object": {"type": "object"}, "email": MAIL}
@@ -118,7 +118,7 @@ def cases(whitespace: Whitespace = "single-space") -> dict[str, Case]:
         _regex("ip", rf"({BYTE}\.){{3}}{BYTE}", "192.168.17.4"),
         _regex("500 choices", "|".join(choices()), choices()[321]),
         _regex("letters", "[A-Za-z ,.]{50,400}", "The ferry leaves at noon, and it comes back in the evening. " * 3),
-        Case("arithmetic", Constraint(ConstraintKind.EBNF, ARITHMETIC), "(12+7)*3-45/(6-2)*(8+1)", False),
+        ConstrainedCase("arithmetic", Constraint(ConstraintKind.EBNF, ARITHMETIC), "(12+7)*3-45/(6-2)*(8+1)", False),
     ]
     return {case.name: case for case in made}
 
@@ -132,7 +132,7 @@ def choices(num: int = 500, seed: int = 0) -> list[str]:
     return draw.sample(made, k=num)
 
 
-def different_schemas(num: int) -> list[Case]:
+def different_schemas(num: int) -> list[ConstrainedCase]:
     """`num` schemas that no cache takes for one another, and an object of each."""
     return [_of_fields(random.Random(seed), f"schema {seed}") for seed in range(num)]
 
@@ -150,7 +150,7 @@ FIELDS: tuple[Maker, ...] = (
 STEMS = ["amount", "colour", "title", "place", "opened", "owner", "status", "remark", "closed", "changed"]
 
 
-def _of_fields(draw: random.Random, name: str) -> Case:
+def _of_fields(draw: random.Random, name: str) -> ConstrainedCase:
     stems = draw.sample(STEMS, k=6)
     fields = {f"{stem}_{draw.randrange(1000)}": draw.choice(FIELDS)(draw) for stem in stems}
     schema = {
@@ -162,10 +162,10 @@ def _of_fields(draw: random.Random, name: str) -> Case:
     return _schema(name, schema, {key: value for key, (_, value) in fields.items()}, "single-space")
 
 
-def _schema(name: str, schema: dict[str, Any], value: object, whitespace: Whitespace) -> Case:
+def _schema(name: str, schema: dict[str, Any], value: object, whitespace: Whitespace) -> ConstrainedCase:
     constraint = Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(schema), whitespace=whitespace)
-    return Case(name, constraint, json.dumps(value, separators=SEPARATORS[whitespace]), True)
+    return ConstrainedCase(name, constraint, json.dumps(value, separators=SEPARATORS[whitespace]), True)
 
 
-def _regex(name: str, pattern: str, text: str) -> Case:
-    return Case(name, Constraint(ConstraintKind.REGEX, pattern), text, False)
+def _regex(name: str, pattern: str, text: str) -> ConstrainedCase:
+    return ConstrainedCase(name, Constraint(ConstraintKind.REGEX, pattern), text, False)

@@ -62,7 +62,7 @@ def measure(folder: Path, options: argparse.Namespace, shape: dict[str, Any]) ->
     ) as llm:
         threads = llm.resolved["num_threads"]
         for number in range(-1, options.rounds):  # the first one warms everything
-            documents = Documents(
+            documents = ContextDocuments(
                 random.Random(number), num, length if number >= 0 else min(length, 64), shape["vocab_size"]
             )
             for side in SIDES if number % 2 else SIDES[::-1]:
@@ -77,7 +77,7 @@ def measure(folder: Path, options: argparse.Namespace, shape: dict[str, Any]) ->
     return _outcome(seconds, cached, {side: operations(shape, side, num, length) for side in SIDES}, threads, options)
 
 
-class Documents:
+class ContextDocuments:
     def __init__(self, draw: random.Random, num: int, length: int, vocab_size: int) -> None:
         self._pieces = [draw.choices(range(3, vocab_size), k=length) for _ in range(num)]
         self._before, *self._questions = (draw.choices(range(3, vocab_size), k=QUESTION) for _ in range(3))

@@ -22,7 +22,7 @@ MIN_TOKENS = 4
 
 
 @dataclass(frozen=True)
-class Prompt:
+class DatasetPrompt:
     """Exactly one of text and ids is set. Lengths in tokens."""
 
     input_len: int
@@ -31,7 +31,7 @@ class Prompt:
     ids: tuple[int, ...] | None = None
 
 
-class Vocabulary:
+class DatasetVocabulary:
     """A tokenizer.json, and how to write text of a given number of tokens with it."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,25 +81,31 @@ def lengths(draw: random.Random, num: int, longest: int, range_ratio: float) -> 
 
 
 def random_text(
-    vocabulary: Vocabulary, num: int, input_len: int, output_len: int, range_ratio: float, seed: int
-) -> list[Prompt]:
+    vocabulary: DatasetVocabulary, num: int, input_len: int, output_len: int, range_ratio: float, seed: int
+) -> list[DatasetPrompt]:
     draw = random.Random(seed)
     pairs = zip(lengths(draw, num, input_len, range_ratio), lengths(draw, num, output_len, range_ratio))
     made = [(*vocabulary.text(draw, length), out) for length, out in pairs]
-    return [Prompt(count, out, text=text) for text, count, out in made]
+    return [DatasetPrompt(count, out, text=text) for text, count, out in made]
 
 
 def random_ids(
-    vocabulary: Vocabulary, num: int, input_len: int, output_len: int, range_ratio: float, seed: int
-) -> list[Prompt]:
+    vocabulary: DatasetVocabulary, num: int, input_len: int, output_len: int, range_ratio: float, seed: int
+) -> list[DatasetPrompt]:
     draw = random.Random(seed)
     pairs = zip(lengths(draw, num, input_len, range_ratio), lengths(draw, num, output_len, range_ratio))
-    return [Prompt(length, out, ids=tuple(draw.choices(vocabulary.ids, k=length))) for length, out in pairs]
+    return [DatasetPrompt(length, out, ids=tuple(draw.choices(vocabulary.ids, k=length))) for length, out in pairs]
 
 
 def shared_prefix(
-    vocabulary: Vocabulary, groups: int, per_group: int, system_len: int, question_len: int, output_len: int, seed: int
-) -> list[Prompt]:
+    vocabulary: DatasetVocabulary,
+    groups: int,
+    per_group: int,
+    system_len: int,
+    question_len: int,
+    output_len: int,
+    seed: int,
+) -> list[DatasetPrompt]:
     """`groups` system prompts with `per_group` questions each, in random order."""
     draw = random.Random(seed)
     texts: list[str] = []
@@ -109,18 +115,18 @@ def shared_prefix(
             question, _count = vocabulary.text(draw, question_len, special=False)
             texts.append(f"{system}\n\n{question}")
     draw.shuffle(texts)
-    return [Prompt(count, output_len, text=text) for text, count in zip(texts, vocabulary.count(texts))]
+    return [DatasetPrompt(count, output_len, text=text) for text, count in zip(texts, vocabulary.count(texts))]
 
 
-def sharegpt_file(vocabulary: Vocabulary, path: Path, num: int, seed: int) -> list[Prompt]:
+def sharegpt_file(vocabulary: DatasetVocabulary, path: Path, num: int, seed: int) -> list[DatasetPrompt]:
     """The first two turns of `num` conversations: one is the prompt, the other says how long the answer is."""
     turns = _conversations(path)
     random.Random(seed).shuffle(turns)
-    chosen: list[Prompt] = []
+    chosen: list[DatasetPrompt] = []
     for prompt, answer in turns:
         asked, answered = vocabulary.count([prompt])[0], vocabulary.count([answer], special=False)[0]
         if min(asked, answered) >= MIN_TOKENS and asked <= MAX_PROMPT and asked + answered <= MAX_TOTAL:
-            chosen.append(Prompt(asked, answered, text=prompt))
+            chosen.append(DatasetPrompt(asked, answered, text=prompt))
         if len(chosen) == num:
             return chosen
     raise BadOption(f"--dataset-path {path} has {len(chosen)} usable conversations, --num-prompts asks for {num}")

@@ -61,7 +61,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Percentiles:
     """A distribution, in milliseconds."""
 
     mean: float
@@ -74,7 +74,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class LoadMetrics:
     backend: str
     request_rate: float
     max_concurrency: int | None
@@ -89,22 +89,22 @@ class Metrics:
     input_throughput: float
     output_throughput: float
     concurrency: float  # requests in flight, on average
-    e2e_ms: Spread
-    ttft_ms: Spread
-    tpot_ms: Spread
-    itl_ms: Spread
+    e2e_ms: Percentiles
+    ttft_ms: Percentiles
+    tpot_ms: Percentiles
+    itl_ms: Percentiles
     max_gap_ms: float  # longest silence inside any stream
     errors: dict[str, int]  # first line of the message -> requests
 
 
 def measure(
     lines: Sequence[Timeline], retokenized: int, backend: str, request_rate: float, max_concurrency: int | None
-) -> Metrics:
+) -> LoadMetrics:
     good = [line for line in lines if not line.error]
     duration = max(line.end for line in lines) - min(line.start for line in lines)
     inputs, outputs = sum(g.prompt_tokens for g in good), sum(g.completion_tokens for g in good)
     started = [g for g in good if g.times]
-    return Metrics(
+    return LoadMetrics(
         backend=backend,
         request_rate=request_rate,
         max_concurrency=max_concurrency,
@@ -128,12 +128,12 @@ def measure(
     )
 
 
-def spread(seconds: list[float]) -> Spread:
+def spread(seconds: list[float]) -> Percentiles:
     """Zeros where there is nothing to describe, as the table has always shown it."""
     if not seconds:
-        return Spread(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return Percentiles(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     ms = sorted(s * 1000 for s in seconds)
-    return Spread(
+    return Percentiles(
         mean=statistics.fmean(ms),
         median=percentile(ms, 50),
         std=statistics.pstdev(ms),

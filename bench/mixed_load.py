@@ -23,7 +23,7 @@ LEFT_AFTER = 3  # pieces of a stream that a client reads before it disconnects
 Body = dict[str, Any]
 
 
-class Asked(NamedTuple):
+class MixedRequest(NamedTuple):
     path: str
     body: Body | None  # None: a GET
     leaves: bool = False  # whether the client disconnects after the first pieces of the stream
@@ -38,69 +38,69 @@ def sampling(draw: random.Random) -> Body:
     return {"max_new_tokens": draw.randint(4, 48), "temperature": draw.choice((0.0, 0.8))}
 
 
-def text(draw: random.Random) -> Asked:
-    return Asked("/generate", {"text": words(draw), "sampling_params": sampling(draw)})
+def text(draw: random.Random) -> MixedRequest:
+    return MixedRequest("/generate", {"text": words(draw), "sampling_params": sampling(draw)})
 
 
-def long_text(draw: random.Random) -> Asked:
-    return Asked("/generate", {"text": words(draw, LONG), "sampling_params": sampling(draw)})
+def long_text(draw: random.Random) -> MixedRequest:
+    return MixedRequest("/generate", {"text": words(draw, LONG), "sampling_params": sampling(draw)})
 
 
-def several(draw: random.Random) -> Asked:
-    return Asked("/generate", {"text": words(draw), "sampling_params": {**sampling(draw), "n": 3}})
+def several(draw: random.Random) -> MixedRequest:
+    return MixedRequest("/generate", {"text": words(draw), "sampling_params": {**sampling(draw), "n": 3}})
 
 
-def scored(draw: random.Random) -> Asked:
+def scored(draw: random.Random) -> MixedRequest:
     more = {"return_logprob": True, "top_logprobs_num": 4}
-    return Asked("/generate", {"text": words(draw), "sampling_params": sampling(draw), **more})
+    return MixedRequest("/generate", {"text": words(draw), "sampling_params": sampling(draw), **more})
 
 
-def constrained(draw: random.Random) -> Asked:
+def constrained(draw: random.Random) -> MixedRequest:
     number = draw.randrange(SCHEMAS)
     schema = {"type": "object", "properties": {f"field_{number}": {"type": "integer"}}, "required": [f"field_{number}"]}
     params = {**sampling(draw), "json_schema": orjson.dumps(schema).decode()}
-    return Asked("/generate", {"text": words(draw), "sampling_params": params})
+    return MixedRequest("/generate", {"text": words(draw), "sampling_params": params})
 
 
-def stopped(draw: random.Random) -> Asked:
+def stopped(draw: random.Random) -> MixedRequest:
     params = {**sampling(draw), "stop": draw.sample(WORDS, k=2), "frequency_penalty": 0.5}
-    return Asked("/v1/completions", {"model": "default", "prompt": words(draw), **_as_completion(params)})
+    return MixedRequest("/v1/completions", {"model": "default", "prompt": words(draw), **_as_completion(params)})
 
 
-def chat(draw: random.Random) -> Asked:
+def chat(draw: random.Random) -> MixedRequest:
     messages = [{"role": "system", "content": f"You are helper {draw.randrange(HEADS)} of this house."}]
     messages.append({"role": "user", "content": words(draw)})
     body = {"model": "default", "messages": messages, "max_tokens": draw.randint(4, 48), "stream": True}
-    return Asked("/v1/chat/completions", body)
+    return MixedRequest("/v1/chat/completions", body)
 
 
-def left(draw: random.Random) -> Asked:
+def left(draw: random.Random) -> MixedRequest:
     params = {"max_new_tokens": 400, "ignore_eos": True}
-    return Asked("/generate", {"text": words(draw), "sampling_params": params, "stream": True}, leaves=True)
+    return MixedRequest("/generate", {"text": words(draw), "sampling_params": params, "stream": True}, leaves=True)
 
 
-def stored(draw: random.Random) -> Asked:
-    return Asked("/v1/responses", {"model": "default", "input": words(draw), "max_output_tokens": 16})
+def stored(draw: random.Random) -> MixedRequest:
+    return MixedRequest("/v1/responses", {"model": "default", "input": words(draw), "max_output_tokens": 16})
 
 
-def counted(draw: random.Random) -> Asked:
-    return Asked("/v1/tokenize", {"model": "default", "prompt": words(draw)})
+def counted(draw: random.Random) -> MixedRequest:
+    return MixedRequest("/v1/tokenize", {"model": "default", "prompt": words(draw)})
 
 
-def wrong(draw: random.Random) -> Asked:
+def wrong(draw: random.Random) -> MixedRequest:
     body = {"text": words(draw), "sampling_params": {"top_p": 1 + draw.random()}}
-    return Asked("/generate", body, statuses=(400,))
+    return MixedRequest("/generate", body, statuses=(400,))
 
 
-def scraped(_: random.Random) -> Asked:
-    return Asked("/metrics", None)
+def scraped(_: random.Random) -> MixedRequest:
+    return MixedRequest("/metrics", None)
 
 
-def watched(_: random.Random) -> Asked:
-    return Asked("/v1/loads", None)
+def watched(_: random.Random) -> MixedRequest:
+    return MixedRequest("/v1/loads", None)
 
 
-KINDS: dict[Callable[[random.Random], Asked], int] = {  # the number of each kind in a hundred requests
+KINDS: dict[Callable[[random.Random], MixedRequest], int] = {  # the number of each kind in a hundred requests
     text: 20, chat: 20, long_text: 6, several: 5, scored: 6, constrained: 8, stopped: 8, left: 8, stored: 5,
     counted: 5, wrong: 4, scraped: 3, watched: 2,
 }  # fmt: skip
@@ -143,7 +143,7 @@ class MixedLoad:
                     await asyncio.sleep(self._draw.expovariate(self._rate))
             await asyncio.gather(*open_tasks)
 
-    async def _one(self, session: aiohttp.ClientSession, kind: str, asked: Asked) -> None:
+    async def _one(self, session: aiohttp.ClientSession, kind: str, asked: MixedRequest) -> None:
         headers = {"Connection": "close"} if self._draw.random() < NEW_CONNECTION else {}
         method, data = ("GET", None) if asked.body is None else ("POST", orjson.dumps(asked.body))
         try:

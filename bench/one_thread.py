@@ -31,7 +31,14 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, BackendName, Compiled, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import (
+    BackendName,
+    CompiledConstraint,
+    GrammarBackend,
+    GrammarError,
+    Vocabulary,
+    Whitespace,
+)
 from ramet.runtime.grammar.compile import Compiling
 from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.scheduler.loop import Scheduler
@@ -53,9 +60,11 @@ def legal(bits: Ints, size: int) -> Ints:
 class Grammars:
     """Compiles a constraint when it is asked for. `wrap` stands between the scheduler and a backend."""
 
-    def __init__(self, vocabulary: Vocabulary, wrap: Callable[[Backend], Backend] = lambda backend: backend) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, wrap: Callable[[GrammarBackend], GrammarBackend] = lambda backend: backend
+    ) -> None:
         self._vocabulary, self._wrap = vocabulary, wrap
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, GrammarBackend] = {}
         self._done: dict[Constraint, Loaded | Failed] = {}
 
     def get(self, constraint: Constraint, owner: str = "") -> Loaded | Failed:
@@ -74,7 +83,7 @@ class Grammars:
     def has_room(self, owner: str) -> bool:
         return True
 
-    def compiled(self, constraint: Constraint) -> Compiled:
+    def compiled(self, constraint: Constraint) -> CompiledConstraint:
         """Raises BadOption where it cannot be compiled."""
         found = self.get(constraint if constraint.backend else replace(constraint, backend=DEFAULT_BACKEND))
         if isinstance(found, Failed):

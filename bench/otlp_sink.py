@@ -3,7 +3,7 @@
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
-class Sink(BaseHTTPRequestHandler):
+class OtlpSink(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
@@ -17,6 +17,6 @@ class Sink(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with ThreadingHTTPServer(("127.0.0.1", 0), Sink) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtlpSink) as server:
         print(server.server_address[1], flush=True)
         server.serve_forever()

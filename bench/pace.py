@@ -30,7 +30,7 @@ from ramet.bench.metrics import percentile
 from ramet.bench.offline import make_checkpoint
 from ramet.bench.rounds import turned
 from ramet.bench.server import started
-from ramet.bench.stalls import Stream, follow
+from ramet.bench.stalls import StallStream, follow
 from ramet.bench.values import positive
 
 BOUNDS_MS = (None, 200.0, 100.0, 50.0)  # of --max-itl-ms; None: unset
@@ -38,7 +38,7 @@ STREAM_PROMPT = 16  # tokens
 
 
 @dataclass(frozen=True)
-class Run:
+class PaceRun:
     gaps_ms: list[float]
     tokens_per_s: float  # of all streams
     prompt_tokens_per_s: float
@@ -47,7 +47,7 @@ class Run:
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(list(argv))
     bounds: list[float | None] = [None, *options.bound] if options.bound else list(BOUNDS_MS)
-    runs: dict[str, list[Run]] = {_name(bound): [] for bound in bounds}
+    runs: dict[str, list[PaceRun]] = {_name(bound): [] for bound in bounds}
     flags = {_name(bound): [] if bound is None else ["--max-itl-ms", f"{bound:g}"] for bound in bounds}
     try:
         with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
@@ -87,10 +87,10 @@ def _server_options(folder: str) -> list[str]:
     return ["--model-path", folder, "--max-total-tokens", "32768", "--random-seed", "0", "--log-level", "warning"]
 
 
-async def measure(url: str, options: argparse.Namespace, seed: int, num_prompts: int) -> Run:
+async def measure(url: str, options: argparse.Namespace, seed: int, num_prompts: int) -> PaceRun:
     draw = random.Random(f"pace {seed}")
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(300)) as session, AsyncExitStack() as stack:
-        streams = [Stream() for _ in range(options.streams)]
+        streams = [StallStream() for _ in range(options.streams)]
         reading = [asyncio.create_task(follow(session, each, _ids(draw, STREAM_PROMPT))) for each in streams]
         stack.callback(lambda: [task.cancel() for task in reading])
         await asyncio.gather(*(stream.begun.wait() for stream in streams))
@@ -103,7 +103,7 @@ async def measure(url: str, options: argparse.Namespace, seed: int, num_prompts:
                 raise BadOption(f"a stream ended before the prompts were answered: {task.exception()!r}")
     gaps = [gap for stream in streams for gap in stream.gaps(start, end)]
     seconds = end - start
-    return Run([gap * 1e3 for gap in gaps], len(gaps) / seconds, num_prompts * options.prompt_len / seconds)
+    return PaceRun([gap * 1e3 for gap in gaps], len(gaps) / seconds, num_prompts * options.prompt_len / seconds)
 
 
 async def _ask(session: aiohttp.ClientSession, prompt: list[int]) -> None:
@@ -118,7 +118,7 @@ def _ids(draw: random.Random, num: int) -> list[int]:
     return draw.choices(range(3, int(str(SHAPE["vocab_size"]))), k=num)
 
 
-def summed(runs: Sequence[Run]) -> dict[str, Any]:
+def summed(runs: Sequence[PaceRun]) -> dict[str, Any]:
     gaps = sorted(gap for run in runs for gap in run.gaps_ms)
     return {
         "p50_ms": round(percentile(gaps, 50), 1),

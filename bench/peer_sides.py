@@ -29,11 +29,11 @@ _ERROR = re.compile(r"^\s*(\w+(?:\.\w+)*(?:Error|Exception|Exit)\b.*|error: .*)$
 _FOLDER = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
 
 
-class Missing(Exception):
+class MissingPeer(Exception):
     """A peer that is not installed or does not start; the message says which."""
 
 
-class Side:
+class PeerSide:
     """A process of one peer, with its first token behind it."""
 
     def __init__(self, process: "subprocess.Popen[str]", answers: int, peer: Peer, log: Path) -> None:
@@ -70,10 +70,10 @@ class Side:
 
     def _answer(self) -> dict[str, Any]:
         if not select.select([self._answers], [], [], ANSWER_WITHIN_S)[0]:
-            raise Missing(f"{self.peer.name} did not answer within {ANSWER_WITHIN_S:.0f} s")
+            raise MissingPeer(f"{self.peer.name} did not answer within {ANSWER_WITHIN_S:.0f} s")
         line = self._answers.readline()
         if not line:
-            raise Missing(f"{self.peer.name} ended with exit code {self._process.wait()}{_reason(self._log)}")
+            raise MissingPeer(f"{self.peer.name} ended with exit code {self._process.wait()}{_reason(self._log)}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -85,21 +85,21 @@ def _reason(log: Path) -> str:
 
 
 @contextmanager
-def side(peer: Peer, model: Path, work: Path, watched: bool = False) -> Iterator[Side]:
+def side(peer: Peer, model: Path, work: Path, watched: bool = False) -> Iterator[PeerSide]:
     """Started, from a checkpoint that is converted before; `watched`: with its peak of memory. Raises Missing."""
     if not peer.is_installed:
-        raise Missing(f"{peer.name} is not installed (make peers)")
+        raise MissingPeer(f"{peer.name} is not installed (make peers)")
     log = work / f"{peer.worker}.log"
     with log.open("w") as output:
         if peer.prepares:
             with _process(peer, model, work, output, "--prepare") as (process, answers):
                 os.close(answers)
                 if code := process.wait():
-                    raise Missing(f"{peer.name} cannot convert the model, exit code {code}{_reason(log)}")
+                    raise MissingPeer(f"{peer.name} cannot convert the model, exit code {code}{_reason(log)}")
         with contextlib.ExitStack() as stack:
             process, answers = stack.enter_context(_process(peer, model, work, output))
             peak = stack.enter_context(Peak(process.pid, peer.has_client)) if watched else None
-            made = stack.enter_context(contextlib.closing(Side(process, answers, peer, log)))
+            made = stack.enter_context(contextlib.closing(PeerSide(process, answers, peer, log)))
             made.peak = peak
             yield made
 

@@ -36,7 +36,7 @@ from ramet.bench.loads import PEER_LOADS, SHAPE, SHAPE_1B, Load
 from ramet.bench.offline import make_checkpoint
 from ramet.bench.peer_engines import NAMES, PEERS, WEIGHTS, Peer, ramet, ramet_http
 from ramet.bench.peer_limits import kv_bytes, limit_s
-from ramet.bench.peer_sides import Missing, Side, busy_core, side
+from ramet.bench.peer_sides import MissingPeer, PeerSide, busy_core, side
 from ramet.bench.rounds import interval
 from ramet.bench.values import positive
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         for record in measure(kind, options):
             made = stamp.stamp(stamp.command_line("peers", argv))
             report.append_line(options.output_file, {"bench": "peers", **made, "kind": kind, **record})
-    except (BadOption, Missing) as error:
+    except (BadOption, MissingPeer) as error:
         print(f"ramet bench peers: {error}", file=sys.stderr)
         return 2
     return 0
@@ -121,7 +121,7 @@ def _against(first: Peer, rivals: list[Peer], model: Path, options: argparse.Nam
                     peers[peer.name] = _start(theirs)
                     for load in _loads(options):
                         _compare(ours, theirs, load, options.rounds, 1000 * number, limit, loads[load.name])
-            except Missing as why:
+            except MissingPeer as why:
                 missing.append(str(why))
                 print(f"not measured: {why}", flush=True)
     for load in _loads(options):
@@ -133,7 +133,13 @@ def _against(first: Peer, rivals: list[Peer], model: Path, options: argparse.Nam
 
 
 def _compare(
-    ours: Side, theirs: Side, load: Load, rounds: int, first_seed: int, limit: Callable[[Load], float], record: Record
+    ours: PeerSide,
+    theirs: PeerSide,
+    load: Load,
+    rounds: int,
+    first_seed: int,
+    limit: Callable[[Load], float],
+    record: Record,
 ) -> None:
     """Both sides in turn, each while the other is stopped; adds their seconds and ratio to the load's record.
 
@@ -167,13 +173,13 @@ def busy(model: Path, weights: str, options: argparse.Namespace) -> Record:
             with _side(peer, model) as only:
                 started[peer.name] = _start(only)
                 loads += [_beside_busy(only, load, options.rounds) for load in _loads(options)]
-        except Missing as why:
+        except MissingPeer as why:
             missing.append(str(why))
             print(f"not measured: {why}", flush=True)
     return {"peers": started, "missing": missing, "loads": loads}
 
 
-def _beside_busy(only: Side, load: Load, rounds: int) -> Record:
+def _beside_busy(only: PeerSide, load: Load, rounds: int) -> Record:
     quiet, beside = list[float](), list[float]()
     for number in range(rounds):
         for taken in (False, True) if number % 2 == 0 else (True, False):
@@ -202,14 +208,14 @@ def starts(model: Path, weights: str, options: argparse.Namespace) -> Record:
                             found[peer.name] |= {"peak_bytes": only.peak.bytes(), "kv_bytes": only.pool_bytes or held}
                         else:
                             found[peer.name]["start_s"].append(round(only.start_s, 2))
-                except Missing as why:
+                except MissingPeer as why:
                     missing[peer.name] = str(why)
                     print(f"not measured: {why}", flush=True)
     return {"peers": found, "missing": list(missing.values())}
 
 
 @contextmanager
-def _side(peer: Peer, model: Path) -> Iterator[Side]:
+def _side(peer: Peer, model: Path) -> Iterator[PeerSide]:
     """With a folder of its own for what it converts."""
     with ExitStack() as stack:
         work = Path(tempfile.mkdtemp(prefix=f"{peer.worker}-", dir=model.parent))
@@ -217,7 +223,7 @@ def _side(peer: Peer, model: Path) -> Iterator[Side]:
         yield stack.enter_context(side(peer, model, work))
 
 
-def _start(found: Side) -> Record:
+def _start(found: PeerSide) -> Record:
     return {"version": found.version, "start_s": round(found.start_s, 2)}
 
 

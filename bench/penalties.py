@@ -31,7 +31,7 @@ VARIANTS: dict[str, dict[str, float]] = {
 }
 
 
-class Run(NamedTuple):
+class PenaltyRun(NamedTuple):
     tokens_per_s: float
     cpu_us: float  # of all processes of the server, per output token
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     options = p.parse_args(list(argv))
     if options.random_output_len < ALL["min_new_tokens"]:
         p.error(f"--random-output-len is {options.random_output_len}, must be at least {ALL['min_new_tokens']}")
-    runs: dict[str, list[Run]] = {name: [] for name in VARIANTS}
+    runs: dict[str, list[PenaltyRun]] = {name: [] for name in VARIANTS}
     with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
         make_checkpoint(Path(folder))
         with started(["--model-path", folder, "--max-total-tokens", "32768"]) as server:
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
                     before = sum(cpu_seconds(server.pid).values())
                     metrics = load(server.url, VARIANTS[name], options, seed=number + 1, folder=Path(folder))
                     spent = sum(cpu_seconds(server.pid).values()) - before
-                    run = Run(metrics["output_throughput"], spent / metrics["output_tokens"] * 1e6)
+                    run = PenaltyRun(metrics["output_throughput"], spent / metrics["output_tokens"] * 1e6)
                     runs[name].append(run)
                     print(f"round {number + 1} {name:<20}{run.tokens_per_s:>9.1f} tok/s{run.cpu_us:>9.0f} us/token")
     record = {"rounds": options.rounds, "variants": {name: summed(each, runs[BASELINE]) for name, each in runs.items()}}
@@ -73,7 +73,7 @@ def load(url: str, extra: dict[str, float], options: argparse.Namespace, seed: i
     return run_serving(url, [*argv, "--seed", str(seed), "--extra-request-body", json.dumps(extra)], folder)
 
 
-def summed(runs: list[Run], baseline: list[Run]) -> dict[str, Any]:
+def summed(runs: list[PenaltyRun], baseline: list[PenaltyRun]) -> dict[str, Any]:
     """Medians over rounds; costs are shares of the baseline of the same round."""
     costs = [1 - run.tokens_per_s / base.tokens_per_s for run, base in zip(runs, baseline, strict=True)]
     low, high = interval(costs)

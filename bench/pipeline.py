@@ -60,7 +60,7 @@ class Round:
         return sum(us for role, us in self.cpu_us.items() if role != "client")
 
 
-class Stream(asyncio.Protocol):
+class PipelineStream(asyncio.Protocol):
     """One connection, one request; counts events as bytes arrive. `ended` is its future result."""
 
     def __init__(self, request: bytes, ended: "asyncio.Future[None]", chat: bool = False) -> None:
@@ -150,7 +150,8 @@ async def one_round(url: str, options: argparse.Namespace, parent: int | None) -
     where = urlsplit(url)
     chat = options.chat or options.tools
     streams = [
-        Stream(request_bytes(where.netloc, options, i), loop.create_future(), chat) for i in range(options.streams)
+        PipelineStream(request_bytes(where.netloc, options, i), loop.create_future(), chat)
+        for i in range(options.streams)
     ]
     before, start = _cpu_seconds(parent), time.perf_counter()
     host, port = where.hostname or "127.0.0.1", where.port or 80
@@ -164,7 +165,7 @@ async def one_round(url: str, options: argparse.Namespace, parent: int | None) -
     return Round(seconds, tokens, sum(s.events for s in streams) - CLOSING_EVENTS * len(streams), cpu)
 
 
-async def _all_ended(streams: Sequence[Stream]) -> None:
+async def _all_ended(streams: Sequence[PipelineStream]) -> None:
     try:
         async with asyncio.timeout(ROUND_WITHIN_S):
             await asyncio.gather(*(stream.ended for stream in streams))
@@ -173,7 +174,7 @@ async def _all_ended(streams: Sequence[Stream]) -> None:
         raise BadOption(f"{left} of {len(streams)} streams had not ended after {ROUND_WITHIN_S:.0f} s") from None
 
 
-def itself(stream: Stream) -> Stream:
+def itself(stream: PipelineStream) -> PipelineStream:
     """The protocol factory that asyncio asks for, where the protocol exists already."""
     return stream
 

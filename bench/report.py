@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ramet.bench.metrics import Metrics, Spread
+from ramet.bench.metrics import LoadMetrics, Percentiles
 
 WIDTH = 50
 LABEL = 41  # characters before a value
@@ -18,7 +18,7 @@ RESULTS_HELP = "JSON lines; default: bench/results/ of the checkout, without one
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def table(m: Metrics) -> str:
+def table(m: LoadMetrics) -> str:
     return "\n".join([*_reference_rows(m), *_further_rows(m)])
 
 
@@ -35,13 +35,13 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
         file.write(json.dumps(record) + "\n")
 
 
-def metrics_record(m: Metrics) -> dict[str, Any]:
+def metrics_record(m: LoadMetrics) -> dict[str, Any]:
     record = dataclasses.asdict(m)
     record["request_rate"] = _rate(m.request_rate)  # JSON has no infinity
     return record
 
 
-def _reference_rows(m: Metrics) -> Iterator[str]:
+def _reference_rows(m: LoadMetrics) -> Iterator[str]:
     yield f"{' Serving Benchmark Result ':=^{WIDTH}}"
     yield _row("Backend:", m.backend)
     yield _row("Traffic request rate:", str(_rate(m.request_rate)))
@@ -64,7 +64,7 @@ def _reference_rows(m: Metrics) -> Iterator[str]:
     yield "=" * WIDTH
 
 
-def _further_rows(m: Metrics) -> Iterator[str]:
+def _further_rows(m: LoadMetrics) -> Iterator[str]:
     yield _row("Failed requests:", m.failed)
     yield _row("Max request concurrency:", m.max_concurrency if m.max_concurrency else "not limited")
     yield _row("Mean concurrency:", m.concurrency)
@@ -78,7 +78,7 @@ def _further_rows(m: Metrics) -> Iterator[str]:
         yield f"{count} failed: {message}"
 
 
-def _token_times(m: Metrics) -> list[tuple[str, str, Spread]]:
+def _token_times(m: LoadMetrics) -> list[tuple[str, str, Percentiles]]:
     return [
         ("Time to First Token", "TTFT", m.ttft_ms),
         ("Time per Output Token (excl. 1st token)", "TPOT", m.tpot_ms),

@@ -34,11 +34,11 @@ import orjson
 import tqdm
 
 from ramet.bench import arrivals, datasets, report, stamp
-from ramet.bench.client import Completions, Dialect, Native, Sampling, ask
-from ramet.bench.datasets import Prompt, Vocabulary
+from ramet.bench.client import Completions, Dialect, NativeApi, Sampling, ask
+from ramet.bench.datasets import DatasetPrompt, DatasetVocabulary
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
-from ramet.bench.metrics import Metrics, Timeline, measure
+from ramet.bench.metrics import LoadMetrics, Timeline, measure
 from ramet.bench.values import json_object, positive, rate, share
 
 DEFAULT_PORTS = {"ramet": 30000, "sglang": 30000, "vllm": 8000, "openai": 8000}
@@ -112,7 +112,7 @@ def main(argv: Sequence[str]) -> int:
     return 1 if metrics.failed else 0
 
 
-async def _run(options: argparse.Namespace) -> tuple[list[Timeline], Metrics, dict[str, Any]]:
+async def _run(options: argparse.Namespace) -> tuple[list[Timeline], LoadMetrics, dict[str, Any]]:
     headers = {"Content-Type": "application/json"}
     if options.api_key:
         headers["Authorization"] = f"Bearer {options.api_key}"
@@ -125,7 +125,7 @@ async def _run(options: argparse.Namespace) -> tuple[list[Timeline], Metrics, di
         json_serialize=lambda value: orjson.dumps(value).decode(),
     ) as session:
         server = await _describe(session, options.backend)
-        vocabulary = Vocabulary(options.tokenizer or _tokenizer_of(server))
+        vocabulary = DatasetVocabulary(options.tokenizer or _tokenizer_of(server))
         dialect = _dialect(options.backend, server)
         sampling = Sampling(
             model=options.model or _model_of(server),
@@ -152,7 +152,7 @@ async def _run(options: argparse.Namespace) -> tuple[list[Timeline], Metrics, di
     return lines, metrics, server
 
 
-def make_prompts(o: argparse.Namespace, vocabulary: Vocabulary) -> list[Prompt]:
+def make_prompts(o: argparse.Namespace, vocabulary: DatasetVocabulary) -> list[DatasetPrompt]:
     match o.dataset_name:
         case "generated-shared-prefix":
             return datasets.shared_prefix(
@@ -194,7 +194,10 @@ async def drive(
 
 
 async def _warm_up(
-    o: argparse.Namespace, vocabulary: Vocabulary, like: Prompt, send: Callable[[Prompt], Awaitable[Timeline]]
+    o: argparse.Namespace,
+    vocabulary: DatasetVocabulary,
+    like: DatasetPrompt,
+    send: Callable[[DatasetPrompt], Awaitable[Timeline]],
 ) -> None:
     if o.warmup_requests < 1:
         return
@@ -239,7 +242,7 @@ def _tokenizer_of(server: dict[str, Any]) -> Path:
 def _dialect(backend: str, server: dict[str, Any]) -> Dialect:
     if backend in ("vllm", "openai"):
         return Completions(extended=backend == "vllm")
-    return Native(incremental='"incremental_streaming_output": true' in json.dumps(server["/get_server_info"]))
+    return NativeApi(incremental='"incremental_streaming_output": true' in json.dumps(server["/get_server_info"]))
 
 
 async def _flush(session: aiohttp.ClientSession) -> None:
@@ -249,7 +252,11 @@ async def _flush(session: aiohttp.ClientSession) -> None:
 
 
 def _record(
-    options: argparse.Namespace, argv: Sequence[str], lines: list[Timeline], metrics: Metrics, server: dict[str, Any]
+    options: argparse.Namespace,
+    argv: Sequence[str],
+    lines: list[Timeline],
+    metrics: LoadMetrics,
+    server: dict[str, Any],
 ) -> dict[str, Any]:
     chosen = {k: v if isinstance(v, int | str | dict | None) else str(v) for k, v in vars(options).items()}
     chosen["api_key"] = "hidden" if options.api_key else ""

@@ -56,7 +56,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {  # path, and what is asked b
 
 
 @dataclass
-class Stream:
+class StallStream:
     """When each event of one stream came."""
 
     times: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Run:
+class StallRun:
     gap_ms: float
     reply_s: float
     reply_mb: float
@@ -82,7 +82,7 @@ class Run:
 
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(list(argv))
-    runs: dict[str, list[Run]] = {name: [] for name in options.variant or VARIANTS}
+    runs: dict[str, list[StallRun]] = {name: [] for name in options.variant or VARIANTS}
     try:
         with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
             make_checkpoint(Path(folder), SMALL)
@@ -120,11 +120,11 @@ def _server_options(folder: str) -> list[str]:
     return ["--model-path", folder, "--max-total-tokens", "65536", "--random-seed", "0", "--log-level", "warning"]
 
 
-async def measure(url: str, parent: int, variant: str, options: argparse.Namespace, seed: int) -> Run:
+async def measure(url: str, parent: int, variant: str, options: argparse.Namespace, seed: int) -> StallRun:
     """Start the streams, send the large request, and end the streams when its reply has come."""
     draw = random.Random(f"{variant} {seed}")
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(300)) as session, AsyncExitStack() as stack:
-        streams = [Stream() for _ in range(options.streams)]
+        streams = [StallStream() for _ in range(options.streams)]
         reading = [asyncio.create_task(follow(session, stream, _ids(draw, 16))) for stream in streams]
         stack.callback(lambda: [task.cancel() for task in reading])
         await asyncio.gather(*(stream.begun.wait() for stream in streams))
@@ -135,10 +135,10 @@ async def measure(url: str, parent: int, variant: str, options: argparse.Namespa
             if task.done():
                 raise BadOption(f"a stream ended before the reply of {variant!r}: {task.exception()!r}")
     gap = max(stream.longest_gap(start, end) for stream in streams)
-    return Run(gap * 1000, end - start, size / 1e6, {role: after[role] - before[role] for role in after})
+    return StallRun(gap * 1000, end - start, size / 1e6, {role: after[role] - before[role] for role in after})
 
 
-async def follow(session: aiohttp.ClientSession, stream: Stream, prompt: list[int]) -> None:
+async def follow(session: aiohttp.ClientSession, stream: StallStream, prompt: list[int]) -> None:
     body = {"prompt": prompt, "max_tokens": 4000, "temperature": 0, "ignore_eos": True, "stream": True}
     async with session.post("/v1/completions", json=body) as response:
         async for _ in response.content.iter_any():
@@ -167,7 +167,7 @@ def _ids(draw: random.Random, num: int) -> list[int]:
     return draw.choices(range(3, SMALL["vocab_size"]), k=num)
 
 
-def middle(runs: Sequence[Run]) -> dict[str, Any]:
+def middle(runs: Sequence[StallRun]) -> dict[str, Any]:
     """Medians, and every gap."""
     return {
         "gap_ms": round(statistics.median(run.gap_ms for run in runs), 1),
@@ -185,7 +185,7 @@ def table(figures: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _line(name: str, run: Run) -> str:
+def _line(name: str, run: StallRun) -> str:
     cpu = ", ".join(f"{role} {seconds:.2f} s" for role, seconds in run.cpu_s.items())
     return f"{name:<26}{run.gap_ms:>8.0f} ms, reply {run.reply_s:.2f} s, {run.reply_mb:.1f} MB; CPU {cpu}"
 

@@ -31,7 +31,7 @@ from ramet.runtime.intake.parsers.reasoning import reasoning_names, reasoning_st
 from ramet.runtime.intake.parsers.tools import detect_tools, tool_parser_class, tool_parser_names
 from ramet.runtime.intake.specs import ConstraintFields
 from ramet.runtime.metrics.compat import TABLES as COMPAT
-from ramet.runtime.metrics.names import Served
+from ramet.runtime.metrics.names import ModelLabels
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.models.composite import COMPOSITES, TEXTS
 from ramet.runtime.models.composite import HARMLESS as COMPOSITE_KEYS
@@ -281,7 +281,7 @@ def kinds_of(schema: dict[str, Any]) -> list[str]:
 
 def compat_table(server: str) -> str:
     """What --metrics-compat adds."""
-    return "\n".join(names_table(COMPAT[server](Metrics(), Served("")).collect()))
+    return "\n".join(names_table(COMPAT[server](Metrics(), ModelLabels("")).collect()))
 
 
 def names_table(families: Iterable[Metric]) -> list[str]:
@@ -418,7 +418,7 @@ def results() -> dict[str, list[records.Record]]:
 
 
 @cache
-def performance() -> page.Made:
+def performance() -> page.MadePage:
     return page.make((ROOT / "bench" / "figures" / "frame.md").read_text(), results())
 
 

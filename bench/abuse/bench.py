@@ -31,7 +31,7 @@ from ramet.bench import report, stamp
 from ramet.bench.abuse import beside, cost, flood
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import as_record, at_limit, misses, not_known, table, verdicts
-from ramet.bench.abuse.load import MIB, Load
+from ramet.bench.abuse.load import MIB, AbuseLoad
 from ramet.bench.abuse.shapes import CONTROL, SHAPES
 from ramet.bench.abuse.work import WORK
 from ramet.bench.errors import BadOption
@@ -85,13 +85,13 @@ def _server_options() -> list[str]:
     return ["--random-seed", "0", "--log-level", "warning", "--max-running-requests", "64"]
 
 
-def _load(url: str, pid: int, options: argparse.Namespace) -> Load:
+def _load(url: str, pid: int, options: argparse.Namespace) -> AbuseLoad:
     given = options.streams, options.rounds, options.window_s
     sizes = tuple(size for name, size in zip(SIZES, (SMALL, LARGE), strict=True) if name in (options.size or SIZES))
-    return Load(url, pid, SMALL, LARGE, *given, SETTLE_S, options.rate_mib_s, COST_MIB, sizes, options.limit)
+    return AbuseLoad(url, pid, SMALL, LARGE, *given, SETTLE_S, options.rate_mib_s, COST_MIB, sizes, options.limit)
 
 
-async def measured(load: Load, shapes: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:
+async def measured(load: AbuseLoad, shapes: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for part in parts:
         print(f"-- {part}", flush=True)

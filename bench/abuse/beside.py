@@ -28,7 +28,7 @@ from ramet.bench.abuse.burner import Burn
 from ramet.bench.abuse.client import Attack, Attacked
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import MAX_GAP, MAX_HEALTH
-from ramet.bench.abuse.load import MIB, Load, answered
+from ramet.bench.abuse.load import MIB, AbuseLoad, answered
 from ramet.bench.abuse.ratios import compared
 from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, route_control, with_route_controls
 from ramet.bench.abuse.windows import CLIENT, SLIGHT_CLIENT, Beside, beside, burns_of
@@ -45,7 +45,7 @@ SLIGHT = 512  # bytes of a body that asks for as many tokens as a large one of i
 OVERRUN_S = 8.0  # a client whose replies are late continues for so long after the window
 
 
-class Seen(NamedTuple):
+class SeenBeside(NamedTuple):
     """The figures of a window."""
 
     gap_ms: float  # the 99th percentile
@@ -56,30 +56,30 @@ class Seen(NamedTuple):
 class Limit(NamedTuple):
     """What was seen beside a burner. CPU seconds a second are by the process that they stand for."""
 
-    seen: Seen
+    seen: SeenBeside
     used_per_s: dict[str, float]  # for the shape's bodies, or beyond slight ones
     burnt_per_s: dict[str, float]  # instead, which is less where a core is full
 
 
-class Round(NamedTuple):
-    before: Seen
-    beside: Seen
-    after: Seen
+class BesideRound(NamedTuple):
+    before: SeenBeside
+    beside: SeenBeside
+    after: SeenBeside
     limit: Limit | None = None
 
-    def of(self, measure: Callable[[Seen], float], least: float = 1e-9) -> ratios.Round:
-        return ratios.Round(*(max(least, measure(one)) for one in (self.before, self.beside, self.after)))
+    def of(self, measure: Callable[[SeenBeside], float], least: float = 1e-9) -> ratios.RatioRound:
+        return ratios.RatioRound(*(max(least, measure(one)) for one in (self.before, self.beside, self.after)))
 
 
-def _gap(seen: Seen) -> float:
+def _gap(seen: SeenBeside) -> float:
     return seen.gap_ms
 
 
-def _health(seen: Seen) -> float:
+def _health(seen: SeenBeside) -> float:
     return seen.health_s
 
 
-async def of_shapes(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
+async def of_shapes(load: AbuseLoad, shapes: Sequence[str]) -> list[dict[str, Any]]:
     ordinary = [shape for shape in with_route_controls(shapes) if shape not in PACKED]
     own = [shape for shape in shapes if has_own_control(shape)]
     lines: list[dict[str, Any]] = []
@@ -93,8 +93,8 @@ def has_own_control(shape: str) -> bool:
     return shape in PACKED or shape in HEAVY or shape in WORK
 
 
-async def _of_size(load: Load, size: int, blocks: list[list[str]], own: list[list[str]]) -> list[dict[str, Any]]:
-    found: dict[str, list[Round]] = {}
+async def _of_size(load: AbuseLoad, size: int, blocks: list[list[str]], own: list[list[str]]) -> list[dict[str, Any]]:
+    found: dict[str, list[BesideRound]] = {}
     for number in range(load.rounds if blocks or own else 0):
         for shape, one in (await _round(load, size, [*blocks, *own])).items():
             found.setdefault(shape, []).append(one)
@@ -108,7 +108,7 @@ async def _of_size(load: Load, size: int, blocks: list[list[str]], own: list[lis
     return list(lines.values())
 
 
-async def _round(load: Load, size: int, blocks: list[list[str]]) -> dict[str, Round]:
+async def _round(load: AbuseLoad, size: int, blocks: list[list[str]]) -> dict[str, BesideRound]:
     """One round of each shape. The control after one block is that before the next, where both have the same."""
     windows: dict[str, tuple[Beside, Beside, Beside]] = {}
     limits: dict[str, tuple[dict[str, Burn], Beside]] = {}
@@ -129,12 +129,12 @@ async def _round(load: Load, size: int, blocks: list[list[str]]) -> dict[str, Ro
             print(f"{size} bytes: seen {', '.join(block)}", flush=True)
     see = partial(seen, streams)
     limit = {shape: Limit(see(one), *per_second(one, burns)) for shape, (burns, one) in limits.items()}
-    return {shape: Round(see(before), see(one), see(after), limit.get(shape))
+    return {shape: BesideRound(see(before), see(one), see(after), limit.get(shape))
             for shape, (before, one, after) in windows.items()}  # fmt: skip
 
 
 async def _limited(
-    load: Load, streams: Streams, shape: str, size: int, found: Beside, alone: Beside
+    load: AbuseLoad, streams: Streams, shape: str, size: int, found: Beside, alone: Beside
 ) -> tuple[dict[str, Burn], Beside]:
     """A window beside burners in place of the client of `found`, and what they had to burn."""
     slight = slight_attack(load, shape, size, found)
@@ -144,7 +144,7 @@ async def _limited(
     return burns, await beside(load, streams, {**slight, **burns})
 
 
-def slight_attack(load: Load, shape: str, size: int, found: Beside) -> dict[str, Attack]:
+def slight_attack(load: AbuseLoad, shape: str, size: int, found: Beside) -> dict[str, Attack]:
     """As many bodies of SLIGHT bytes, if those of the shape were accepted; else none. Of work: its control."""
     assert found.attacked is not None, "no client attacked, so nothing was accepted"
     accepted = found.attacked.statuses.get("200", 0)
@@ -161,7 +161,7 @@ def per_second(one: Beside, burns: Mapping[str, Burn]) -> tuple[dict[str, float]
     return used, {role: cpu_s / one.seconds for role, cpu_s in one.burnt_s.items()}
 
 
-def attack_of(load: Load, shape: str, size: int, control: bool = False) -> dict[str, Attack]:
+def attack_of(load: AbuseLoad, shape: str, size: int, control: bool = False) -> dict[str, Attack]:
     if shape in HEAVY:
         num = len(HEAVY[shape].parts(size)) if control else 2
         per_s = 1e6 if control else HEAVY_PER_S
@@ -174,13 +174,13 @@ def attack_of(load: Load, shape: str, size: int, control: bool = False) -> dict[
     return {CLIENT: Attack(load.url, shape, size, per_s, num, control=control, lasts_s=lasts_s)}
 
 
-def seen(streams: Streams, one: Beside) -> Seen:
+def seen(streams: Streams, one: Beside) -> SeenBeside:
     gaps = streams.gaps(one.window)
     p99 = percentile(gaps, 99.0) if gaps else 1e3 * (one.window.end - one.window.start)
-    return Seen(p99, max(one.health_s), one.attacked)
+    return SeenBeside(p99, max(one.health_s), one.attacked)
 
 
-def summed(rounds: Sequence[Round]) -> dict[str, Any]:
+def summed(rounds: Sequence[BesideRound]) -> dict[str, Any]:
     controls = [one for each in rounds for one in (each.before, each.after)]
     attacks = [each.beside for each in rounds]
     attacked = [one.attacked for one in attacks if one.attacked is not None]
@@ -205,7 +205,7 @@ def summed(rounds: Sequence[Round]) -> dict[str, Any]:
     return {**line, "limit": _limit(limits)} if limits else line
 
 
-def _limit(limits: Sequence[tuple[Round, Limit]]) -> dict[str, Any]:
+def _limit(limits: Sequence[tuple[BesideRound, Limit]]) -> dict[str, Any]:
     """The ratio beside a burner in place of the client, that of the client to the burner, and what was burnt."""
     ratio, interval = compared([each._replace(beside=limit.seen).of(_gap) for each, limit in limits], MAX_GAP)
     pairs = [each._replace(before=limit.seen, after=limit.seen).of(_gap) for each, limit in limits]

@@ -21,7 +21,7 @@ PLAIN = {  # what stands before and after a text on each route
 }
 
 
-class Body(NamedTuple):
+class AbusiveBody(NamedTuple):
     """What one request sends."""
 
     path: str
@@ -29,24 +29,24 @@ class Body(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def plain(size: int, path: str = "/generate") -> Body:
+def plain(size: int, path: str = "/generate") -> AbusiveBody:
     """One text of so many bytes."""
     head, tail = (part.encode() for part in PLAIN[path])
-    return Body(path, head + filled(WORDS, size - len(head) - len(tail)) + tail)
+    return AbusiveBody(path, head + filled(WORDS, size - len(head) - len(tail)) + tail)
 
 
 def filled(piece: bytes, size: int) -> bytes:
     return (piece * (size // len(piece) + 1))[: max(0, size)]
 
 
-def repeated(path: str, head: str, piece: str, tail: str, size: int, between: str = ",") -> Body:
+def repeated(path: str, head: str, piece: str, tail: str, size: int, between: str = ",") -> AbusiveBody:
     """`head`, then as many of `piece` as fit, then `tail`."""
     start, one, end = head.encode(), (piece + between).encode(), tail.encode()
     num = max(1, (size - len(start) - len(end)) // len(one))
-    return Body(path, start + (one * num)[: -len(between) or None] + end)
+    return AbusiveBody(path, start + (one * num)[: -len(between) or None] + end)
 
 
-def numbered(path: str, head: str, piece: str, tail: str, size: int) -> Body:
+def numbered(path: str, head: str, piece: str, tail: str, size: int) -> AbusiveBody:
     """A body like that of `repeated`, but {} in each piece is replaced by the piece's number."""
 
     def pieces() -> Iterator[str]:
@@ -56,7 +56,7 @@ def numbered(path: str, head: str, piece: str, tail: str, size: int) -> Body:
             left, i = left - len(made) - 1, i + 1
             yield made
 
-    return Body(path, (head + ",".join(pieces()) + tail).encode())
+    return AbusiveBody(path, (head + ",".join(pieces()) + tail).encode())
 
 
 def required(size: int, more: str = "") -> str:
@@ -69,8 +69,8 @@ def required(size: int, more: str = "") -> str:
     return head + ",".join(f"{name}:true" for name in names) + middle + ",".join(names) + tail
 
 
-def packed(coding: str, size: int) -> Body:
+def packed(coding: str, size: int) -> AbusiveBody:
     """A plain text that deflate makes a thousand times smaller, so that `size` bytes travel."""
     text = b'{"text": "' + b" " * (BOMB * size) + b'"}'
     pack = {"gzip": partial(gzip.compress, compresslevel=9), "deflate": partial(zlib.compress, level=9)}[coding]
-    return Body("/generate", pack(text), (("Content-Encoding", coding),))
+    return AbusiveBody("/generate", pack(text), (("Content-Encoding", coding),))

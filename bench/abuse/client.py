@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from ramet.bench.abuse.bodies import Body, plain
+from ramet.bench.abuse.bodies import AbusiveBody, plain
 from ramet.bench.abuse.heavy import HEAVY
-from ramet.bench.abuse.ready import Ready, serve
+from ramet.bench.abuse.ready import ServerReady, serve
 from ramet.bench.abuse.shapes import body_of
 from ramet.bench.abuse.work import WORK
 from ramet.bench.loop import run_fast
@@ -106,7 +106,7 @@ def requests_of(asked: Attack) -> list[bytes]:
     return [as_bytes(plain(len(body.data)) if asked.control else body, host)]
 
 
-def as_bytes(body: Body, host: str) -> bytes:
+def as_bytes(body: AbusiveBody, host: str) -> bytes:
     lines = [f"POST {body.path} HTTP/1.1", f"Host: {host}", "Content-Type: application/json", "Connection: close"]
     lines += [f"Content-Length: {len(body.data)}", *(f"{name}: {value}" for name, value in body.headers), "", ""]
     return "\r\n".join(lines).encode() + body.data
@@ -133,7 +133,7 @@ async def _send(host: str, port: int, request: bytes) -> tuple[str, str]:
 
 async def run(asked: Attack) -> Attacked:
     """A whole attack, from the making of its bodies to its end."""
-    client = await asyncio.to_thread(Ready, MODULE, asked, Attacked)
+    client = await asyncio.to_thread(ServerReady, MODULE, asked, Attacked)
     client.go()
     return await asyncio.to_thread(client.answer)
 

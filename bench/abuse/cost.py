@@ -18,12 +18,12 @@ import aiohttp
 from msgspec.structs import replace
 
 from ramet.bench.abuse import client
-from ramet.bench.abuse.bodies import BOMB, Body
+from ramet.bench.abuse.bodies import BOMB, AbusiveBody
 from ramet.bench.abuse.client import LATE, Attack, Attacked
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import MAX_COST
 from ramet.bench.abuse.library import seconds_per_body, was_tokenised
-from ramet.bench.abuse.load import MIB, READERS, RENDERER, Load, answered, readers_cpu
+from ramet.bench.abuse.load import MIB, READERS, RENDERER, AbuseLoad, answered, readers_cpu
 from ramet.bench.abuse.shapes import CONTROL, PACKED, body_of, route_control, with_route_controls
 
 BLOCK = 6  # shapes between two measurements of the control
@@ -54,7 +54,7 @@ class Cost(NamedTuple):
         return 1e3 * self.rendering_s / self.mib
 
 
-async def cost(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
+async def cost(load: AbuseLoad, shapes: Sequence[str]) -> list[dict[str, Any]]:
     load, folder = load._replace(idle_share=await _idle_share(load)), await _tokenizer_folder(load.url)
     print(f"the idle server and tokenizer use {1e3 * load.idle_share:.1f} ms of CPU a second", flush=True)
     names = with_route_controls(shapes)
@@ -65,7 +65,7 @@ async def cost(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
     return lines
 
 
-async def _of_size(load: Load, shapes: Sequence[str], size: int, folder: Path) -> list[dict[str, Any]]:
+async def _of_size(load: AbuseLoad, shapes: Sequence[str], size: int, folder: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     routes: dict[str, float] = {}
     before = await spent(load, CONTROL, size)
@@ -82,7 +82,7 @@ async def _of_size(load: Load, shapes: Sequence[str], size: int, folder: Path) -
     return lines
 
 
-async def spent(load: Load, shape: str, size: int) -> Cost:
+async def spent(load: AbuseLoad, shape: str, size: int) -> Cost:
     """A compressed body counts as the bytes that it inflates to."""
     num, on_wire = max(2, load.cost_mib * MIB // size), size // BOMB if shape in PACKED else size
     before = readers_cpu(load.pid)[RENDERER]
@@ -91,7 +91,7 @@ async def spent(load: Load, shape: str, size: int) -> Cost:
     return Cost(seconds, found.mib_sent * (BOMB if shape in PACKED else 1), found, rendering_s)
 
 
-async def _enough(load: Load, asked: Attack) -> tuple[Attacked, float]:
+async def _enough(load: AbuseLoad, asked: Attack) -> tuple[Attacked, float]:
     found, seconds = await _attacked(load, asked)
     num = min(asked.num, AT_ONCE)
     if seconds >= ENOUGH_CPU_S or found.num_sent >= num:
@@ -99,7 +99,7 @@ async def _enough(load: Load, asked: Attack) -> tuple[Attacked, float]:
     return await _attacked(load, replace(asked, num=num, connections=num))
 
 
-async def _attacked(load: Load, asked: Attack) -> tuple[Attacked, float]:
+async def _attacked(load: AbuseLoad, asked: Attack) -> tuple[Attacked, float]:
     start, before = time.perf_counter(), _used(load)
     found = await client.run(asked)
     await asyncio.sleep(QUIET_S)
@@ -111,12 +111,12 @@ def without_idle(used_s: float, wall_s: float, idle_share: float) -> float:
     return max(MIN_CPU_S, used_s - idle_share * wall_s)
 
 
-def _used(load: Load) -> float:
+def _used(load: AbuseLoad) -> float:
     used = readers_cpu(load.pid)
     return sum(used[role] for role in READERS)
 
 
-async def _idle_share(load: Load) -> float:
+async def _idle_share(load: AbuseLoad) -> float:
     before = _used(load)
     await asyncio.sleep(IDLE_S)
     return (_used(load) - before) / IDLE_S
@@ -140,7 +140,7 @@ def _of_library(line: dict[str, Any], folder: Path, shape: str) -> dict[str, Any
     return _shared(line, body, folder)
 
 
-def _shared(line: dict[str, Any], body: Body, folder: Path) -> dict[str, Any]:
+def _shared(line: dict[str, Any], body: AbusiveBody, folder: Path) -> dict[str, Any]:
     if not was_tokenised(line["statuses"], line["said"]):
         return {}
     library, measured = 1e3 * seconds_per_body(folder, body) * MIB / len(body.data), line["ms_per_mib"]
@@ -151,7 +151,7 @@ def _shared(line: dict[str, Any], body: Body, folder: Path) -> dict[str, Any]:
             "net_ratio": round(net, 3)}  # fmt: skip
 
 
-async def _heavy(load: Load, shape: str, folder: Path) -> dict[str, Any]:
+async def _heavy(load: AbuseLoad, shape: str, folder: Path) -> dict[str, Any]:
     """The body is sent again and again for a while, and so are its parts, but no more of them than are sure to end."""
     size, body = load.small, HEAVY[shape].body(load.small)
     num = len(HEAVY[shape].parts(size))

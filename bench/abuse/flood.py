@@ -10,7 +10,7 @@ from typing import Any
 from ramet.bench.abuse import client
 from ramet.bench.abuse.bodies import BOMB
 from ramet.bench.abuse.client import Attack
-from ramet.bench.abuse.load import Load, answered, probing, readers_mib
+from ramet.bench.abuse.load import AbuseLoad, answered, probing, readers_mib
 from ramet.bench.abuse.shapes import CONTROL, ON_ROUTE, PACKED
 
 CONNECTIONS = 64
@@ -23,7 +23,7 @@ FLOODS = (
 )  # fmt: skip
 
 
-async def flood(load: Load, shapes: Sequence[str]) -> list[dict[str, Any]]:
+async def flood(load: AbuseLoad, shapes: Sequence[str]) -> list[dict[str, Any]]:
     for shape in (CONTROL, CHAT):  # what reads and renders starts, and its memory stays in use
         await client.run(Attack(load.url, shape, load.small, 1e6, 8))
     await asyncio.sleep(GIVEN_BACK_S)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ramet.bench.abuse.bodies import WORDS, Body, filled, required
+from ramet.bench.abuse.bodies import WORDS, AbusiveBody, filled, required
 from ramet.bench.abuse.shapes import CONSTRAINT
 
 NUM_PROMPTS = 16_000
@@ -32,12 +32,12 @@ class Heavy(NamedTuple):
     alone: Callable[[Any], dict[str, Any]]
     alone_path: str = ""  # empty: the same
 
-    def body(self, size: int) -> Body:
+    def body(self, size: int) -> AbusiveBody:
         """Blanks fill up a body whose parts may not be longer."""
-        return Body(self.path, orjson.dumps(self.together(self.parts(size))).ljust(size))
+        return AbusiveBody(self.path, orjson.dumps(self.together(self.parts(size))).ljust(size))
 
-    def control(self, size: int) -> list[Body]:
-        return [Body(self.alone_path or self.path, orjson.dumps(self.alone(part))) for part in self.parts(size)]
+    def control(self, size: int) -> list[AbusiveBody]:
+        return [AbusiveBody(self.alone_path or self.path, orjson.dumps(self.alone(part))) for part in self.parts(size)]
 
 
 @cache

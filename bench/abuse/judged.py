@@ -38,7 +38,7 @@ class Criterion(NamedTuple):
     has_limit: bool = False  # whether the line's limit is one of this figure
 
 
-class Verdict(NamedTuple):
+class JudgedVerdict(NamedTuple):
     """The worst figure of a criterion."""
 
     name: str
@@ -151,16 +151,16 @@ CRITERIA = (
 )  # fmt: skip
 
 
-def verdicts(record: Mapping[str, Any]) -> list[Verdict]:
+def verdicts(record: Mapping[str, Any]) -> list[JudgedVerdict]:
     """The worst of each criterion that has a figure."""
     return [max(found, key=_badness) for each in CRITERIA if (found := list(_of(each, record)))]
 
 
-def _badness(one: Verdict) -> tuple[bool, bool, float]:
+def _badness(one: JudgedVerdict) -> tuple[bool, bool, float]:
     return one.is_missed, one.is_open, one.value
 
 
-def _of(criterion: Criterion, record: Mapping[str, Any]) -> Iterable[Verdict]:
+def _of(criterion: Criterion, record: Mapping[str, Any]) -> Iterable[JudgedVerdict]:
     for line in record.get(criterion.part, ()):
         value = criterion.value(line)
         if value is not None:
@@ -168,7 +168,7 @@ def _of(criterion: Criterion, record: Mapping[str, Any]) -> Iterable[Verdict]:
             figure, interval = round(value, 3), line.get(key) if key else None
             limit = line.get("limit") if criterion.has_limit else None
             over = (limit["over"], limit["over_interval"]) if limit else None
-            yield Verdict(name, most, unit, line["shape"], line.get("size", 0), figure, bool(key), interval, over)
+            yield JudgedVerdict(name, most, unit, line["shape"], line.get("size", 0), figure, bool(key), interval, over)
 
 
 def misses(record: Mapping[str, Any]) -> list[str]:
@@ -187,17 +187,17 @@ def not_known(record: Mapping[str, Any]) -> list[str]:
     return [f"{sentence}; one round has no interval: see --rounds" for sentence in found]
 
 
-def table(found: Sequence[Verdict]) -> str:
+def table(found: Sequence[JudgedVerdict]) -> str:
     head = f"{'criterion':<58}{'bound':>10}{'worst':>26}   {'':<10}shape"
     return "\n".join([head, *map(_row, found)])
 
 
-def _row(each: Verdict) -> str:
+def _row(each: JudgedVerdict) -> str:
     bound = "" if each.most is None else f"{each.most:g} {each.unit}"
     size = f", {each.size} bytes" if each.size else ""
     worst = f"{each.value:g} {each.unit}{_brackets(each.interval)}"
     return f"{each.name:<58}{bound:>10}{worst:>26}   {each.in_words:<10}{each.shape}{size}"
 
 
-def as_record(found: Sequence[Verdict]) -> list[dict[str, Any]]:
+def as_record(found: Sequence[JudgedVerdict]) -> list[dict[str, Any]]:
     return [{**each._asdict(), "held": each.held, "at_limit": each.is_at_limit} for each in found]

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from tokenizers import Tokenizer
 
-from ramet.bench.abuse.bodies import Body
+from ramet.bench.abuse.bodies import AbusiveBody
 
 FIELDS = ("text", "prompt", "input", "documents", "choices")  # of bodies, which have texts for the tokenizer
 MAX_BYTES = 1 << 20  # of texts that are tokenised for one figure
@@ -29,7 +29,7 @@ def was_tokenised(statuses: Mapping[str, int], said: Mapping[str, str]) -> bool:
     return any(status.startswith("2") or _COUNTED.search(said.get(status, "")) for status in statuses)
 
 
-def texts_of(body: Body) -> list[str]:
+def texts_of(body: AbusiveBody) -> list[str]:
     """The texts that a server would tokenise if it took the body, or none if it has none."""
     try:
         written = orjson.loads(body.data)
@@ -42,7 +42,7 @@ def texts_of(body: Body) -> list[str]:
     return [text for text in given if isinstance(text, str)]
 
 
-def seconds_per_body(folder: Path, body: Body) -> float:
+def seconds_per_body(folder: Path, body: AbusiveBody) -> float:
     """CPU seconds of the library for the texts of the body that a server tokenises, by those of its first MiB."""
     texts = texts_of(body)
     total, used, done, num_tokens = sum(map(len, texts)), 0.0, 0, 0

@@ -17,7 +17,7 @@ RENDERER = "renderer"  # those that write large chats as their template says
 PROBE_S = 0.05
 
 
-class Load(NamedTuple):
+class AbuseLoad(NamedTuple):
     url: str
     pid: int
     small: int  # bytes of bodies of the two sizes

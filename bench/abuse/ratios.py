@@ -18,7 +18,7 @@ DRAWS = 4000
 OUTSIDE = 2.5, 97.5  # percentiles between which the interval lies
 
 
-class Round(NamedTuple):
+class RatioRound(NamedTuple):
     before: float  # beside the control
     beside: float
     after: float
@@ -28,7 +28,7 @@ class Round(NamedTuple):
         return (low, low) if high > most * low else (low, high)
 
 
-def compared(rounds: Sequence[Round], most: float) -> tuple[float, list[float] | None]:
+def compared(rounds: Sequence[RatioRound], most: float) -> tuple[float, list[float] | None]:
     """The ratio and its interval. `most`: the bound of the ratio."""
     beside = np.array([one.beside for one in rounds])  # [R]
     controls = np.array([one.controls(most) for one in rounds])  # [R, 2]

@@ -16,7 +16,7 @@ Q = TypeVar("Q", bound=Struct)
 A = TypeVar("A", bound=Struct)
 
 
-class Ready(Generic[A]):
+class ServerReady(Generic[A]):
     """The process is prepared when this is made. `go` begins its work, `answer` waits for the end."""
 
     def __init__(self, module: str, asked: Struct, answer: type[A]) -> None:

@@ -8,7 +8,18 @@ is also a plain text, so that a figure can be divided by what the route itself c
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 
-from ramet.bench.abuse.bodies import BOMB, PLAIN, WORDS, Body, filled, numbered, packed, plain, repeated, required
+from ramet.bench.abuse.bodies import (
+    BOMB,
+    PLAIN,
+    WORDS,
+    AbusiveBody,
+    filled,
+    numbered,
+    packed,
+    plain,
+    repeated,
+    required,
+)
 
 CONTROL = "plain text"
 NUM_TOOLS = 1000  # of a chat whose tool_choice names one of them again and again
@@ -18,7 +29,7 @@ LONG = "1.00000000000000000000000000000001"  # a body of 1 MiB may have as many
 CONSTRAINT = 200_000  # bytes of each of several schemas, below the 256 KiB that one may have
 
 
-def body_of(shape: str, size: int) -> Body:
+def body_of(shape: str, size: int) -> AbusiveBody:
     """About `size` bytes of this shape: at most `size`, and less by a few pieces at most."""
     return SHAPES[shape](size)
 
@@ -35,24 +46,24 @@ def with_route_controls(shapes: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys([*map(route_control, asked), *asked]) if name != CONTROL]
 
 
-def _chat(piece: str, **rest: str) -> Callable[[int], Body]:
+def _chat(piece: str, **rest: str) -> Callable[[int], AbusiveBody]:
     more = "".join(f', "{name}": {value}' for name, value in rest.items())
     return partial(repeated, "/v1/chat/completions", '{"messages": [', piece, f"]{more}}}")
 
 
-def _turn(before: str, piece: str, after: str) -> Callable[[int], Body]:
+def _turn(before: str, piece: str, after: str) -> Callable[[int], AbusiveBody]:
     """A chat whose assistant said so much between two turns of the user."""
     head = '{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "' + before
     tail = after + '"}, {"role": "user", "content": "x"}]}'
     return partial(repeated, "/v1/chat/completions", head, piece, tail, between="")
 
 
-def _constrained(size: int, schema: Callable[[int], str]) -> Body:
+def _constrained(size: int, schema: Callable[[int], str]) -> AbusiveBody:
     """Prompts with a schema each, none of which is too long by itself."""
     num = max(1, round(size / CONSTRAINT))
     params = f'{{"max_new_tokens":1,"json_schema":{schema(size // num - 64)}}}'
     texts, each = ",".join(['"x"'] * num), ",".join([params] * num)
-    return Body("/generate", f'{{"text":[{texts}],"sampling_params":[{each}]}}'.encode())
+    return AbusiveBody("/generate", f'{{"text":[{texts}],"sampling_params":[{each}]}}'.encode())
 
 
 def _choices(size: int) -> bytes:
@@ -73,7 +84,7 @@ _CALLS = '{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", 
 _CALL = '{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}'
 _ESCAPED = "\\\\u0000"  # in JSON: a backslash and five characters, which is no NUL but is searched for one
 
-SHAPES: dict[str, Callable[[int], Body]] = {
+SHAPES: dict[str, Callable[[int], AbusiveBody]] = {
     CONTROL: plain,
     "unknown keys": partial(numbered, "/generate", _ASKED, '"k{}": 1', "}"),
     "unknown keys of sampling": partial(numbered, "/generate", _ASKED + '"sampling_params": {', '"k{}": 1', "}}"),
@@ -167,7 +178,7 @@ SHAPES: dict[str, Callable[[int], Body]] = {
         _USER + f'"tools": [{_TOOLS}], "tool_choice": {{"type": "allowed_tools", "mode": "auto", "tools": [',
         f'{{"type":"function","name":"f{NUM_TOOLS - 1}"}}', "]}}",
     ),
-    "required properties of a tool": lambda size: Body("/v1/chat/completions", (
+    "required properties of a tool": lambda size: AbusiveBody("/v1/chat/completions", (
         _USER + '"tool_choice": "required", "tools": [{"type": "function", "function": {"name": "f", "parameters": '
         + required(size - 200) + "}}]}"
     ).encode()),
@@ -191,9 +202,9 @@ SHAPES: dict[str, Callable[[int], Body]] = {
     "sampling parameters for one prompt": partial(
         TO_GENERATE, '{"text": "x", "sampling_params": [', '{"max_new_tokens":1,"temperature":0.5,"top_k":20}', "]}",
     ),
-    "long choices": lambda size: Body("/language/select", _choices(size)),
-    "bad UTF-8": lambda size: Body("/generate", b'{"text": "' + b"\xff" * (size - 12) + b'"}'),
-    "no JSON": lambda size: Body("/generate", b"\x00" * size),
+    "long choices": lambda size: AbusiveBody("/language/select", _choices(size)),
+    "bad UTF-8": lambda size: AbusiveBody("/generate", b'{"text": "' + b"\xff" * (size - 12) + b'"}'),
+    "no JSON": lambda size: AbusiveBody("/generate", b"\x00" * size),
     "gzip": partial(packed, "gzip"),
     "deflate": partial(packed, "deflate"),
 }  # fmt: skip

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from ramet.bench.abuse import burner, client
 from ramet.bench.abuse.burner import Burn, Burnt
 from ramet.bench.abuse.client import Attack, Attacked
-from ramet.bench.abuse.load import PROBE_S, RENDERER, TOKENIZER, Load, probing, readers_cpu
-from ramet.bench.abuse.ready import Ready
-from ramet.bench.connections import Streams, Window, settled, window
+from ramet.bench.abuse.load import PROBE_S, RENDERER, TOKENIZER, AbuseLoad, probing, readers_cpu
+from ramet.bench.abuse.ready import ServerReady
+from ramet.bench.connections import ConnectionWindow, Streams, settled, window
 from ramet.bench.server import CONSTRAINTS
 
 CLIENT = "client"
@@ -33,7 +33,7 @@ IDLE_OVER_S = 0.2
 class Beside(NamedTuple):
     """One window, and what the readers used in it."""
 
-    window: Window
+    window: ConnectionWindow
     health_s: list[float]
     cpu_s: dict[str, float]  # by role
     num_tokens: int  # of the streams
@@ -54,7 +54,7 @@ class Beside(NamedTuple):
         return {name: found.cpu_s for name, found in self.answers.items() if isinstance(found, Burnt)}
 
 
-async def beside(load: Load, streams: Streams, asked: Mapping[str, Attack | Burn]) -> Beside:
+async def beside(load: AbuseLoad, streams: Streams, asked: Mapping[str, Attack | Burn]) -> Beside:
     """A window in which a process works for each of these, once the server is calm."""
     starting = asyncio.gather(*map(_ready, asked.values()))
     processes, _ = await asyncio.gather(starting, asyncio.sleep(load.settle_s))
@@ -73,13 +73,13 @@ async def beside(load: Load, streams: Streams, asked: Mapping[str, Attack | Burn
     )  # fmt: skip
 
 
-async def _ready(asked: Attack | Burn) -> Ready[Any]:
+async def _ready(asked: Attack | Burn) -> ServerReady[Any]:
     if isinstance(asked, Attack):
-        return await asyncio.to_thread(partial(Ready, client.MODULE, asked, Attacked))
-    return await asyncio.to_thread(partial(Ready, burner.MODULE, asked, Burnt))
+        return await asyncio.to_thread(partial(ServerReady, client.MODULE, asked, Attacked))
+    return await asyncio.to_thread(partial(ServerReady, burner.MODULE, asked, Burnt))
 
 
-async def calm(load: Load) -> None:
+async def calm(load: AbuseLoad) -> None:
     """Wait until nothing is left to do of the window before, or for CALM_WITHIN_S."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CALM_WITHIN_S), probing(load.url) as health:

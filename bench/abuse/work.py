@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from ramet.bench.abuse.bodies import Body
+from ramet.bench.abuse.bodies import AbusiveBody
 
 TOKENS = 60
 LEVELS = 40  # levels of the union, whose size doubles with each
@@ -18,18 +18,18 @@ LEVELS = 40  # levels of the union, whose size doubles with each
 class Work(NamedTuple):
     params: Callable[[int], dict[str, Any]]  # sampling parameters of the request of this number
 
-    def body(self, number: int) -> Body:
+    def body(self, number: int) -> AbusiveBody:
         return _body(number, self.params(number))
 
-    def control(self, number: int) -> Body:
+    def control(self, number: int) -> AbusiveBody:
         plain = _body(number, {})
         missing = len(self.body(number).data) - len(plain.data)
         return _body(number, {}, text="x " * (max(0, missing) // 2))
 
 
-def _body(number: int, params: dict[str, Any], text: str = "") -> Body:
+def _body(number: int, params: dict[str, Any], text: str = "") -> AbusiveBody:
     common = {"temperature": 0.8, "sampling_seed": number, "max_new_tokens": TOKENS, "ignore_eos": not params}
-    return Body("/generate", orjson.dumps({"text": f"{number} {text}", "sampling_params": {**common, **params}}))
+    return AbusiveBody("/generate", orjson.dumps({"text": f"{number} {text}", "sampling_params": {**common, **params}}))
 
 
 def ambiguous(number: int) -> dict[str, Any]:

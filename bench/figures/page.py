@@ -25,19 +25,19 @@ _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operato
 
 
 @dataclass(frozen=True)
-class Made:
+class MadePage:
     page: str
     plots: dict[str, str]  # file name in docs/figures/ -> SVG
 
 
-def make(frame: str, results: Results) -> Made:
+def make(frame: str, results: Results) -> MadePage:
     head, *sections = re.split(r"^(?=## )", frame, flags=re.MULTILINE)
     texts, plots = [head.rstrip()], {}
     for section in sections:
         for text, files in _section(section, results):
             texts.append(text)
             plots.update(files)
-    return Made("\n\n".join(texts) + "\n", plots)
+    return MadePage("\n\n".join(texts) + "\n", plots)
 
 
 def _section(section: str, results: Results) -> Iterator[tuple[str, dict[str, str]]]:

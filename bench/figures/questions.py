@@ -25,7 +25,7 @@ from ramet.bench.figures.programs import (
 from ramet.bench.figures.records import MachineClass, Record, by_class
 from ramet.bench.figures.server import options, startup, tuning
 from ramet.bench.figures.throughput import context_growth, growth, offline, prompts
-from ramet.bench.figures.view import Question, View
+from ramet.bench.figures.view import FigureQuestion, View
 from ramet.bench.loads import LOADS
 
 Results = Mapping[str, list[Record]]
@@ -73,30 +73,30 @@ def _has_memory(record: Record) -> bool:
 
 
 QUESTIONS = {
-    "offline": Question("offline", _compares, offline),
-    "engines": Question("peers", partial(is_kind, "engines"), engines),
-    "engine_starts": Question("peers", partial(is_kind, "starts"), starts),
-    "busy": Question("peers", partial(is_kind, "busy"), busy),
-    "http": Question("peers", partial(is_kind, "http"), http),
-    "growth": Question("offline", _grows, growth),
-    "prompts": Question("offline", _has_growth, prompts),
-    "context_growth": Question("offline", _has_contexts, context_growth),
-    "phases": Question("offline", _has_phases, phases),
-    "pipeline": Question("pipeline", _own_server, pipeline),
-    "penalties": Question("penalties", _always, penalties),
-    "sampling": Question("sampling", _always, sampling),
-    "jump_forward": Question("structured", _always, jump_forward),
-    "masks": Question("masks", _has_all_backends, masks),
-    "compiles": Question("compiles", _always, compiles),
-    "programs": Question("programs", is_speed, speed),
-    "sharing": Question("programs", is_speed, sharing),
-    "tree_cost": Question("overhead", has_forward, tree_cost),
-    "hit_rates": Question("programs", is_hit_rates, hit_rates),
-    "policies": Question("programs", is_policies, ablations),
-    "parts": Question("programs", is_parts, ablations),
-    "startup": Question("startup", _has_memory, startup),
-    "tuning": Question("tuning", _always, tuning),
-    "options": Question("tuning", _always, options),
+    "offline": FigureQuestion("offline", _compares, offline),
+    "engines": FigureQuestion("peers", partial(is_kind, "engines"), engines),
+    "engine_starts": FigureQuestion("peers", partial(is_kind, "starts"), starts),
+    "busy": FigureQuestion("peers", partial(is_kind, "busy"), busy),
+    "http": FigureQuestion("peers", partial(is_kind, "http"), http),
+    "growth": FigureQuestion("offline", _grows, growth),
+    "prompts": FigureQuestion("offline", _has_growth, prompts),
+    "context_growth": FigureQuestion("offline", _has_contexts, context_growth),
+    "phases": FigureQuestion("offline", _has_phases, phases),
+    "pipeline": FigureQuestion("pipeline", _own_server, pipeline),
+    "penalties": FigureQuestion("penalties", _always, penalties),
+    "sampling": FigureQuestion("sampling", _always, sampling),
+    "jump_forward": FigureQuestion("structured", _always, jump_forward),
+    "masks": FigureQuestion("masks", _has_all_backends, masks),
+    "compiles": FigureQuestion("compiles", _always, compiles),
+    "programs": FigureQuestion("programs", is_speed, speed),
+    "sharing": FigureQuestion("programs", is_speed, sharing),
+    "tree_cost": FigureQuestion("overhead", has_forward, tree_cost),
+    "hit_rates": FigureQuestion("programs", is_hit_rates, hit_rates),
+    "policies": FigureQuestion("programs", is_policies, ablations),
+    "parts": FigureQuestion("programs", is_parts, ablations),
+    "startup": FigureQuestion("startup", _has_memory, startup),
+    "tuning": FigureQuestion("tuning", _always, tuning),
+    "options": FigureQuestion("tuning", _always, options),
 }
 
 

@@ -20,7 +20,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Question:
+class FigureQuestion:
     file: str  # of bench/results/, without .jsonl
     fits: Callable[[Record], bool]
     view: Callable[[Sequence[Record]], View]

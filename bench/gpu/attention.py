@@ -10,8 +10,8 @@ from itertools import cycle
 import numpy as np
 import torch
 
-from ramet.bench.gpu.card import DEVICE, Card, seconds
-from ramet.bench.gpu.lines import Lines, Options
+from ramet.bench.gpu.card import DEVICE, GpuCard, seconds
+from ramet.bench.gpu.lines import LineOptions, Lines
 from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning, extend_tuning, processor_of
@@ -109,14 +109,14 @@ class Pools:
         return seconds(run, 2 * len(self.layers))
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     for shape in DECODES:
         yield decoded(card, shape)
     for shape in EXTENDS:
         yield extended(card, shape)
 
 
-def decoded(card: Card, shape: Shape) -> tuple[str, dict[str, float]]:
+def decoded(card: GpuCard, shape: Shape) -> tuple[str, dict[str, float]]:
     took = Pools(shape).decode()
     rate = shape.kv_bytes / took
     share = {"gb_per_s": round(rate / 1e9), "of_copy": round(rate / card.copy_bytes_per_s, 3)}
@@ -124,7 +124,7 @@ def decoded(card: Card, shape: Shape) -> tuple[str, dict[str, float]]:
     return f"decode {shape.name}", {"us": round(took * 1e6, 1), **share}
 
 
-def extended(card: Card, shape: Shape) -> tuple[str, dict[str, float]]:
+def extended(card: GpuCard, shape: Shape) -> tuple[str, dict[str, float]]:
     """Of the limit: the longer of reading keys and values once and multiplying."""
     took = Pools(shape).extend()
     rate = shape.flops / took

@@ -20,7 +20,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuCard:
     name: str
     copy_bytes_per_s: float  # read and written
     read_bytes_per_s: float
@@ -73,7 +73,7 @@ def _read(source, target, each, BLOCK: tl.constexpr):  # type: ignore[no-untyped
     tl.store(target + tl.program_id(0), tl.sum(total, axis=0))
 
 
-def measure_card() -> Card:
+def measure_card() -> GpuCard:
     """The best of two ways to copy. Numbers are random: constant ones take less power, so clocks stay higher."""
     num = COPIED_BYTES // 4
     source, target = (torch.randint(1 << 30, (num,), dtype=torch.int32, device="cuda") for _ in range(2))
@@ -83,4 +83,4 @@ def measure_card() -> Card:
     a, b = (torch.randn(SIDE, SIDE, dtype=torch.bfloat16, device="cuda") for _ in range(2))
     multiplied = seconds(lambda: a @ b)
     rates = 2 * COPIED_BYTES / min(copied, by_kernel), COPIED_BYTES / read
-    return Card(torch.cuda.get_device_name(), *rates, 2 * SIDE**3 / multiplied)
+    return GpuCard(torch.cuda.get_device_name(), *rates, 2 * SIDE**3 / multiplied)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ramet.bench.gpu.card import Card, seconds
-from ramet.bench.gpu.lines import Lines, Options
+from ramet.bench.gpu.card import GpuCard, seconds
+from ramet.bench.gpu.lines import LineOptions, Lines
 from ramet.kernels import gpu_ops
 from ramet.kernels.grouped_linear import combine, gather_linear, scatter_linear, sort_routes
 
@@ -24,7 +24,7 @@ TOKENS = (1, 32, 256, 4096)
 
 
 @dataclass(frozen=True)
-class Shape:
+class ExpertShape:
     name: str
     num_experts: int
     per_token: int
@@ -39,14 +39,14 @@ class Shape:
         return 6 * tokens * self.per_token * self.hidden * self.intermediate
 
 
-MIXTRAL = Shape("Mixtral 8x7B", 8, 2, 4096, 14336)
-QWEN3 = Shape("Qwen3 30B-A3B", 128, 8, 2048, 768)
+MIXTRAL = ExpertShape("Mixtral 8x7B", 8, 2, 4096, 14336)
+QWEN3 = ExpertShape("Qwen3 30B-A3B", 128, 8, 2048, 768)
 
 
 class Layers:
     """Weights of a few layers, and tokens with their experts."""
 
-    def __init__(self, shape: Shape, tokens: int, min_bytes: int = MIN_BYTES, device: str = "cuda") -> None:
+    def __init__(self, shape: ExpertShape, tokens: int, min_bytes: int = MIN_BYTES, device: str = "cuda") -> None:
         chance = torch.Generator(device).manual_seed(tokens)
 
         def random(*size: int) -> Tensor:
@@ -76,13 +76,13 @@ class Layers:
         spread[order] = made
         return (spread.view(*self.experts.shape, -1).float() * self.weights[..., None]).sum(1).to(self.x.dtype)
 
-    def limit(self, card: Card) -> float:
+    def limit(self, card: GpuCard) -> float:
         """Seconds."""
         read = len(self.experts.unique()) * self.shape.expert_bytes / card.read_bytes_per_s
         return max(read, self.shape.flops(len(self.x)) / card.flops_per_s)
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     for shape in (MIXTRAL, QWEN3):
         for tokens in TOKENS:
             layers = Layers(shape, tokens)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from ramet.bench.gpu.attention import Shape, decoded, extended
-from ramet.bench.gpu.card import Card
-from ramet.bench.gpu.lines import Lines, Options
+from ramet.bench.gpu.card import GpuCard
+from ramet.bench.gpu.lines import LineOptions, Lines
 
 SHAPES = tuple(
     replace(shape, cache=torch.float8_e4m3fn)
@@ -17,7 +17,7 @@ SHAPES = tuple(
 )  # fmt: skip
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     for shape in SHAPES:
         yield (decoded if shape.new == 1 else extended)(card, shape)
         torch.cuda.empty_cache()

@@ -3,14 +3,14 @@
 import torch
 
 from ramet.bench.gpu.attention import Shape, decoded, extended
-from ramet.bench.gpu.card import Card
-from ramet.bench.gpu.lines import Lines, Options
+from ramet.bench.gpu.card import GpuCard
+from ramet.bench.gpu.lines import LineOptions, Lines
 
 HEADS = ((32, 8, 64), (16, 8, 256))
 LOADS = ((1, 8192, 1), (128, 1024, 1), (1, 4096, 4096), (8, 256, 256), (1, 8192, 512))  # rows, context, new
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     for heads in HEADS:
         for load in LOADS:
             shape = Shape(*load, *heads)

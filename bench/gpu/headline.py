@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ramet.bench.gpu.card import DEVICE, Card
-from ramet.bench.gpu.lines import PRODUCT_SPEED, Lines, Options
+from ramet.bench.gpu.card import DEVICE, GpuCard
+from ramet.bench.gpu.lines import PRODUCT_SPEED, LineOptions, Lines
 from ramet.bench.gpu.steps import kv_bytes_per_token, weights_of
 from ramet.bench.loads import SHAPE_8B
 from ramet.bench.offline import make_folder
@@ -77,7 +77,7 @@ def load(address: str, num_prompts: int, **extra: Any) -> dict[str, Any]:
 
 
 def load_limit_s(
-    card: Card, options: Options, shape: dict[str, Any], prompts: int, outputs: int, contexts: float
+    card: GpuCard, options: LineOptions, shape: dict[str, Any], prompts: int, outputs: int, contexts: float
 ) -> float:
     """Of a load with so many tokens of prompts and outputs, whose decode steps read the keys of so many tokens."""
     layer, head = weights_of(shape)
@@ -93,7 +93,7 @@ def mean_contexts(num: int) -> float:
     return num * (prompt * output + (squares - output) / 2)
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     penalised = "--max-penalised-requests", str(options.max_running)
     with serving(*options.flags, *penalised) as address:
         load(address, 64)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ramet.bench.gpu.card import DEVICE, Card, seconds
-from ramet.bench.gpu.lines import PRODUCT_SPEED, WEIGHT_BYTES, Lines, Options
+from ramet.bench.gpu.card import DEVICE, GpuCard, seconds
+from ramet.bench.gpu.lines import PRODUCT_SPEED, WEIGHT_BYTES, LineOptions, Lines
 from ramet.bench.gpu.products import limit_s, sizes_of
 from ramet.bench.loads import SHAPE_8B
 from ramet.kernels.linear_fp8 import Fp8Weight
@@ -45,7 +45,7 @@ MAKERS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     sizes = sizes_of(SHAPE_8B)
     for kind, maker in MAKERS.items():
         layer = {name: _copies(maker, kind, *size) for name, size in sizes.items()}

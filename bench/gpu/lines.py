@@ -12,7 +12,7 @@ PRODUCT_SPEED = {"": 1.0, "fp8": 2.0, "int4": 1.0}  # of the tensor cores, as a 
 
 
 @dataclass(frozen=True)
-class Options:
+class LineOptions:
     num_prompts: int = 3000
     max_running: int = 512
     quantization: str = ""

@@ -155,7 +155,7 @@ def kernels_of(shape: Mapping[str, Any], rows: int, context: int, shared: int = 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ModelStep:
     """Seconds. `lost` has causes: what each takes beyond the limit."""
 
     seconds: float
@@ -174,7 +174,7 @@ def predict(
     context: int,
     reached: Reached | None = None,
     shared: int = 0,
-) -> Step:
+) -> ModelStep:
     reached, kernels = reached or Reached(), kernels_of(shape, rows, context, shared)
     read_rate, flop_rate = sheet.bytes_per_s * reached.read, sheet.flops_per_s * reached.multiply
     took, least, flops = (defaultdict[str, float](float) for _ in range(3))
@@ -190,7 +190,7 @@ def predict(
         "gaps": reached.gap_s * sum(kernel.launches for kernel in kernels),
     }
     limit = products + least["attention"]
-    return Step(limit + sum(lost.values()), limit, lost)
+    return ModelStep(limit + sum(lost.values()), limit, lost)
 
 
 def fits(sheet: Sheet, shape: Mapping[str, Any], rows: int, context: int) -> bool:

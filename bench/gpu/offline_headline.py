@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from torch.profiler import DeviceType
 
-from ramet.bench.gpu.card import Card
+from ramet.bench.gpu.card import GpuCard
 from ramet.bench.gpu.headline import LONGEST_OUTPUT, LONGEST_PROMPT, load_limit_s
-from ramet.bench.gpu.lines import Lines, Options
-from ramet.bench.gpu.steps import Model
+from ramet.bench.gpu.lines import LineOptions, Lines
+from ramet.bench.gpu.steps import StepModel
 
 WARM, TRACED_AFTER_S, TRACED_S = 64, 4.0, 1.0
 Load = tuple[list[list[int]], list[int]]  # prompts, new tokens of each
@@ -26,7 +26,7 @@ def draw(num: int, seed: int) -> Load:
     return asked, [chance.randint(1, LONGEST_OUTPUT) for _ in range(num)]
 
 
-def figures(card: Card, options: Options, model: Model) -> Lines:
+def figures(card: GpuCard, options: LineOptions, model: StepModel) -> Lines:
     _run(model, draw(WARM, 0))
     load = draw(options.num_prompts, 1)
     before, took = _steps(model), _run(model, load)
@@ -45,7 +45,7 @@ def contexts_of(prompts: list[int], outputs: list[int]) -> int:
     return sum(new * prompt + new * (new - 1) // 2 for prompt, new in zip(prompts, outputs, strict=True))
 
 
-def _run(model: Model, load: Load) -> float:
+def _run(model: StepModel, load: Load) -> float:
     """Seconds."""
     asked, lengths = load
     started = time.perf_counter()
@@ -56,11 +56,11 @@ def _run(model: Model, load: Load) -> float:
     return took
 
 
-def _steps(model: Model) -> int:
+def _steps(model: StepModel) -> int:
     return int(model.llm.state()["steps"])
 
 
-def _traced(model: Model, load: Load) -> dict[str, float]:
+def _traced(model: StepModel, load: Load) -> dict[str, float]:
     from torch.profiler import ProfilerActivity, profile
 
     with ThreadPoolExecutor(1) as pool:

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ramet.bench.gpu.card import Card
-from ramet.bench.gpu.lines import Lines, Options
-from ramet.bench.gpu.steps import Model, prompts
+from ramet.bench.gpu.card import GpuCard
+from ramet.bench.gpu.lines import LineOptions, Lines
+from ramet.bench.gpu.steps import StepModel, prompts
 from ramet.bench.loads import SHAPE_8B
 
 NUM, PROMPT, NEW = 256, 256, 256
@@ -55,9 +55,9 @@ class Transformers:
         self._model.destroy_cached_continuous_batching_manager()
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     """Output tokens a second of both, and how many times transformers' seconds are ramet's: the median of rounds."""
-    ours = Model(SHAPE_8B, max_total_tokens=NUM * (PROMPT + NEW) + NUM, max_running_requests=NUM)
+    ours = StepModel(SHAPE_8B, max_total_tokens=NUM * (PROMPT + NEW) + NUM, max_running_requests=NUM)
     try:
         theirs = Transformers(SHAPE_8B)
         try:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ramet.bench.gpu.card import DEVICE, Card, seconds
-from ramet.bench.gpu.lines import Lines, Options
+from ramet.bench.gpu.card import DEVICE, GpuCard, seconds
+from ramet.bench.gpu.lines import LineOptions, Lines
 from ramet.bench.loads import SHAPE_8B
 
 MIN_BYTES = 1 << 28
@@ -26,13 +26,15 @@ def sizes_of(shape: dict[str, Any]) -> dict[str, tuple[int, int]]:
     }  # fmt: skip
 
 
-def limit_s(card: Card, tokens: int, num_in: int, num_out: int, weight_bytes: float = 2.0, speed: float = 1.0) -> float:
+def limit_s(
+    card: GpuCard, tokens: int, num_in: int, num_out: int, weight_bytes: float = 2.0, speed: float = 1.0
+) -> float:
     """The longer of reading the weights and multiplying. `speed`: of products, as a multiple of bfloat16's."""
     read = num_in * num_out * weight_bytes / card.read_bytes_per_s
     return max(read, 2 * tokens * num_in * num_out / (speed * card.flops_per_s))
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     sizes = sizes_of(SHAPE_8B)
     weights = {name: _weights(*size) for name, size in sizes.items()}
     for tokens in TOKENS:

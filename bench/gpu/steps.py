@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ramet.bench.gpu.card import DEVICE, Card
-from ramet.bench.gpu.lines import PRODUCT_SPEED, Lines, Options
+from ramet.bench.gpu.card import DEVICE, GpuCard
+from ramet.bench.gpu.lines import PRODUCT_SPEED, LineOptions, Lines
 from ramet.bench.gpu.model import FEW, MANY, MEASURED_CONTEXT, OWN, PROMPT, SHARED, SHARERS
 from ramet.bench.loads import SHAPE_8B
 from ramet.bench.offline import make_folder
@@ -19,7 +19,7 @@ STARTS = ("weights", "graphs", "warm-up", "cost of steps")
 BATCHES = (1, 8, 32, 64, 128, 256)
 
 
-class Model:
+class StepModel:
     """An engine with random weights of a shape; `close` when done."""
 
     def __init__(self, shape: dict[str, Any] = SHAPE_8B, **options: Any) -> None:
@@ -54,13 +54,13 @@ def prompts(num: int, length: int, seed: int) -> list[list[int]]:
 
 
 def limit_s(
-    shape: dict[str, Any], card: Card, rows: int, context: float, shared: int = 0, options: Options | None = None
+    shape: dict[str, Any], card: GpuCard, rows: int, context: float, shared: int = 0, options: LineOptions | None = None
 ) -> float:
     """Of a decode step: the longer of reading and multiplying for the weights, then reading keys and values.
 
     The first `shared` tokens of all rows are the same, and read once. The head stays bfloat16.
     """
-    options = options or Options()
+    options = options or LineOptions()
     layer, head = weights_of(shape)
     layers = layer * shape["num_hidden_layers"]
     kv = kv_bytes_per_token(shape) * options.kv_number_bytes / 2 * ((context - shared) * rows + shared)
@@ -81,12 +81,12 @@ def kv_bytes_per_token(shape: dict[str, Any]) -> int:
     return 2 * 2 * shape["num_hidden_layers"] * shape["num_key_value_heads"] * head
 
 
-def share_figures(card: Card, options: Options, model: Model) -> Lines:
+def share_figures(card: GpuCard, options: LineOptions, model: StepModel) -> Lines:
     for rows in (1, 128):
         yield f"{rows} decoding", shares(model, rows)
 
 
-def shares(model: Model, rows: int) -> dict[str, float]:
+def shares(model: StepModel, rows: int) -> dict[str, float]:
     """What part of the card's time each kernel takes while so many rows decode, the largest first."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -101,7 +101,7 @@ def shares(model: Model, rows: int) -> dict[str, float]:
     return busy | {name[:60]: round(us / total, 4) for name, us in largest}
 
 
-def figures(card: Card, options: Options, model: Model) -> Lines:
+def figures(card: GpuCard, options: LineOptions, model: StepModel) -> Lines:
     yield from starts(model.llm.startup).items()
     for rows in BATCHES:
         step = step_s(model, prompts(rows, PROMPT, rows))
@@ -125,14 +125,14 @@ def starts(phases: list[tuple[str, float]]) -> dict[str, dict[str, float]]:
     return {f"start: {name}": {"s": round(seconds, 2)} for name, seconds in phases if name in STARTS}
 
 
-def step_s(model: Model, asked: list[list[int]], **params: Any) -> float:
+def step_s(model: StepModel, asked: list[list[int]], **params: Any) -> float:
     """Seconds of a decode step of these prompts."""
     model.seconds(asked, 4, **params)  # from here on they are in the cache
     few, many = model.seconds(asked, FEW, **params), model.seconds(asked, MANY, **params)
     return (many - few) / (MANY - FEW)
 
 
-def _sharing(card: Card, options: Options, model: Model) -> dict[str, float]:
+def _sharing(card: GpuCard, options: LineOptions, model: StepModel) -> dict[str, float]:
     (common,) = prompts(1, SHARED, -1)
     step = step_s(model, [common + own for own in prompts(SHARERS, OWN, -2)])
     limit = limit_s(model.shape, card, SHARERS, SHARED + OWN + (FEW + MANY) / 2, SHARED, options)

@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ramet.bench import report, stamp
-from ramet.bench.gpu.lines import WEIGHT_BYTES, Lines, Options
+from ramet.bench.gpu.lines import WEIGHT_BYTES, LineOptions, Lines
 from ramet.bench.gpu.sensors import Sensors
 from ramet.bench.values import positive
 
 if TYPE_CHECKING:
-    from ramet.bench.gpu.card import Card
-    from ramet.bench.gpu.steps import Model
+    from ramet.bench.gpu.card import GpuCard
+    from ramet.bench.gpu.steps import StepModel
 
 IN_PROCESS = {"steps": "figures", "shares": "share_figures", "sampling": "figures", "offline-headline": "figures"}
 KERNELS = (
@@ -57,14 +57,14 @@ def main(argv: Sequence[str]) -> int:
     from ramet.bench.gpu.card import measure_card
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was measured is kept
-    options = Options(
+    options = LineOptions(
         chosen.num_prompts, chosen.max_running_requests, chosen.quantization, chosen.kv_cache_dtype, chosen.penalties
     )
     sensors = Sensors()
     card = measure_card()
     print(card.shown(), sensors.lap(), flush=True)
     record: dict[str, Any] = {"sensors": {}}
-    table, failed = Table(card, options), list[str]()
+    table, failed = FigureTable(card, options), list[str]()
     try:
         for part in chosen.part or PARTS:
             record[part] = {}
@@ -105,12 +105,12 @@ def _parser() -> argparse.ArgumentParser:
     return p
 
 
-class Table:
+class FigureTable:
     """Parts that measure an engine in this process, one after the other, have the same one."""
 
-    def __init__(self, card: "Card", options: Options) -> None:
+    def __init__(self, card: "GpuCard", options: LineOptions) -> None:
         self._card, self._options = card, options
-        self._model: Model | None = None
+        self._model: StepModel | None = None
 
     def lines(self, part: str) -> Lines:
         module = import_module(f"ramet.bench.gpu.{MODULES.get(part, part.replace('-', '_'))}")
@@ -125,9 +125,9 @@ class Table:
             self._model.close()
             self._model = None
 
-    def _engine(self) -> "Model":
-        from ramet.bench.gpu.steps import Model
+    def _engine(self) -> "StepModel":
+        from ramet.bench.gpu.steps import StepModel
 
         if self._model is None:
-            self._model = Model(**self._options.engine)
+            self._model = StepModel(**self._options.engine)
         return self._model

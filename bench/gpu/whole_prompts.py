@@ -7,8 +7,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ramet.bench.gpu.attention import MIN_BYTES, Shape, extended
-from ramet.bench.gpu.card import DEVICE, Card, seconds
-from ramet.bench.gpu.lines import Lines, Options
+from ramet.bench.gpu.card import DEVICE, GpuCard, seconds
+from ramet.bench.gpu.lines import LineOptions, Lines
 
 SHAPES = (
     *(Shape(rows, new, new) for rows, new in ((8, 1024), (1, 2048), (1, 8192), (1, 32768))),
@@ -16,7 +16,7 @@ SHAPES = (
 )  # fmt: skip
 
 
-def figures(card: Card, options: Options) -> Lines:
+def figures(card: GpuCard, options: LineOptions) -> Lines:
     for shape in SHAPES:
         name, found = extended(card, shape)
         took = by_cudnn(shape)

@@ -36,7 +36,7 @@ GROWTHS = ("context", "rows")
 
 
 @dataclass(frozen=True)
-class Case:
+class AttentionCase:
     """`rows` rows of `context` tokens; the last `new` of each are computed, the first `shared` are the same for all."""
 
     rows: int = 32
@@ -72,7 +72,7 @@ class Case:
         return f"{words}, {self.heads}/{self.kv_heads} heads of {self.head_dim}, {self.cache}, {order}"
 
 
-MODEL = Case()
+MODEL = AttentionCase()
 DECODES = (
     MODEL, replace(MODEL, scattered=False), replace(MODEL, cache="float32"), replace(MODEL, cache="int8"),
     *(replace(MODEL, context=context, scattered=each) for context in (128, 1024, 8192) for each in (True, False)),
@@ -141,7 +141,7 @@ class Bench:
         """The best of those that were measured until now."""
         return self._best
 
-    def shown(self, case: Case) -> dict[str, float]:
+    def shown(self, case: AttentionCase) -> dict[str, float]:
         seconds, size = self._seconds(case)
         again = self._measured()
         if again.read_bytes_per_s > self._best.read_bytes_per_s:
@@ -157,7 +157,7 @@ class Bench:
         )
         return figures
 
-    def growth(self, cases: Sequence[Case]) -> list[float]:
+    def growth(self, cases: Sequence[AttentionCase]) -> list[float]:
         """What each costs, in times of the one before."""
         seconds = [self._seconds(case)[0] for case in cases]
         ratios = [round(b / a, 2) for a, b in pairwise(seconds)]
@@ -172,7 +172,7 @@ class Bench:
         library = self._ops.library
         return measure(library, self._ops.threads, tiles=tiles_work(library))
 
-    def _seconds(self, case: Case) -> tuple[float, int]:
+    def _seconds(self, case: AttentionCase) -> tuple[float, int]:
         """Of one layer, the median of the rounds; and the bytes of its keys and values."""
         import torch
 
@@ -196,7 +196,7 @@ class Bench:
             times.append((time.perf_counter() - started) / len(layers))
         return statistics.median(times[1:]), size  # the first round faults pages in
 
-    def _layers(self, case: Case) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
+    def _layers(self, case: AttentionCase) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
         """Keys and values of each layer, of random numbers."""
         import torch
 
@@ -217,7 +217,7 @@ class Bench:
             yield both
 
 
-def table_of(case: Case) -> "torch.Tensor":
+def table_of(case: AttentionCase) -> "torch.Tensor":
     """[rows, context] int32: a slot from 1 on for each token."""
     import torch
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ramet.bench import report, stamp, vocabulary
-from ramet.bench.constrained_cases import Case, cases
+from ramet.bench.constrained_cases import ConstrainedCase, cases
 from ramet.bench.errors import BadOption
 from ramet.bench.one_thread import Grammars, KnownRunner, OneThread, legal, vocabulary_of
 from ramet.bench.values import positive
@@ -31,7 +31,7 @@ from ramet.ipc.spec import Constraint
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import Batch, StepResult
 from ramet.runtime.grammar.backends import BACKENDS, installed
-from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import BackendName, CompiledConstraint, Grammar, GrammarBackend, Vocabulary, Whitespace
 
 ALL_JSON = "all of JSON, mixed"
 SHORTEST, LONGEST = 20, 150  # tokens of an output, at most
@@ -42,7 +42,7 @@ FIRST_STEPS = 40  # that do not count: all outputs are at their beginning
 
 
 @dataclass(frozen=True)
-class Spent:
+class MaskTime:
     """Microseconds of one step."""
 
     filling: float
@@ -55,7 +55,7 @@ class Spent:
 class TimedBackend:
     """Adds up what filling masks takes."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: GrammarBackend) -> None:
         self._backend, self.seconds, self.cpu_seconds = backend, 0.0, 0.0
         self.name, self.canonical = backend.name, backend.canonical
         self.counts_items, self.unbounded = backend.counts_items, backend.unbounded
@@ -64,7 +64,7 @@ class TimedBackend:
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         return self._backend.prepare(constraint, whitespace)
 
-    def load(self, prepared: bytes | memoryview) -> Compiled:
+    def load(self, prepared: bytes | memoryview) -> CompiledConstraint:
         return self._backend.load(prepared)
 
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
@@ -108,11 +108,11 @@ class WalkRunner(KnownRunner):
         super().__init__(tokens.size, rows, 2 * LONGEST)
         self._draw, self._kernels = random.Random(seed), kernels
         self.backend: TimedBackend
-        self.spent: list[Spent] = []
+        self.spent: list[MaskTime] = []
         pieces = (tokens.tokenizer.token_bytes(i) or b"" for i in range(tokens.size))
         self._closing = np.array([any(mark in piece for mark in b'"}]') for piece in pieces])
 
-    def timed(self, backend: Backend) -> Backend:
+    def timed(self, backend: GrammarBackend) -> GrammarBackend:
         self.backend = TimedBackend(backend)
         return self.backend
 
@@ -129,7 +129,7 @@ class WalkRunner(KnownRunner):
         filling = self.backend.take()
         if len(allowed) == self.facts.max_running_requests:
             seconds = *filling, making, self._kernels.mask_s(allowed), self._kernels.read_s()
-            self.spent.append(Spent(*(each * 1e6 for each in seconds)))
+            self.spent.append(MaskTime(*(each * 1e6 for each in seconds)))
 
 
 class Applied:
@@ -205,7 +205,11 @@ def measure(tokens: Vocabulary, backend: BackendName, options: argparse.Namespac
 
 
 def play(
-    tokens: Vocabulary, backend: BackendName, group: Sequence[Case], kernels: Applied, options: argparse.Namespace
+    tokens: Vocabulary,
+    backend: BackendName,
+    group: Sequence[ConstrainedCase],
+    kernels: Applied,
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Random outputs of these cases until enough steps have counted."""
     runner = WalkRunner(tokens, options.rows, kernels, seed=0)
@@ -225,7 +229,7 @@ def play(
     return summed(runner.spent[FIRST_STEPS:])
 
 
-def summed(steps: Sequence[Spent]) -> dict[str, Any]:
+def summed(steps: Sequence[MaskTime]) -> dict[str, Any]:
     return {
         "steps": len(steps),
         "filling_us": spread(step.filling for step in steps),

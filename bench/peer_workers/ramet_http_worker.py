@@ -23,7 +23,7 @@ TAIL_BYTES = 1 << 13  # that hold the last event
 PATHS = {"generate": "/generate", "completions": "/v1/completions"}
 
 
-class Stream(asyncio.Protocol):
+class HttpStream(asyncio.Protocol):
     """One request, from its connection to the end of its stream."""
 
     def __init__(self, request: bytes, done: "asyncio.Future[bytes]") -> None:
@@ -69,7 +69,7 @@ async def ask_all(address: tuple[str, int], requests: list[bytes]) -> list[int]:
     loop = asyncio.get_running_loop()
     ends: list[asyncio.Future[bytes]] = [loop.create_future() for _ in requests]
     pairs = zip(requests, ends, strict=True)
-    made = [await loop.create_connection(lambda r=r, e=e: Stream(r, e), *address) for r, e in pairs]  # type: ignore[misc]
+    made = [await loop.create_connection(lambda r=r, e=e: HttpStream(r, e), *address) for r, e in pairs]  # type: ignore[misc]
     try:
         return [count(last) for last in await asyncio.gather(*ends)]
     finally:

@@ -32,7 +32,7 @@ STEP_S, PREFILL_TOKEN_S = 0.02, 0.0005  # of a step, and of each prompt token th
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BacklogOutcome:
     """`computed_tokens` of prompts; the waits are from arrival to the first token."""
 
     computed_tokens: int
@@ -71,7 +71,7 @@ def prompts(seed: int = 0) -> list[list[int]]:
     return made
 
 
-def play(policy: str, max_wait_s: float, *, pool: int = 6000, rows: int = 4, spread_s: float = 0.0) -> Outcome:
+def play(policy: str, max_wait_s: float, *, pool: int = 6000, rows: int = 4, spread_s: float = 0.0) -> BacklogOutcome:
     """The backlog under one policy, and half-way one newcomer with a higher priority."""
     clock = Clock()
     runner = TimedRunner(clock, pool=pool, rows=rows)
@@ -116,7 +116,7 @@ def play(policy: str, max_wait_s: float, *, pool: int = 6000, rows: int = 4, spr
             for uid in step.uids:
                 waits_s.setdefault(uid, clock() - arrived_s[uid])
     newcomer_wait_s = waits_s.pop(newcomer)
-    return Outcome(runner.computed_tokens, clock(), max(waits_s.values()), newcomer_wait_s)
+    return BacklogOutcome(runner.computed_tokens, clock(), max(waits_s.values()), newcomer_wait_s)
 
 
 def main(argv: Sequence[str]) -> int:

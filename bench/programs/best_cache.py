@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Sent(NamedTuple):
+class SentRequest(NamedTuple):
     """A request as it was served: ids, and when it arrived and ended, by any clock."""
 
     prompt: Sequence[int]
@@ -44,7 +44,7 @@ class Prefixes:
             node = self._nodes.setdefault((node, token), len(self._nodes) + 1)
 
 
-def best_cached(sent: Sequence[Sent]) -> list[int]:
+def best_cached(sent: Sequence[SentRequest]) -> list[int]:
     """Prompt tokens of each request that an infinite cache would find."""
     known, best = Prefixes(), [0] * len(sent)
     arrivals = [(each.arrived, 1, i) for i, each in enumerate(sent)]
@@ -59,7 +59,7 @@ def best_cached(sent: Sequence[Sent]) -> list[int]:
     return best
 
 
-def best_hit_rate(sent: Sequence[Sent]) -> float:
+def best_hit_rate(sent: Sequence[SentRequest]) -> float:
     """Share of all prompt tokens that an infinite cache would find; 0 without prompts."""
     total = sum(len(each.prompt) for each in sent)
     return sum(best_cached(sent)) / total if total else 0.0

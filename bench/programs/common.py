@@ -15,7 +15,7 @@ from typing import Any
 from ramet.bench.errors import BadOption
 from ramet.bench.programs.best_cache import best_cached
 from ramet.bench.programs.catalogue import Workload
-from ramet.bench.programs.record import Record, RecordingLLM
+from ramet.bench.programs.record import CallRecord, RecordingLLM
 
 POOL_TOKENS = 15000
 # of a runner without a model: a device on which a prompt of 1,000 tokens takes as long as ten steps of decoding. With
@@ -116,7 +116,7 @@ def make_llm(folder: Path, switches: Switches, *, scripted: bool, **more: Any) -
 def run(llm: RecordingLLM, workload: Workload, num: int, switches: Switches, *, at_once: int) -> Figures:
     """From an empty cache."""
     llm.flush_cache()
-    llm.record, before = Record(), llm.state()
+    llm.record, before = CallRecord(), llm.state()
     arguments = workload.arguments(num, serial=not switches.parallel)
     started = time.perf_counter()
     run_all(llm, workload, arguments, switches, at_once)

@@ -36,7 +36,7 @@ from ramet.bench.programs.seeing import TEXT, film, write_onevision
 from ramet.bench.programs.words import END_ID, VOCABULARY
 from ramet.bench.rounds import told, turned
 from ramet.bench.server import started
-from ramet.bench.stalls import Stream, follow
+from ramet.bench.stalls import StallStream, follow
 from ramet.bench.values import positive
 
 ALONE, WITH = "alone", "with films"
@@ -51,12 +51,12 @@ FRAMES = 128  # evenly over the film, so that all of it is decoded
 FREE_BYTES = 24  # of a box: its length, its kind, and 16 that are never the same
 
 
-class Window(NamedTuple):
+class FilmWindow(NamedTuple):
     gaps_ms: list[float]
     films_s: list[float]  # of each film from its request to its reply
 
 
-class Round(NamedTuple):
+class FilmRound(NamedTuple):
     alone_ms: float
     with_ms: float
     alone_p99_ms: float
@@ -70,7 +70,7 @@ class Round(NamedTuple):
 
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(list(argv))
-    rounds: list[Round] = []
+    rounds: list[FilmRound] = []
     try:
         with tempfile.TemporaryDirectory(prefix="ramet-bench-") as folder:
             write_onevision(Path(folder), SIDE, LARGE, TOWER)
@@ -117,34 +117,34 @@ async def warm(url: str, shown: bytes) -> None:
         await asyncio.gather(*(_send(session, shown) for _ in range(2)))
 
 
-async def measure(url: str, options: argparse.Namespace, shown: bytes, number: int) -> Round:
+async def measure(url: str, options: argparse.Namespace, shown: bytes, number: int) -> FilmRound:
     draw = random.Random(f"films {number}")
     async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(300)) as session, AsyncExitStack() as stack:
-        streams = [Stream() for _ in range(options.streams)]
+        streams = [StallStream() for _ in range(options.streams)]
         prompts = [draw.choices(range(END_ID + 1, VOCABULARY), k=16) for _ in streams]
         reading = [asyncio.create_task(follow(session, *each)) for each in zip(streams, prompts, strict=True)]
         stack.callback(lambda: [task.cancel() for task in reading])
         await asyncio.gather(*(stream.begun.wait() for stream in streams))
-        found: dict[str, list[Window]] = {ALONE: [], WITH: []}
+        found: dict[str, list[FilmWindow]] = {ALONE: [], WITH: []}
         order = turned([ALONE, WITH], number)
         for name in [*order, *reversed(order)]:
             start = time.perf_counter()
             films_s = await _during(session, name, options, shown)
             gaps = [gap * 1e3 for stream in streams for gap in stream.gaps(start, time.perf_counter())]
-            found[name].append(Window(gaps, films_s))
+            found[name].append(FilmWindow(gaps, films_s))
         for task in reading:
             if task.done():
                 raise BadOption(f"a stream ended before the films: {task.exception()!r}; ask for a shorter --window-s")
     alone, busy = found[ALONE], found[WITH]
     film_s = statistics.median(seconds for each in busy for seconds in each.films_s)
-    return Round(_median(alone), _median(busy), _p99(alone), _p99(busy), film_s)
+    return FilmRound(_median(alone), _median(busy), _p99(alone), _p99(busy), film_s)
 
 
-def _median(windows: list[Window]) -> float:
+def _median(windows: list[FilmWindow]) -> float:
     return statistics.fmean(statistics.median(each.gaps_ms) for each in windows)
 
 
-def _p99(windows: list[Window]) -> float:
+def _p99(windows: list[FilmWindow]) -> float:
     return statistics.fmean(percentile(sorted(each.gaps_ms), 99) for each in windows)
 
 
@@ -176,7 +176,7 @@ async def _send(session: aiohttp.ClientSession, shown: bytes) -> None:
         await response.read()
 
 
-def _line(each: Round) -> str:
+def _line(each: FilmRound) -> str:
     gaps = f"{each.alone_ms:.1f} ms alone, {each.with_ms:.1f} ms with films (99 %: {each.alone_p99_ms:.1f}"
     return f"{gaps}, {each.with_p99_ms:.1f}), ratio {each.ratio:.3f}; a film took {each.film_s:.2f} s"
 

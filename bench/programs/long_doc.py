@@ -6,11 +6,11 @@ Section 6.2.5 of the SGLang paper. The segments do not attend to each other; wit
 from typing import Any
 
 from ramet import function, gen
-from ramet.bench.programs.traces import Documents, Page
+from ramet.bench.programs.traces import Documents, TracePage
 
 
 @function
-def fields(s: Any, page: Page, serial: bool) -> None:
+def fields(s: Any, page: TracePage, serial: bool) -> None:
     s += page.text
     for i, (name, output) in enumerate(zip(page.fields, page.outputs, strict=True)):
         s += name + gen(f"field {i}", max_tokens=output)

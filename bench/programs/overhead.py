@@ -48,7 +48,7 @@ class Spent:
     steps: int
 
 
-class Watch:
+class OverheadWatch:
     """Adds up the time inside some methods of an object; a method that they call counts once."""
 
     def __init__(self, watched: Any, names: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class Watch:
 
 def play(runner: LoadedRunner, tokenizer: Tokenizer, shots: Sequence[traces.Shot], *, cached: bool) -> Spent:
     top = OneThread(runner, None, tokenizer, disable_radix_cache=not cached)
-    watch = Watch(top.scheduler.cache, CALLS)
+    watch = OverheadWatch(top.scheduler.cache, CALLS)
     for shot in shots:
         top.submit(None, shot.output, tokenizer.encode(shot.head + shot.question))
     started = time.perf_counter()

@@ -44,7 +44,7 @@ class SameToken(KnownRunner):
         return Done(StepResult(np.full(len(batch.draws), 7, np.int32)))
 
 
-class Crowd:
+class QueuedCrowd:
     """A scheduler with so many requests that run and wait, over so many cached tokens."""
 
     def __init__(self, running: int, waiting: int, cached: int, *, room: int) -> None:
@@ -115,7 +115,7 @@ class Crowd:
 
 def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, int]]:
     """Seconds of the turns of each situation, and the sizes."""
-    crowd = Crowd(options.running, options.waiting, options.cached, room=5 * CONTEXT * options.running)
+    crowd = QueuedCrowd(options.running, options.waiting, options.cached, room=5 * CONTEXT * options.running)
     sizes = crowd.sizes
     found = {
         "decode": crowd.time_turns(options.turns),
@@ -126,7 +126,7 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, list[float]], dict[s
 
 
 def evictions(options: argparse.Namespace) -> list[float]:
-    full = Crowd(options.running, options.waiting, options.cached, room=0)
+    full = QueuedCrowd(options.running, options.waiting, options.cached, room=0)
     return full.time_turns(options.turns, full.end_one)
 
 

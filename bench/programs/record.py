@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from ramet.bench.programs.best_cache import Sent
+from ramet.bench.programs.best_cache import SentRequest
 from ramet.runtime.llm import LLM
 
 Body = dict[str, Any]
 
 
-class Calls:
+class RecordedCalls:
     """The language's calls of an LLM. To give a lease back computes nothing, and is not kept."""
 
-    def __init__(self, calls: Any, encode: Any, record: "Record") -> None:
+    def __init__(self, calls: Any, encode: Any, record: "CallRecord") -> None:
         self._calls, self._encode, self._record = calls, encode, record
 
     async def generate(self, body: Body) -> Any:
@@ -24,7 +24,7 @@ class Calls:
             ended = perf_counter()
             for each in reply if isinstance(reply, list) else [reply]:
                 if body.get("prefix_lease_s") != 0:
-                    self._record.sent.append(Sent(each["prompt_token_ids"], each["output_ids"], began, ended))
+                    self._record.sent.append(SentRequest(each["prompt_token_ids"], each["output_ids"], began, ended))
         return reply
 
     async def end(self, body: Body) -> Any:
@@ -37,15 +37,15 @@ class Calls:
             prompt = self._encode("".join(body["prompt"]), False)
             for choice in reply["meta_info"]["choices"]:
                 ids = [token for _, token, _ in choice["token_logprobs"]]
-                self._record.sent.append(Sent([*prompt, *ids], [], began, ended))
+                self._record.sent.append(SentRequest([*prompt, *ids], [], began, ended))
         return reply
 
 
-class Record:
+class CallRecord:
     """`sent`: every request of a program."""
 
     def __init__(self) -> None:
-        self.sent: list[Sent] = []
+        self.sent: list[SentRequest] = []
         self._open, self._changed = 0, threading.Condition()
 
     @contextmanager
@@ -69,8 +69,8 @@ class Record:
 class RecordingLLM(LLM):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.record = Record()
+        self.record = CallRecord()
 
     @property
     def language(self) -> Any:
-        return Calls(super().language, self.tokenizer.encode, self.record)
+        return RecordedCalls(super().language, self.tokenizer.encode, self.record)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ramet.bench import report, stamp
-from ramet.bench.constrained_cases import Case, cases, different_schemas
+from ramet.bench.constrained_cases import ConstrainedCase, cases, different_schemas
 from ramet.bench.errors import BadOption
 from ramet.bench.one_thread import Grammars, KnownRunner, OneThread, vocabulary_of
 from ramet.bench.rounds import turned
@@ -43,7 +43,7 @@ CONTEXT, POOL_TOKENS = 512, 32768
 PROMPT_LEN = 8  # tokens; the first of them says which text is to be written
 
 
-class Oracle:
+class AnswerOracle:
     """What a model would draw that writes one text: its canonical token, wherever the output has been canonical."""
 
     def __init__(self, tokenizer: Tokenizer, text: str) -> None:
@@ -101,7 +101,7 @@ class Dictated:
 class OracleRunner(KnownRunner):
     """Writes the texts of `oracles`; `model` computes each step as well, if there is one. Prefixes are not cached."""
 
-    def __init__(self, tokens: Vocabulary, oracles: Sequence[Oracle], model: LoadedRunner | None = None) -> None:
+    def __init__(self, tokens: Vocabulary, oracles: Sequence[AnswerOracle], model: LoadedRunner | None = None) -> None:
         super().__init__(tokens.size, len(oracles), CONTEXT)
         self._oracles, self._model, self._eos_id = oracles, model, min(tokens.eos_ids)
         self._tokens = np.zeros((self.facts.max_running_requests + 1, CONTEXT), np.int32)  # of each row
@@ -134,10 +134,14 @@ class Played:
 
 
 def play(
-    tokens: Vocabulary, grammars: Grammars, group: Sequence[Case], mode: str, model: LoadedRunner | None = None
+    tokens: Vocabulary,
+    grammars: Grammars,
+    group: Sequence[ConstrainedCase],
+    mode: str,
+    model: LoadedRunner | None = None,
 ) -> Played:
     """All cases at once, each written by the oracle of its text."""
-    oracles = [Oracle(tokens.tokenizer, case.text) for case in group]
+    oracles = [AnswerOracle(tokens.tokenizer, case.text) for case in group]
     runner = OracleRunner(tokens, oracles, model)
     options = {"jump_forward": mode, "disable_radix_cache": True}
     top = OneThread(runner, grammars, tokens.tokenizer, **options)
@@ -153,7 +157,7 @@ def play(
     return Played(runner.steps, seconds, [len(each) for each in outputs], list(map(tokens.tokenizer.decode, outputs)))
 
 
-def forced_tokens(tokens: Vocabulary, grammars: Grammars, case: Case) -> tuple[int, int]:
+def forced_tokens(tokens: Vocabulary, grammars: Grammars, case: ConstrainedCase) -> tuple[int, int]:
     """(length of the canonical spelling, those of its tokens whose mask allows nothing else); the end is a token."""
     canonical = tokens.tokenizer.encode(case.text, add_special_tokens=False)
     grammar = grammars.compiled(case.constraint).start()
@@ -166,7 +170,7 @@ def forced_tokens(tokens: Vocabulary, grammars: Grammars, case: Case) -> tuple[i
     return len(canonical) + 1, forced + grammar.must_end
 
 
-def notes_cases() -> dict[str, Case]:
+def notes_cases() -> dict[str, ConstrainedCase]:
     fixed, flexible = cases(), cases("flexible")
     names = ("character", "500 choices", "city", "order")
     return {name: fixed[name] for name in names} | {f"{name}, {FLEXIBLE}": flexible[name] for name in ("city", "order")}
@@ -225,7 +229,7 @@ def _model_args(options: argparse.Namespace) -> Any:
     return make_args(max_total_tokens=POOL_TOKENS, num_threads=options.num_threads, random_seed=0)
 
 
-def steps_of(tokens: Vocabulary, grammars: Grammars, group: Sequence[Case]) -> dict[str, Any]:
+def steps_of(tokens: Vocabulary, grammars: Grammars, group: Sequence[ConstrainedCase]) -> dict[str, Any]:
     """What needs no clock."""
     lengths, forced = zip(*(forced_tokens(tokens, grammars, case) for case in group), strict=True)
     played = {mode: play(tokens, grammars, group, mode) for mode in MODES}

@@ -94,7 +94,7 @@ class Article:
 
 
 @dataclass(frozen=True)
-class Page:
+class TracePage:
     """A long page whose fields are written one after the other."""
 
     text: str
@@ -112,12 +112,12 @@ class Documents:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TraceTurn:
     said: str
     output: int
 
 
-Chat = tuple[Turn, ...]
+Chat = tuple[TraceTurn, ...]
 
 SEGMENT, NUM_SEGMENTS = 1200, 10
 REGEX_PAGE = 500
@@ -293,10 +293,10 @@ def judge(num: int, seed: int = 0) -> list[Article]:
 # -- structured, long, chats ------------------------------------------------------------------------------------------
 
 
-def long_json(num: int, seed: int = 0) -> list[Page]:
+def long_json(num: int, seed: int = 0) -> list[TracePage]:
     draw = _draw("long json", seed)
     fields = tuple(text(draw, 6) for _ in range(4))
-    return [Page(text(draw, 10000), fields, (8, 8, 8, 24)) for _ in range(num)]
+    return [TracePage(text(draw, 10000), fields, (8, 8, 8, 24)) for _ in range(num)]
 
 
 def pages(num: int, seed: int = 0) -> list[str]:
@@ -320,4 +320,4 @@ def documents(num: int, seed: int = 0) -> list[Documents]:
 def chats(num: int, seed: int = 0, *, long: bool = False) -> list[Chat]:
     draw = _draw(f"chats {long}", seed)
     least, most = (256, 512) if long else (4, 8)
-    return [tuple(Turn(_between(draw, 256, 512), draw.randint(least, most)) for _ in range(4)) for _ in range(num)]
+    return [tuple(TraceTurn(_between(draw, 256, 512), draw.randint(least, most)) for _ in range(4)) for _ in range(num)]

@@ -36,14 +36,14 @@ AT_ONCE = 64
 QUESTION = 40  # tokens
 
 
-class Asked(NamedTuple):
+class VisionQuestion(NamedTuple):
     """One question. `seen`: a PNG or an MP4."""
 
     seen: bytes
     question: str
 
 
-class Workload(NamedTuple):
+class VisionWorkload(NamedTuple):
     name: str
     write: Callable[..., None]  # a checkpoint
     side: int  # pixels of what its tower reads
@@ -53,13 +53,13 @@ class Workload(NamedTuple):
     frames: int = 1  # that one question is about
     paper: tuple[float, float] = (0.0, 0.0)  # frames a second, by the authors' implementation and by SGLang
 
-    def asked(self, round_name: str, share: float = 1.0) -> list[Asked]:
+    def asked(self, round_name: str, share: float = 1.0) -> list[VisionQuestion]:
         """The first pictures have one question more where they do not divide. A picture's stand together."""
         num, draw = max(1, round(self.num * share)), random.Random(f"{self.name} {round_name}")
         total = max(num, round(self.num_questions * share))
         shown = [self.show(f"{round_name} {i}") for i in range(num)]
         counts = [total // num + (i < total % num) for i in range(num)]
-        return [Asked(shown[i], text(draw, QUESTION)) for i in range(num) for _ in range(counts[i])]
+        return [VisionQuestion(shown[i], text(draw, QUESTION)) for i in range(num) for _ in range(counts[i])]
 
 
 def _film(seed: str) -> bytes:
@@ -67,8 +67,8 @@ def _film(seed: str) -> bytes:
 
 
 WORKLOADS = {
-    "llava-bench": Workload("llava-bench", write_llava, 336, picture, 24, 60, paper=(0.18, 1.15)),
-    "activitynet": Workload("activitynet", write_onevision, 378, _film, 4, 20, FRAMES, paper=(0.02, 0.10)),
+    "llava-bench": VisionWorkload("llava-bench", write_llava, 336, picture, 24, 60, paper=(0.18, 1.15)),
+    "activitynet": VisionWorkload("activitynet", write_onevision, 378, _film, 4, 20, FRAMES, paper=(0.02, 0.10)),
 }
 
 
@@ -90,7 +90,7 @@ class Ours:
             num_threads=options.num_threads, **without,
         )  # fmt: skip
 
-    def answers(self, asked: Sequence[Asked], num_new: int, frames: int) -> list[str]:
+    def answers(self, asked: Sequence[VisionQuestion], num_new: int, frames: int) -> list[str]:
         arguments = [{**each._asdict(), "num_new": num_new, "frames": frames} for each in asked]
         more: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "backend": self.llm}
         states = see.run_batch(arguments, num_threads=AT_ONCE, on_error="return", **more)
@@ -118,10 +118,10 @@ class Theirs:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._side = self._model.config.vision_config.image_size
 
-    def answers(self, asked: Sequence[Asked], num_new: int, frames: int) -> list[str]:
+    def answers(self, asked: Sequence[VisionQuestion], num_new: int, frames: int) -> list[str]:
         return [self._answer(each, num_new, frames) for each in asked]
 
-    def _answer(self, asked: Asked, num_new: int, frames: int) -> str:
+    def _answer(self, asked: VisionQuestion, num_new: int, frames: int) -> str:
         import torch
 
         question = self._tokenizer.encode(asked.question, add_special_tokens=False).ids
@@ -172,7 +172,7 @@ MAKERS: dict[str, tuple[type[Ours] | type[Theirs], bool]] = {
 }  # fmt: skip
 
 
-def measure(workload: Workload, options: argparse.Namespace) -> dict[str, Any]:
+def measure(workload: VisionWorkload, options: argparse.Namespace) -> dict[str, Any]:
     """Medians of the rounds, and ratios inside each. Raises BadOption."""
     seconds: dict[str, list[float]] = {name: [] for name in MAKERS}
     same: list[float] = []

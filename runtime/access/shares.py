@@ -22,7 +22,7 @@ def over(what: str, most: int, held: int, hint: str = "") -> ClientError:
     return ClientError("", fact, hint or "try again when some have ended", 429, "rate_limit_exceeded")
 
 
-class Places:
+class SharedPlaces:
     """`whole` places, of which one key has at most its share at once. Whoever finds none free waits."""
 
     def __init__(self, whole: int, share: float) -> None:
@@ -36,7 +36,7 @@ class Places:
             yield
 
 
-class Held:
+class KeyHoldings:
     """How many of something each key holds."""
 
     def __init__(self, what: str, whole: int, share: float) -> None:

@@ -28,8 +28,8 @@ from ramet.runtime.grammar.compiler import CompileLimits, Compiler
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import JumpMode
 from ramet.runtime.grammar.shortest import MAX_DRAWS, MAX_S, literals_of, shortest_text
-from ramet.runtime.grammar.trial import Oracle, draw
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.trial import TrialOracle, draw
+from ramet.runtime.grammar.vocabulary import TokenTable
 from ramet.runtime.text.tokenizer import Tokenizer
 
 KINDS = {  # by the ending of a file; JSON may be a structural tag
@@ -121,7 +121,7 @@ def _is_structural_tag(text: str) -> bool:
 def examine(args: Args, constraint: Constraint, file: str, sample: str | None) -> Report:
     """`sample` None: a text made by the backend of --grammar-backend, or else by the first one that compiles."""
     tokenizer = Tokenizer.from_folder(args.tokenizer_folder, args.model_folder)
-    tokens = Tokens(Vocabulary(tokenizer, args.tokenizer_folder, tokenizer.vocab_size, tokenizer.eos_ids))
+    tokens = TokenTable(Vocabulary(tokenizer, args.tokenizer_folder, tokenizer.vocab_size, tokenizer.eos_ids))
     verdicts, loaded = _compile(args, constraint, tokens)
     made_by, no_sample = None, ""
     if sample is None and loaded:
@@ -135,7 +135,7 @@ def examine(args: Args, constraint: Constraint, file: str, sample: str | None) -
             no_sample = f"the constraint {error.fact}"
     spelled: list[int] = []
     if sample is not None:
-        oracle = Oracle(tokens, sample)
+        oracle = TrialOracle(tokens, sample)
         spelled = oracle.canonical
         tried = {name: try_sample(each, tokens, oracle) for name, each in loaded.items()}
         verdicts = [replace(verdict, sample=tried.get(verdict.backend)) for verdict in verdicts]
@@ -151,7 +151,7 @@ def examine(args: Args, constraint: Constraint, file: str, sample: str | None) -
     )
 
 
-def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[Verdict], dict[str, Loaded]]:
+def _compile(args: Args, constraint: Constraint, tokens: TokenTable) -> tuple[list[Verdict], dict[str, Loaded]]:
     """On every backend."""
     verdicts: list[Verdict] = []
     loaded: dict[str, Loaded] = {}
@@ -192,14 +192,14 @@ def _compile(args: Args, constraint: Constraint, tokens: Tokens) -> tuple[list[V
     return verdicts, loaded
 
 
-def try_sample(loaded: Loaded, tokens: Tokens, oracle: Oracle) -> Sample:
+def try_sample(loaded: Loaded, tokens: TokenTable, oracle: TrialOracle) -> Sample:
     try:
         return _tried(loaded, tokens, oracle)
     except GrammarError as error:
         return Sample(accepted=False, num_legal=0, may_end=False, failure=error.fact)
 
 
-def _tried(loaded: Loaded, tokens: Tokens, oracle: Oracle) -> Sample:
+def _tried(loaded: Loaded, tokens: TokenTable, oracle: TrialOracle) -> Sample:
     """Raises GrammarError where the constraint becomes too complex."""
     plain = draw(loaded, tokens, oracle, JumpMode.OFF)
     if plain.refusal is not None:

@@ -13,14 +13,14 @@ from ramet.ipc.media import MediaKind, MediaTokens, Prepared
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.submission import Prompt, Submission
 from ramet.runtime.errors import ClientError
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.metrics.table import Metrics
 
 
 class MediaService(Protocol):
     """What fetches, decodes and processes them."""
 
-    async def prepare(self, sources: Sequence[MediaSource], owner: Owner) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[GivenMedia], owner: Owner) -> tuple[Prepared, ...]:
         """Each of them, in order. Cancelled, or where one is refused (ClientError), it keeps none."""
 
     def release(self, prepared: Sequence[Prepared]) -> None:
@@ -34,14 +34,14 @@ class Preparing(NamedTuple):
     """What becomes of one request's media."""
 
     tokens: MediaTokens  # of the kinds that the model takes
-    prepare: Callable[[Sequence[MediaSource]], Awaitable[tuple[Prepared, ...]]]  # Raises ClientError
+    prepare: Callable[[Sequence[GivenMedia]], Awaitable[tuple[Prepared, ...]]]  # Raises ClientError
 
-    async def of_prompt(self, sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    async def of_prompt(self, sources: Sequence[GivenMedia]) -> tuple[Prepared, ...]:
         """All pieces of one prompt, in order. Raises ClientError."""
         return await self.prepare(counted(sources))
 
 
-def counted(sources: Sequence[MediaSource]) -> list[MediaSource]:
+def counted(sources: Sequence[GivenMedia]) -> list[GivenMedia]:
     """Those of one prompt: some models make less of a picture where there are several."""
     num = sum(source.kind is MediaKind.IMAGE for source in sources)
     return [
@@ -52,7 +52,7 @@ def counted(sources: Sequence[MediaSource]) -> list[MediaSource]:
     ]
 
 
-async def _nobody(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+async def _nobody(sources: Sequence[GivenMedia]) -> tuple[Prepared, ...]:
     raise AssertionError(f"{len(sources)} pieces of media were read that nobody can prepare")
 
 
@@ -66,7 +66,7 @@ def preparing(
     if service is None:
         return NO_MEDIA
 
-    async def prepare(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    async def prepare(sources: Sequence[GivenMedia]) -> tuple[Prepared, ...]:
         if most is not None and len(sources) > most:
             fact = f"is one of {len(sources)} pieces of this request, must be at most {most}"
             raise ClientError(sources[most].place, fact, "--max-media-per-request")
@@ -79,7 +79,7 @@ def preparing(
 
 async def with_media(prompts: Sequence[Prompt], media: Preparing) -> list[Prompt]:
     """The prompts with what was made of their sources. Raises ClientError."""
-    named: dict[tuple[int, int], MediaSource] = {}  # by the source, and the number of pictures beside it
+    named: dict[tuple[int, int], GivenMedia] = {}  # by the source, and the number of pictures beside it
     names: list[list[tuple[int, int]]] = []  # of each prompt's pieces
     for prompt in prompts:
         pieces = counted(prompt.sources)

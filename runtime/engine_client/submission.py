@@ -23,7 +23,7 @@ from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.trace_context import CURRENT
 from ramet.runtime.errors import ClientError, RametError, ServerError
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Prompt(NamedTuple):
     content: Content = Content()
     batch_rid: str = ""  # of the whole request, where its prompts have rids of their own
     places: FieldPlaces = FieldPlaces()  # for errors
-    sources: tuple[MediaSource, ...] = ()  # media that are not prepared yet
+    sources: tuple[GivenMedia, ...] = ()  # media that are not prepared yet
 
     @property
     def params(self) -> SamplingParams:

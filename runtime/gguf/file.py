@@ -32,7 +32,7 @@ TYPES: Mapping[int, tuple[str, int, int]] = {  # number -> name, numbers of a bl
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """Of a tensor."""
 
     shape: tuple[int, ...]  # as torch has it: the last dimension lies side by side
@@ -44,7 +44,7 @@ class Place:
     def type_name(self) -> str:
         return TYPES[self.type][0]
 
-    def part(self, index: int) -> "Place":
+    def part(self, index: int) -> "TensorPlace":
         """Of the first dimension."""
         size = self.num_bytes // self.shape[0]
         return replace(self, shape=self.shape[1:], start=self.start + index * size, num_bytes=size)
@@ -55,13 +55,13 @@ class GgufHeader:
     path: Path
     stamp: Stamp
     metadata: Mapping[str, Any]
-    places: Mapping[str, Place]
+    places: Mapping[str, TensorPlace]
 
 
 def read_header(path: Path) -> GgufHeader:
     """Raises ConfigError."""
     with _named(path), FileBytes(path) as data:
-        return GgufHeader(path, data.stamp, *_Reader(data).read())
+        return GgufHeader(path, data.stamp, *_GgufReader(data).read())
 
 
 @contextmanager
@@ -79,13 +79,13 @@ def _named(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path} is not a readable GGUF file: {error}") from error
 
 
-class _Reader:
+class _GgufReader:
     """Every method raises ValueError."""
 
     def __init__(self, data: FileBytes) -> None:
         self._file, self._size, self._at = data.file, data.num_bytes, 0
 
-    def read(self) -> tuple[dict[str, Any], dict[str, Place]]:
+    def read(self) -> tuple[dict[str, Any], dict[str, TensorPlace]]:
         if self._size < len(MAGIC) or self._bytes(len(MAGIC)) != MAGIC:
             raise ValueError("it does not begin with GGUF")
         version = self._scalar("I")
@@ -103,11 +103,11 @@ class _Reader:
             raise ValueError(f"general.alignment is {alignment!r}, must be a multiple of 8")
         return metadata, self._placed(found, -(-self._at // alignment) * alignment, alignment)
 
-    def _placed(self, found: list[tuple[str, Place]], start: int, alignment: int) -> dict[str, Place]:
-        places: dict[str, Place] = {}
+    def _placed(self, found: list[tuple[str, TensorPlace]], start: int, alignment: int) -> dict[str, TensorPlace]:
+        places: dict[str, TensorPlace] = {}
         end, last = start, ""
         for name, relative in sorted(found, key=lambda each: each[1].start):
-            place = Place(relative.shape, relative.type, start + relative.start, relative.num_bytes)
+            place = TensorPlace(relative.shape, relative.type, start + relative.start, relative.num_bytes)
             if name in places:
                 raise ValueError(f"tensor {name} is there twice")
             if relative.start % alignment or place.start < end:
@@ -118,7 +118,7 @@ class _Reader:
             places[name] = place
         return places
 
-    def _tensor(self) -> tuple[str, Place]:
+    def _tensor(self) -> tuple[str, TensorPlace]:
         """Its start is behind the header."""
         name, num_dims = self._string(), self._scalar("I")
         if not 1 <= num_dims <= MAX_DIMS:
@@ -132,7 +132,7 @@ class _Reader:
             raise ValueError(
                 f"tensor {name} is {list(shape)}, must have rows of a multiple of {of_block} numbers in {type_name}"
             )
-        return name, Place(shape, kind, start, prod(shape) // of_block * bytes_of_block)
+        return name, TensorPlace(shape, kind, start, prod(shape) // of_block * bytes_of_block)
 
     def _pair(self) -> tuple[str, Any]:
         key = self._string()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.gguf.file import GgufHeader, Place
+from ramet.runtime.gguf.file import GgufHeader, TensorPlace
 
 BLOCK = re.compile(r"blk\.(\d+)\.(.+)\.(weight|bias)")
 PASSED_OVER = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")  # config.py reads them
@@ -38,11 +38,11 @@ PLUS_ONE = {"gemma2", "gemma3_text"}  # whose norms are stored with one added
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TensorSource:
     """A tensor of Hugging Face's name, in a tensor of the file."""
 
     name: str
-    place: Place
+    place: TensorPlace
     expert: int | None = None  # of the first dimension
     heads: int | None = None  # whose rows are put back from pairs of neighbours into halves
     less_one: bool = False
@@ -54,7 +54,7 @@ class Source:
         return (1, *shape) if self.as_row else shape
 
 
-def sources_of(header: GgufHeader, config: Mapping[str, Any]) -> Iterator[Source]:
+def sources_of(header: GgufHeader, config: Mapping[str, Any]) -> Iterator[TensorSource]:
     """Raises ConfigError for a tensor that has no name there. `config` is what config.py made of the file."""
     model_type = config["model_type"]
     names = {**USUAL, **OF_MODEL.get(LIKE.get(model_type, model_type), {})}
@@ -78,8 +78,8 @@ def sources_of(header: GgufHeader, config: Mapping[str, Any]) -> Iterator[Source
             if len(place.shape) != 3:
                 raise ConfigError(f"{header.path}: tensor {name} is {list(place.shape)}, must have one part an expert")
             for expert in range(place.shape[0]):
-                yield Source(f"{at}{theirs.replace('*', str(expert))}.{kind}", place, expert)
+                yield TensorSource(f"{at}{theirs.replace('*', str(expert))}.{kind}", place, expert)
             continue
         less_one = model_type in PLUS_ONE and part.endswith("norm")
         as_row = part == "ffn_gate_inp_shexp" and len(place.shape) == 1
-        yield Source(f"{at}{theirs}.{kind}", place, None, heads, less_one, as_row)
+        yield TensorSource(f"{at}{theirs}.{kind}", place, None, heads, less_one, as_row)

@@ -9,21 +9,21 @@ import numpy as np
 
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.file_bytes import FileBytes
-from ramet.runtime.gguf.file import TYPES, GgufHeader, Place, open_again
+from ramet.runtime.gguf.file import TYPES, GgufHeader, TensorPlace, open_again
 
 PLAIN: dict[str, np.dtype[Any]] = {  # BF16: its bits
     "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2"),
 }  # fmt: skip
 
 
-def plain_rows(data: FileBytes, place: Place) -> np.ndarray[Any, Any] | None:
+def plain_rows(data: FileBytes, place: TensorPlace) -> np.ndarray[Any, Any] | None:
     """[..., N] in the dtype of PLAIN; None: the numbers are in blocks."""
     if place.type_name not in PLAIN:
         return None
     return data.take(place.start, place.num_bytes).view(PLAIN[place.type_name]).reshape(place.shape)
 
 
-def block_rows(data: FileBytes, place: Place) -> np.ndarray[Any, Any]:
+def block_rows(data: FileBytes, place: TensorPlace) -> np.ndarray[Any, Any]:
     """[..., bytes of a row]"""
     _, of_block, bytes_of_block = TYPES[place.type]
     shape = (*place.shape[:-1], place.shape[-1] // of_block * bytes_of_block)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.base import Compiled, Grammar, TooComplex
+from ramet.runtime.grammar.base import CompiledConstraint, Grammar, TooComplex
 from ramet.runtime.grammar.bounded import Bounded
 from ramet.runtime.grammar.output import ConstrainedOutput
 from ramet.runtime.text.healing import NEVER
@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 MAX_TAILS = 16  # that are kept of one constraint
 MAX_ACCEPTED = 4096  # parts of texts that a step reads: 20 ms
 REFUSED = 0.25  # what a part that is refused counts: it takes less
-KNOWN: "WeakKeyDictionary[Compiled, dict[bytes, Flags]]" = WeakKeyDictionary()
+KNOWN: "WeakKeyDictionary[CompiledConstraint, dict[bytes, Flags]]" = WeakKeyDictionary()
 
 
 def may_begin(output: ConstrainedOutput, tail: bytes, table: TokenBytes, bits: Ints) -> Flags | None:
@@ -57,7 +57,7 @@ def _read(output: ConstrainedOutput, tail: bytes, table: TokenBytes, bits: Ints)
     allowed[single] = bits.view(np.uint32)[ids >> 5] >> (ids & 31).astype(np.uint32) & 1
     others = np.flatnonzero((whole < 0) & ~allowed)
     if output.aside is None:
-        walk = Walk(grammar.fork(), table, MAX_ACCEPTED if isinstance(output.compiled, Bounded) else NEVER)
+        walk = TailWalk(grammar.fork(), table, MAX_ACCEPTED if isinstance(output.compiled, Bounded) else NEVER)
         for i in others:
             allowed[i] = walk.reads(beyond.texts[i])
         return allowed
@@ -68,7 +68,7 @@ def _read(output: ConstrainedOutput, tail: bytes, table: TokenBytes, bits: Ints)
     return allowed
 
 
-class Walk:
+class TailWalk:
     """Reads texts from one state of a grammar. What two of them begin with is read once where they come in order.
 
     Raises TooComplex where it takes more than `most` parts, of which those that are refused count a quarter.

@@ -58,7 +58,7 @@ def build_alphabet(leaves: Sequence[Ranges]) -> Alphabet:
         members[kind].append((first, last))
     runs: list[Run] = []
     for num_more, (lowest, highest, mark, count) in enumerate(LENGTHS):
-        runs += _Reader(spans, lowest, highest).runs(0, num_more, mark, count)
+        runs += _RangeReader(spans, lowest, highest).runs(0, num_more, mark, count)
     return Alphabet(classes_of, tuple(map(tuple, members)), _prefix(runs))
 
 
@@ -84,7 +84,7 @@ def _partition(leaves: Sequence[Ranges]) -> tuple[Spans, tuple[tuple[int, ...], 
     return spans, tuple(map(tuple, members))
 
 
-class _Reader:
+class _RangeReader:
     """Makes the prefixes of the characters of one length."""
 
     def __init__(self, spans: Spans, lowest: int, highest: int) -> None:

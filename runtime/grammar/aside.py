@@ -22,15 +22,15 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.aside_process import (
     Accept,
-    Begin,
-    Ended,
-    Flags,
-    Fork,
+    BeginParser,
+    ForkParser,
     GiveWay,
     Kill,
+    ParserEnded,
+    ParserFlags,
+    ParserState,
     Reads,
     Reply,
-    State,
 )
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary
 from ramet.runtime.workers.subordinate import LENGTH, NICENESS, ending
@@ -56,7 +56,7 @@ class AsideGrammar:
         self.spent_s = 0.0  # processor time, as far as it is known
         self._before_s = 0.0  # the part of `spent_s` that earlier processes took
         self.is_quick = False  # its last token took less than QUICK_S
-        self._state: State | None = None
+        self._state: ParserState | None = None
         self._mask: Ints = EMPTY
         self._failure: Exception | None = None
         self._link: Link | None = None
@@ -80,7 +80,7 @@ class AsideGrammar:
         """Parse all tokens of the output, as soon as a process is free for it."""
         if self._link is None and self._failure is None:
             self._state, self._asked, self._before_s = None, 1, self.spent_s
-            self._link = self.parsers.open(self, self._backend, Begin(self._prepared, self._tokens))
+            self._link = self.parsers.open(self, self._backend, BeginParser(self._prepared, self._tokens))
 
     def rest(self) -> None:
         """End its process. `begin` continues the output in another one."""
@@ -146,11 +146,11 @@ class AsideGrammar:
 
     def got(self, reply: Reply) -> None:
         self._asked -= 1
-        if isinstance(reply, State):
+        if isinstance(reply, ParserState):
             spent_s = self._before_s + reply.cpu_s
             self.is_quick, self.spent_s = spent_s - self.spent_s < QUICK_S, spent_s
             self._state, self._mask = reply, np.frombuffer(reply.mask, np.int32)
-        elif isinstance(reply, Flags):
+        elif isinstance(reply, ParserFlags):
             assert self._flags is not None
             self._flags = self._flags[0], reply.allowed
         else:
@@ -159,7 +159,7 @@ class AsideGrammar:
     def fail(self, error: Exception) -> None:
         self._failure = self._failure or error
 
-    def ended(self, news: Ended) -> None:
+    def ended(self, news: ParserEnded) -> None:
         """Note that its process ended without being asked to."""
         self._link = None
         if news.fact:
@@ -200,7 +200,7 @@ class Link:
     def has_more(self) -> bool:
         return bool(self._out)
 
-    def send(self, message: Begin | Accept | Reads) -> None:
+    def send(self, message: BeginParser | Accept | Reads) -> None:
         data = msgspec.msgpack.encode(message)
         self._sent_s = time.monotonic()
         self._out += LENGTH.pack(len(data)) + data
@@ -255,7 +255,7 @@ class Parsers:
         self._silent: set[int] = set()  # keys whose sockets are closed, but whose message Ended has not arrived
         self.num_opened = 0
 
-    def open(self, grammar: AsideGrammar, backend: BackendName, begin: Begin) -> Link:
+    def open(self, grammar: AsideGrammar, backend: BackendName, begin: BeginParser) -> Link:
         self.num_opened += 1
         link = Link(self.num_opened, grammar, backend)
         link.send(begin)
@@ -322,7 +322,7 @@ class Parsers:
             link.socket = own
             self._links[link.key] = link
             budget_s = max(self.budget_s - link.grammar.spent_s, 1e-3)
-            self._command_parent(Fork(link.key, link.backend, budget_s), childs.fileno())
+            self._command_parent(ForkParser(link.key, link.backend, budget_s), childs.fileno())
             childs.close()
             link.flush()
 
@@ -335,7 +335,7 @@ class Parsers:
         self._process = subprocess.Popen(command, stdin=nothing, pass_fds=[theirs.fileno()])
         theirs.close()
 
-    def _command_parent(self, command: Fork | Kill | GiveWay, *descriptors: int) -> None:
+    def _command_parent(self, command: ForkParser | Kill | GiveWay, *descriptors: int) -> None:
         assert self._control is not None
         with suppress(ConnectionError):  # it has ended: `_hear` notices
             socket.send_fds(self._control, [msgspec.msgpack.encode(command)], list(descriptors))
@@ -349,7 +349,7 @@ class Parsers:
         except ConnectionError:
             data = b""
         if data:
-            news = msgspec.msgpack.decode(data, type=Ended)
+            news = msgspec.msgpack.decode(data, type=ParserEnded)
             if (link := self._drop(news.key)) is not None:
                 while link.receive():
                     pass
@@ -365,7 +365,7 @@ class Parsers:
         for key in list(self._links):
             link = self._links.pop(key)
             link.close()
-            link.grammar.ended(Ended(key, returncode, f"the process ended with {ending(returncode)}"))
+            link.grammar.ended(ParserEnded(key, returncode, f"the process ended with {ending(returncode)}"))
         self._start_some()
 
     def _drop(self, key: int) -> Link | None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from ramet.runtime.errors import describe
 from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, BackendName, Grammar, GrammarError, Vocabulary
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarBackend, GrammarError, Vocabulary
 from ramet.runtime.text.tokenizer import Tokenizer
 from ramet.runtime.workers.subordinate import be_subordinate, end_with_parent, limit, read_frame, write_frame
 
@@ -30,7 +30,7 @@ MEMORY_BYTES = 1 << 30  # address space that an output's process may map beyond 
 COMMAND_BYTES = 1 << 12  # size of the longest command
 
 
-class Fork(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class ForkParser(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Fork a child for the socket that is passed with this message, after loading its library."""
 
     key: int
@@ -48,7 +48,7 @@ class GiveWay(msgspec.Struct, frozen=True, tag=True, array_like=True):
     key: int
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class ParserEnded(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A child has ended. `returncode` is that of subprocess; `fact`: why the child could not be started."""
 
     key: int
@@ -56,8 +56,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
     fact: str = ""
 
 
-class Begin(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    prepared: bytes  # what `Backend.load` reads
+class BeginParser(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    prepared: bytes  # what `GrammarBackend.load` reads
     tokens: list[int]  # the output's tokens so far
 
 
@@ -71,26 +71,26 @@ class Reads(msgspec.Struct, frozen=True, tag=True, array_like=True):
     texts: list[list[tuple[bytes, int]]]
 
 
-class State(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class ParserState(msgspec.Struct, frozen=True, tag=True, array_like=True):
     mask: bytes  # int32 [W]
     may_end: bool
     must_end: bool
     cpu_s: float  # processor time that the child has taken so far
 
 
-class Flags(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class ParserFlags(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The answer to Reads: a byte for each text, 1 if it may follow."""
 
     allowed: bytes
 
 
-class Failure(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class ParserFailure(msgspec.Struct, frozen=True, tag=True, array_like=True):
     fact: str
     hint: str = ""
     is_ours: bool = False
 
 
-Reply = State | Flags | Failure
+Reply = ParserState | ParserFlags | ParserFailure
 
 
 def main(argv: list[str]) -> None:
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> None:
 class Parent:
     def __init__(self, control: socket.socket, vocabulary: Vocabulary) -> None:
         self._control, self._vocabulary = control, vocabulary
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, GrammarBackend] = {}
         self._children: dict[int, int] = {}  # process -> key
 
     def serve(self) -> None:
@@ -126,10 +126,10 @@ class Parent:
                     return
                 if not data:
                     return
-                self._obey(msgspec.msgpack.decode(data, type=Fork | Kill | GiveWay), descriptors)
+                self._obey(msgspec.msgpack.decode(data, type=ForkParser | Kill | GiveWay), descriptors)
 
-    def _obey(self, command: Fork | Kill | GiveWay, descriptors: list[int]) -> None:
-        if not isinstance(command, Fork):
+    def _obey(self, command: ForkParser | Kill | GiveWay, descriptors: list[int]) -> None:
+        if not isinstance(command, ForkParser):
             for process in [process for process, key in self._children.items() if key == command.key]:
                 if isinstance(command, Kill):
                     os.kill(process, signal.SIGKILL)
@@ -140,11 +140,11 @@ class Parent:
         try:
             self._fork(command, descriptor)
         except Exception as error:  # noqa: BLE001 - a library may raise anything; the request ends
-            self._tell(Ended(command.key, 1, describe(error)))
+            self._tell(ParserEnded(command.key, 1, describe(error)))
         finally:
             os.close(descriptor)
 
-    def _fork(self, command: Fork, descriptor: int) -> None:
+    def _fork(self, command: ForkParser, descriptor: int) -> None:
         if command.backend not in self._backends:
             self._backends[command.backend] = build(command.backend, self._vocabulary)
             gc.freeze()  # a collection in a child would write to all memory that it shares
@@ -168,9 +168,9 @@ class Parent:
                 return
             if not process:
                 return
-            self._tell(Ended(self._children.pop(process), os.waitstatus_to_exitcode(status)))
+            self._tell(ParserEnded(self._children.pop(process), os.waitstatus_to_exitcode(status)))
 
-    def _tell(self, news: Ended) -> None:
+    def _tell(self, news: ParserEnded) -> None:
         with suppress(ConnectionError):  # the scheduler has exited: the next read notices
             self._control.send(msgspec.msgpack.encode(news))
 
@@ -189,7 +189,7 @@ def become_child(budget_s: float) -> None:
 class Child:
     """Parses one output."""
 
-    def __init__(self, backend: Backend, vocabulary_size: int) -> None:
+    def __init__(self, backend: GrammarBackend, vocabulary_size: int) -> None:
         self._backend, self._num_words = backend, -(-vocabulary_size // 32)
         self._grammar: Grammar | None = None
 
@@ -199,27 +199,27 @@ class Child:
 
     def _reply(self, data: bytes) -> Reply:
         try:
-            return self._do(msgspec.msgpack.decode(data, type=Begin | Accept | Reads))
+            return self._do(msgspec.msgpack.decode(data, type=BeginParser | Accept | Reads))
         except GrammarError as error:
-            return Failure(error.fact, error.hint)
+            return ParserFailure(error.fact, error.hint)
         except MemoryError:
-            return Failure("needs more memory to parse its output than a constraint may take")
+            return ParserFailure("needs more memory to parse its output than a constraint may take")
         except Exception as error:  # noqa: BLE001 - a library may raise anything
-            return Failure(f"failed: internal error: {describe(error)}", is_ours=True)
+            return ParserFailure(f"failed: internal error: {describe(error)}", is_ours=True)
 
-    def _do(self, message: Begin | Accept | Reads) -> Reply:
-        if isinstance(message, Begin):
+    def _do(self, message: BeginParser | Accept | Reads) -> Reply:
+        if isinstance(message, BeginParser):
             self._grammar = self._backend.load(message.prepared).start()
         grammar = self._grammar
         assert grammar is not None, "its first message is not Begin"
         if isinstance(message, Reads):
-            return Flags(bytes(self._reads(grammar, each) for each in message.texts))
+            return ParserFlags(bytes(self._reads(grammar, each) for each in message.texts))
         for token in message.tokens:
             if not grammar.accept(token):
-                return Failure(f"failed: internal error: token {token} is not allowed by it", is_ours=True)
+                return ParserFailure(f"failed: internal error: token {token} is not allowed by it", is_ours=True)
         mask = np.empty(self._num_words, np.int32)
         grammar.fill_mask(mask)
-        return State(mask.tobytes(), grammar.may_end, grammar.must_end, time.process_time())
+        return ParserState(mask.tobytes(), grammar.may_end, grammar.must_end, time.process_time())
 
     @staticmethod
     def _reads(grammar: Grammar, text: list[tuple[bytes, int]]) -> bool:

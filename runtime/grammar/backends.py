@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from typing import cast
 
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.grammar.base import Backend, BackendName, Vocabulary
+from ramet.runtime.grammar.base import BackendName, GrammarBackend, Vocabulary
 
 BACKENDS: dict[BackendName, tuple[str, str, str]] = {  # name -> library, extra that installs it, class
     "llguidance": ("llguidance", "serve", "LLGuidanceBackend"),
@@ -25,7 +25,7 @@ def check_installed(name: BackendName) -> None:
         raise ConfigError(f"the grammar backend {name} needs {library}: pip install 'ramet[{extra}]'")
 
 
-def build(name: BackendName, vocabulary: Vocabulary, step_items: int | None = None) -> Backend:
+def build(name: BackendName, vocabulary: Vocabulary, step_items: int | None = None) -> GrammarBackend:
     """Reads the vocabulary, which takes a tenth of a second and more. Raises ConfigError.
 
     `step_items`: parser items that a step may take of one output, where the library counts them. None: as many as a
@@ -33,4 +33,4 @@ def build(name: BackendName, vocabulary: Vocabulary, step_items: int | None = No
     """
     check_installed(name)
     made = getattr(import_module(f"ramet.runtime.grammar.{name}"), BACKENDS[name][2])
-    return cast(Backend, made(vocabulary, step_items=step_items) if name == "llguidance" else made(vocabulary))
+    return cast(GrammarBackend, made(vocabulary, step_items=step_items) if name == "llguidance" else made(vocabulary))

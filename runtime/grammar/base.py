@@ -75,7 +75,7 @@ class Grammar(Protocol):
         """Nothing but the end may follow."""
 
 
-class Compiled(Protocol):
+class CompiledConstraint(Protocol):
     """A constraint that is ready, shared by all outputs that keep to it."""
 
     @property
@@ -86,7 +86,7 @@ class Compiled(Protocol):
         """The state of an output that has not begun."""
 
 
-class Masks(Protocol):
+class MaskFiller(Protocol):
     def fill_masks(self, grammars: Sequence[Grammar], rows: Sequence[int], bits: Ints) -> None:
         """WRITES bits [K, W] int32 in `rows`, one for each of the grammars, in one call where the library has one.
 
@@ -94,7 +94,7 @@ class Masks(Protocol):
         """
 
 
-class Backend(Masks, Protocol):
+class GrammarBackend(MaskFiller, Protocol):
     """One library. `prepare` runs in a compile worker, `load` there first and then in the scheduler."""
 
     name: BackendName
@@ -106,4 +106,4 @@ class Backend(Masks, Protocol):
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
         """Everything that may take long. Raises GrammarError. What it returns `load` reads."""
 
-    def load(self, prepared: bytes | memoryview) -> Compiled: ...
+    def load(self, prepared: bytes | memoryview) -> CompiledConstraint: ...

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.aside import AsideGrammar, Parsers
-from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, TooComplex
+from ramet.runtime.grammar.base import BackendName, CompiledConstraint, Grammar, GrammarBackend, TooComplex
 
 LONG_S = 0.02  # processor time beyond which a token is long, for a library that has no limits of its own
 TOO_LONG_S = 0.2  # a token that takes this is enough for its output to move to a process
@@ -30,7 +30,7 @@ class Bounded:
     `num_bytes`: of both. `measured`: its library has no limits, so an output moves after tokens that took long.
     """
 
-    def __init__(self, inside: Compiled | None, apart: Apart, num_bytes: int, measured: bool = False) -> None:
+    def __init__(self, inside: CompiledConstraint | None, apart: Apart, num_bytes: int, measured: bool = False) -> None:
         self._inside, self.apart, self.num_bytes, self._measured = inside, apart, num_bytes, measured
         self._num_short = FORGOTTEN  # tokens since the last long one
 
@@ -50,7 +50,9 @@ class Bounded:
         return True
 
 
-def bounded(backend: Backend, kind: ConstraintKind, prepared: bytes | memoryview, parsers: Parsers) -> Compiled:
+def bounded(
+    backend: GrammarBackend, kind: ConstraintKind, prepared: bytes | memoryview, parsers: Parsers
+) -> CompiledConstraint:
     """Load `prepared` so that no output takes long in this process."""
     data = bytes(prepared)
     try:

@@ -28,7 +28,7 @@ MAX_PATTERN_BYTES = 1 << 20
 MAX_PATTERN_STATES = 50_000  # its repeats written out
 
 
-class Table(msgspec.Struct, frozen=True, array_like=True):
+class ByteTable(msgspec.Struct, frozen=True, array_like=True):
     """All states. Runs [offsets[s], offsets[s + 1]) of bytes belong to state s, in ascending order."""
 
     offsets: bytes  # [S + 1] uint32
@@ -43,14 +43,14 @@ class ByteFsm:
 
     start: State = 0
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: ByteTable) -> None:
         self._table = table
         self._firsts, self._lasts, self._accepts = table.firsts, table.lasts, table.accepts
         self._offsets, self._targets = memoryview(table.offsets).cast("I"), memoryview(table.targets).cast("I")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ByteFsm":
-        return cls(msgspec.msgpack.decode(data, type=Table))
+        return cls(msgspec.msgpack.decode(data, type=ByteTable))
 
     def to_bytes(self) -> bytes:
         return msgspec.msgpack.encode(self._table)
@@ -150,10 +150,10 @@ def build_byte_fsm(pattern: str) -> ByteFsm:
     return ByteFsm(_table(spell_out(dfa, alphabet.lead), dfa.accepts))
 
 
-def _table(states: list[Runs], accepts: list[bool]) -> Table:
+def _table(states: list[Runs], accepts: list[bool]) -> ByteTable:
     """`accepts` of the first states; no other accepts."""
     runs = [run for state in states for run in state]
-    return Table(
+    return ByteTable(
         offsets=array("I", accumulate(map(len, states), initial=0)).tobytes(),
         firsts=bytes(first for first, _, _ in runs),
         lasts=bytes(last for _, last, _ in runs),

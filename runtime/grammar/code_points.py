@@ -10,14 +10,14 @@ from bisect import bisect_left, bisect_right
 from functools import cache
 
 from ramet.runtime.grammar.charsets import LAST_LETTER, Ranges, cases, union
-from ramet.runtime.text.automaton import Leaf
+from ramet.runtime.text.automaton import AutomatonLeaf
 
 Range = tuple[int, int]  # the first and the last code point
 
 SURROGATES = (0xD800, 0xDFFF)
 
 
-def code_points(leaf: Leaf) -> Ranges:
+def code_points(leaf: AutomatonLeaf) -> Ranges:
     named: list[Range] = []
     ranges: list[Range] = []
     for item in leaf.items:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from ramet.ipc.spec import Constraint
-from ramet.runtime.grammar.base import Backend, Compiled
+from ramet.runtime.grammar.base import CompiledConstraint, GrammarBackend
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.in_use import InUse
 
@@ -15,8 +15,8 @@ REFUSAL_BYTES = 1 << 12  # what a remembered refusal counts
 class Loaded:
     """A constraint that is ready, and the library that fills its masks."""
 
-    compiled: Compiled
-    backend: Backend
+    compiled: CompiledConstraint
+    backend: GrammarBackend
     fsm: ByteFsm | None = None  # of a regular expression, where jumps ask for it
 
 

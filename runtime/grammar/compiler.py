@@ -12,11 +12,11 @@ from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.aside import Parsers
 from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary
+from ramet.runtime.grammar.base import BackendName, GrammarBackend, GrammarError, Vocabulary
 from ramet.runtime.grammar.bounded import bounded
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compiled import Failed, Loaded
-from ramet.runtime.grammar.worker import Job, Outcome, Refused
+from ramet.runtime.grammar.worker import CompileJob, ConstraintRefused, Outcome
 from ramet.runtime.grammar.worker_process import CompileWorker
 from ramet.runtime.log import LOGGER
 from ramet.runtime.workers.subordinate import NICENESS
@@ -57,7 +57,7 @@ class Compiler:
         """
         self.limits, self._vocabulary, self._wants_fsm, self._niceness = limits, vocabulary, wants_fsm, niceness
         self._parsers, self._building = parsers, threading.Lock()
-        self._backends: dict[BackendName, Backend] = {}
+        self._backends: dict[BackendName, GrammarBackend] = {}
         self.closed = False
 
     def worker(self) -> CompileWorker:
@@ -70,8 +70,8 @@ class Compiler:
 
     def run(self, worker: CompileWorker, constraint: Constraint) -> Loaded | Failed:
         try:
-            outcome = self._tried(worker, Job(constraint, self._wants_fsm))
-            if isinstance(outcome, Refused):
+            outcome = self._tried(worker, CompileJob(constraint, self._wants_fsm))
+            if isinstance(outcome, ConstraintRefused):
                 return Failed(outcome.fact, outcome.hint)
             backend = self._backend(constraint)
             fsm = ByteFsm.from_bytes(outcome.fsm) if outcome.fsm else None
@@ -88,7 +88,7 @@ class Compiler:
             LOGGER.exception("the %s backend failed to load what it compiled", constraint.backend)
             return Failed(f"cannot be loaded: {describe(error)}", status=500)
 
-    def _tried(self, worker: CompileWorker, job: Job) -> Outcome:
+    def _tried(self, worker: CompileWorker, job: CompileJob) -> Outcome:
         """Run a job, again if its worker was killed: another constraint may have taken the machine's memory."""
         for _ in range(TRIES - 1):
             try:
@@ -118,7 +118,7 @@ class Compiler:
         fact = f"cannot be compiled: it needs more than {most}, or is too deep: the compile worker ended with {error}"
         return Failed(fact)
 
-    def _backend(self, constraint: Constraint) -> Backend:
+    def _backend(self, constraint: Constraint) -> GrammarBackend:
         """Built once: it reads the whole vocabulary."""
         name = cast(BackendName, constraint.backend)
         with self._building:

@@ -12,7 +12,7 @@ from typing import NoReturn
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import ASCII_CLASSES, UNIVERSE, Ranges, complement, property_class, union, without
 from ramet.runtime.grammar.regex_parser import MAX_GROUP_DEPTH, bounded, check_size, parse
-from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq
+from ramet.runtime.grammar.tree import Alt, AnchorNode, Chars, Node, Repeat, Seq
 
 LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 SPACES: Ranges = union(
@@ -99,7 +99,7 @@ class EcmaParser:
             case ".":
                 return Chars(without(UNIVERSE, LINE_ENDS))
             case "^" | "$":
-                return Anchor(char == "^", offset)
+                return AnchorNode(char == "^", offset)
             case "*" | "+" | "?":
                 self.wrong("nothing to repeat", offset)
             case "{" if BRACES.match(self.pattern, offset):
@@ -226,7 +226,7 @@ class EcmaParser:
         braces = BRACES.match(self.pattern, offset)
         if braces is None and sign not in ("*", "+", "?"):
             return part
-        if isinstance(part, Anchor):
+        if isinstance(part, AnchorNode):
             self.wrong("nothing to repeat", offset)
         self.at = offset + 1 if braces is None else braces.end()
         self.take("?")  # a lazy quantifier matches the same whole texts

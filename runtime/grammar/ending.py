@@ -11,7 +11,7 @@ Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class EndTokens:
     """Which tokens end an output, and when they may.
 
     Inside a constraint an end-of-sequence token is legal where the constraint is fulfilled. Where nothing else may

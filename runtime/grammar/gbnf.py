@@ -39,7 +39,7 @@ def read(text: str) -> Rules:
     num_bytes = len(text.encode("utf-8", "surrogatepass"))
     if num_bytes > MAX_GRAMMAR_BYTES:
         raise GrammarError(f"is a grammar of {num_bytes} bytes, at most {MAX_GRAMMAR_BYTES} are allowed")
-    rules = Reader(text).rules()
+    rules = GbnfReader(text).rules()
     check(rules)
     return rules
 
@@ -95,7 +95,7 @@ def reachable(rules: Rules) -> list[str]:
     return [*found]
 
 
-class Reader:
+class GbnfReader:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 

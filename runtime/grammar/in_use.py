@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Entry(Generic[T]):
+class _EntryInUse(Generic[T]):
     value: T
     num_bytes: int
     owner: str
@@ -29,7 +29,7 @@ class InUse(Generic[T]):
 
     def __init__(self, max_bytes: int, share: float) -> None:
         self._max_bytes, self._max_of_one = max_bytes, part(max_bytes, share)
-        self._entries: dict[Constraint, _Entry[T]] = {}
+        self._entries: dict[Constraint, _EntryInUse[T]] = {}
         self._bytes_of = Counter[str]()  # by owner
         self.num_bytes = 0
 
@@ -52,7 +52,7 @@ class InUse(Generic[T]):
         if (entry := self._entries.get(key)) is not None:
             entry.num_requests += num_requests
             return
-        self._entries[key] = _Entry(value, num_bytes, owner, num_requests)
+        self._entries[key] = _EntryInUse(value, num_bytes, owner, num_requests)
         self.num_bytes += num_bytes
         self._bytes_of[owner] += num_bytes
 

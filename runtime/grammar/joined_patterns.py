@@ -10,7 +10,7 @@ from ramet.runtime.grammar.alphabet import build_alphabet
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.character_dfa import CharacterDfa
 from ramet.runtime.grammar.charsets import Ranges, intersection, union
-from ramet.runtime.grammar.json_schema import Document
+from ramet.runtime.grammar.json_schema import SchemaDocument
 from ramet.runtime.grammar.minimise import minimise
 from ramet.runtime.grammar.pattern_rules import smallest
 from ramet.runtime.grammar.tree import EMPTY, Alt, Chars, Node, Repeat, Seq, size
@@ -24,7 +24,7 @@ Steps = list[dict[int, Ranges]]  # of each state: state -> the characters that l
 Fsm = tuple[Steps, list[bool]]  # and whether each state accepts
 
 
-def join_patterns(document: Document) -> None:
+def join_patterns(document: SchemaDocument) -> None:
     """CHANGES the document: in each schema, the patterns of `allOf` and the one beside it are joined."""
     targets = document.targets.values()
     for schema in reversed(document.places.values()):

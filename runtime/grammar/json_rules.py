@@ -13,7 +13,7 @@ from ramet.runtime.grammar.charsets import UNIVERSE
 from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.instances import holds
 from ramet.runtime.grammar.json_layout import JsonLayout
-from ramet.runtime.grammar.json_schema import Document, Schema, format_pattern, read_value
+from ramet.runtime.grammar.json_schema import Schema, SchemaDocument, format_pattern, read_value
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.merging import Merger
 from ramet.runtime.grammar.number_ranges import Bound
@@ -48,7 +48,7 @@ class JsonRules:
     Without recursion there is no value of any kind, and an object has only the properties that its schema names.
     """
 
-    def __init__(self, document: Document, whitespace: Whitespace, recursive: bool = True) -> None:
+    def __init__(self, document: SchemaDocument, whitespace: Whitespace, recursive: bool = True) -> None:
         self.document, self.recursive = document, recursive
         self.merger = Merger(document)
         self.layout = JsonLayout(whitespace)

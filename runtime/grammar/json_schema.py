@@ -36,7 +36,7 @@ Schema = bool | dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SchemaDocument:
     """A schema as a backend may see it, and the schemas that its references lead to."""
 
     backend: BackendName
@@ -45,14 +45,14 @@ class Document:
     places: dict[str, Schema]  # every schema in it
 
 
-def read(text: str, support: Support) -> Document:
+def read(text: str, support: Support) -> SchemaDocument:
     """The schema in `text`. Raises GrammarError that names the place of what is wrong."""
     return read_value(parse(text), support)
 
 
-def read_value(value: Any, support: Support) -> Document:
+def read_value(value: Any, support: Support) -> SchemaDocument:
     """A schema that is JSON already."""
-    reader = Reader(support)
+    reader = SchemaReader(support)
     try:
         schema = reader.schema(value, "#")
     except RecursionError as error:
@@ -64,7 +64,7 @@ def read_value(value: Any, support: Support) -> Document:
             replace_one_of(part, place, disjoint)
     if schema is False:
         raise GrammarError("is the schema false, which nothing is valid for")
-    return Document(support.backend, {} if schema is True else schema, targets, reader.places)
+    return SchemaDocument(support.backend, {} if schema is True else schema, targets, reader.places)
 
 
 def parse(text: str) -> Any:
@@ -83,7 +83,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-class Reader:
+class SchemaReader:
     """One pass over a schema. `places` are the schemas in it by their JSON pointers."""
 
     def __init__(self, support: Support) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.rounded import number_of
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 MAX_GRAMMAR_BYTES = 262_144
 GBNF_RULE = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
@@ -50,7 +50,7 @@ def in_one_line(message: str) -> str:
     return short(f"{what} at line {line}, column {column}" + (f", near {near}" if near else ""))
 
 
-def checked(text: str, tokens: Tokens, read_schema: SchemaReader) -> str:
+def checked(text: str, tokens: TokenTable, read_schema: SchemaReader) -> str:
     """The grammar with its schemas read and its control tokens by number. Raises GrammarError."""
     num_bytes = len(text.encode("utf-8", "surrogatepass"))
     if num_bytes > MAX_GRAMMAR_BYTES:
@@ -65,7 +65,7 @@ def checked(text: str, tokens: Tokens, read_schema: SchemaReader) -> str:
     return "".join([*parts, text[at:]])
 
 
-def replacement(text: str, found: re.Match[str], tokens: Tokens, read_schema: SchemaReader) -> tuple[str, int]:
+def replacement(text: str, found: re.Match[str], tokens: TokenTable, read_schema: SchemaReader) -> tuple[str, int]:
     """What takes the place of one part, and where the text goes on."""
     line = text.count("\n", 0, found.start()) + 1
     if (attributes := found["attributes"]) is not None:

@@ -38,7 +38,7 @@ def with_runs(rules: Rules) -> Rules:
     if sum(1 for node in rules.values() for _ in walk(node)) > 10 * MAX_PLACES:
         return rules
     rules = {name: unrolled(node) for name, node in rules.items()}
-    places = Places(rules)
+    places = LexemePlaces(rules)
     safe = places.safe_runs()
     return {name: places.rewritten(name, node, safe) for name, node in rules.items()} if safe else rules
 
@@ -61,7 +61,7 @@ def unrolled(node: Node) -> Node:
             return node
 
 
-class Places:
+class LexemePlaces:
     """The places of a grammar where one character stands, and which of them may follow each other."""
 
     def __init__(self, rules: Rules) -> None:

@@ -17,13 +17,13 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar import gbnf, joined_patterns, json_schema, lark, meeting_patterns, regex, tags
 from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, TooComplex, Vocabulary, Whitespace
 from ramet.runtime.grammar.ebnf import write_lark
-from ramet.runtime.grammar.json_schema import Document
+from ramet.runtime.grammar.json_schema import SchemaDocument
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.llguidance_schema import check_places, refusal, written
 from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import Embedded, Node, Rules
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 
 def limits(step_items: int) -> LLParserLimits:
@@ -57,7 +57,7 @@ UNSURE = 4  # one of so many of these tokens, at their end, might be another one
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class LlguidanceShared:
     """What all outputs of a backend have in common."""
 
     tokenizer: LLTokenizer
@@ -73,7 +73,7 @@ class LLGuidanceGrammar:
 
     __slots__ = ("_ended", "_forced", "_matcher", "_num_followed", "_shared", "_tokens")
 
-    def __init__(self, matcher: LLMatcher, shared: Shared, forced: list[int] | None = None) -> None:
+    def __init__(self, matcher: LLMatcher, shared: LlguidanceShared, forced: list[int] | None = None) -> None:
         self._matcher, self._shared = matcher, shared
         self._tokens: list[int] = []  # that were accepted, without the end
         self._forced = forced  # what was forced some tokens ago; None: not known. It is never written
@@ -215,14 +215,14 @@ class LLGuidanceBackend:
     unbounded = frozenset[ConstraintKind]()  # it counts its items
 
     def __init__(self, vocabulary: Vocabulary, num_threads: int = 1, step_items: int | None = None) -> None:
-        self._tokens = Tokens(vocabulary)
+        self._tokens = TokenTable(vocabulary)
         self._limits = LIMITS if step_items is None else limits(step_items)  # for what `load` returns
         plain = self._tokens.plain_tokenizer()
         try:
             self._tokenizer = LLTokenizer(plain, n_vocab=vocabulary.size, eos_token=self._tokens.eos_ids)
         except ValueError as error:
             raise ConfigError(f"llguidance cannot read {vocabulary.folder}: {short(str(error))}") from error
-        self._shared = Shared(self._tokenizer, frozenset(self._tokens.eos_ids), self._tokens.end_mask)
+        self._shared = LlguidanceShared(self._tokenizer, frozenset(self._tokens.eos_ids), self._tokens.end_mask)
         self._executor = LLExecutor(num_threads) if num_threads > 1 else None
 
     def prepare(self, constraint: Constraint, whitespace: Whitespace) -> bytes:
@@ -299,7 +299,7 @@ class LLGuidanceBackend:
                 return LLMatcher.grammar_from_lark(write_lark(rules))
 
     def _read_schema(
-        self, whitespace: Whitespace, schema: Any, made_easy: Callable[[Document], None] | None = None
+        self, whitespace: Whitespace, schema: Any, made_easy: Callable[[SchemaDocument], None] | None = None
     ) -> dict[str, Any]:
         document = json_schema.read_value(schema, SUPPORTED[self.name])
         if made_easy is not None:
@@ -313,7 +313,7 @@ class LLGuidanceBackend:
         check_places(document, self._message)
         return whole
 
-    def _prove_patterns(self, document: Document) -> None:
+    def _prove_patterns(self, document: SchemaDocument) -> None:
         meeting_patterns.prove_patterns(document, self._is_writable)
 
     def _is_writable(self, patterns: list[str], text: str) -> bool:

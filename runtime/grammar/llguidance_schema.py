@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from ramet.ipc.params import quoted
 from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.json_schema import Document, pointer_part
+from ramet.runtime.grammar.json_schema import SchemaDocument, pointer_part
 from ramet.runtime.grammar.lark import in_one_line
 
 LEAST = 1e-9  # numbers between this and an excluded zero are not written
@@ -27,9 +27,9 @@ OF_PROPERTIES = frozenset({"minProperties", "maxProperties", "patternProperties"
 UNWRITABLE = re.compile(r"[\x00-\x07\x0b\x0e-\x1f\x7f]")  # without \u, which strings may not have
 
 
-def written(document: Document, is_possible: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def written(document: SchemaDocument, is_possible: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """CHANGES the document. `is_possible`: whether something is valid for a schema. Raises GrammarError."""
-    parts = Parts(document)
+    parts = SchemaParts(document)
     for place, schema in document.places.items():
         if isinstance(schema, dict):
             exclude_zero(schema)
@@ -55,9 +55,9 @@ def refusal(message: str) -> GrammarError | None:
     return None
 
 
-def check_places(document: Document, validate: Callable[[dict[str, Any]], str]) -> None:
+def check_places(document: SchemaDocument, validate: Callable[[dict[str, Any]], str]) -> None:
     """Raises GrammarError with the place of what the library refuses, if it refuses the document as `written`."""
-    parts = Parts(document)
+    parts = SchemaParts(document)
 
     def refused(place: str) -> GrammarError | None:
         if not isinstance(document.places[place], dict):
@@ -76,10 +76,10 @@ def check_places(document: Document, validate: Callable[[dict[str, Any]], str]) 
         place, found = inner
 
 
-class Parts:
+class SchemaParts:
     """The schemas inside of one, each as a schema by itself, whose references lead where they did."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: SchemaDocument) -> None:
         self._document = document
 
     def alone(self, place: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _moved(schema: Any) -> Any:
     return [_moved(value) for value in schema] if isinstance(schema, list) else schema
 
 
-def needed(document: Document, place: str) -> list[str]:
+def needed(document: SchemaDocument, place: str) -> list[str]:
     """The schemas in that of `place` without which it has no value."""
     schema = document.places[place]
     assert isinstance(schema, dict), place

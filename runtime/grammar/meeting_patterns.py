@@ -16,7 +16,7 @@ from ramet.runtime.grammar import regex
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges, complement, intersection
 from ramet.runtime.grammar.code_points import code_points
-from ramet.runtime.grammar.json_schema import Document, Schema
+from ramet.runtime.grammar.json_schema import Schema, SchemaDocument
 from ramet.runtime.grammar.merging import Merger, as_list
 from ramet.runtime.grammar.tree import Chars, Repeat
 from ramet.runtime.text.automaton import ACCEPT, PatternError, read_pattern
@@ -40,7 +40,7 @@ class Unproven(Exception):
     """No text was found that matches all patterns."""
 
 
-def prove_patterns(document: Document, is_writable: Callable[[list[str], str], bool]) -> None:
+def prove_patterns(document: SchemaDocument, is_writable: Callable[[list[str], str], bool]) -> None:
     """CHANGES the document: the patterns that meet in proofs alone match runs of NULs too.
 
     `is_writable`: whether the library can follow a text, held to such patterns, without too much work.
@@ -79,7 +79,7 @@ def length_part(schema: dict[str, Any]) -> dict[str, Any] | None:
 class Meetings(Merger):
     """`sets`: the patterns that one string must match, for each string of a schema."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: SchemaDocument) -> None:
         super().__init__(document)
         self.sets: set[tuple[str, ...]] = set()
         self._seen: set[str] = set()

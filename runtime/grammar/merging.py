@@ -3,7 +3,7 @@
 from typing import Any
 
 from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.json_schema import Document, Schema
+from ramet.runtime.grammar.json_schema import Schema, SchemaDocument
 from ramet.runtime.grammar.one_of import canonical
 
 MAX_ALTERNATIVES = 256
@@ -17,7 +17,7 @@ OF_ARRAYS = frozenset(("prefixItems", "items"))
 
 
 class Merger:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: SchemaDocument) -> None:
         self.document = document
 
     def alternatives(self, schema: Schema, place: str) -> list[Schema]:

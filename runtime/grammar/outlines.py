@@ -29,7 +29,7 @@ from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.token_fsm import TokenFsm
 from ramet.runtime.grammar.token_trie import ENDED, NOWHERE, TokenTrie
 from ramet.runtime.grammar.tree import Free, Node, Ref, Rules, Token, inlined, walk
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 MAX_SIZE = 50_000  # characters of a pattern without references
 END = b"\0"
@@ -39,7 +39,7 @@ BYTES = Pieces(256, {bytes([byte]): [byte] for byte in range(256)})  # a vocabul
 class OutlinesGrammar:
     __slots__ = ("_fsm", "_states", "_tokens")
 
-    def __init__(self, fsm: TokenFsm, tokens: Tokens, states: Sequence[int] = (0,)) -> None:
+    def __init__(self, fsm: TokenFsm, tokens: TokenTable, states: Sequence[int] = (0,)) -> None:
         self._fsm, self._tokens = fsm, tokens
         self._states = list(states)  # after each token
 
@@ -76,7 +76,7 @@ class OutlinesGrammar:
 
 
 class OutlinesCompiled:
-    def __init__(self, fsm: TokenFsm, tokens: Tokens) -> None:
+    def __init__(self, fsm: TokenFsm, tokens: TokenTable) -> None:
         self._fsm, self._tokens = fsm, tokens
 
     @property
@@ -95,7 +95,7 @@ class OutlinesBackend:
     unbounded = frozenset[ConstraintKind]()  # its automaton is a table
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._tokens = Tokens(vocabulary)
+        self._tokens = TokenTable(vocabulary)
 
     @cached_property
     def _trie(self) -> TokenTrie:

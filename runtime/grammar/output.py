@@ -13,11 +13,18 @@ import numpy as np
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar.aside import AsideGrammar, AsideMasks
-from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, Compiled, Grammar, Masks, TooComplex
+from ramet.runtime.grammar.base import (
+    MAX_FORCED_BYTES,
+    CompiledConstraint,
+    Grammar,
+    GrammarBackend,
+    MaskFiller,
+    TooComplex,
+)
 from ramet.runtime.grammar.bounded import Bounded
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compressed import FsmPath
-from ramet.runtime.grammar.ending import Ending, allow_only
+from ramet.runtime.grammar.ending import EndTokens, allow_only
 from ramet.runtime.grammar.jump import RETOKENIZE_WINDOW, Retokenizer
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -48,7 +55,7 @@ class Jump:
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class ThoughtRule:
     """What an output may have before its constraint begins: everything until the text `after`, `b""` for nothing.
 
     `opens`: only an output that begins with this control token has a thought: where the model, free to draw anything,
@@ -65,17 +72,17 @@ class ConstrainedOutput:
 
     def __init__(
         self,
-        compiled: Compiled,
-        backend: Backend,
+        compiled: CompiledConstraint,
+        backend: GrammarBackend,
         tokenizer: Tokenizer,
-        ending: Ending,
+        ending: EndTokens,
         mode: JumpMode = JumpMode.OFF,
-        thought: Thought = Thought(),
+        thought: ThoughtRule = ThoughtRule(),
         retokenizer: Retokenizer | None = None,
         fsm: ByteFsm | None = None,
     ) -> None:
         self.compiled, self.grammar = compiled, compiled.start()
-        self.backend: Masks = backend
+        self.backend: MaskFiller = backend
         self.mode = mode
         self._tokenizer, self._ending, self._after = tokenizer, ending, thought.after
         self.aside: AsideGrammar | None = None  # its grammar, if a process of its own parses it

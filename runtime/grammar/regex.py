@@ -8,7 +8,7 @@ from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges
 from ramet.runtime.grammar.ecma_parser import parse_ecma
 from ramet.runtime.grammar.regex_parser import MAX_TEXTS_BYTES, parse
-from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq
+from ramet.runtime.grammar.tree import Alt, AnchorNode, Chars, Node, Repeat, Seq
 
 ANYTHING = Repeat(Chars(UNIVERSE), 0, None)
 
@@ -31,7 +31,7 @@ def found_within(pattern: str) -> Node:
 def checked(node: Node) -> Node:
     """Raises GrammarError for an anchor that is left: one that stands inside."""
     match node:
-        case Anchor(at_start, offset):
+        case AnchorNode(at_start, offset):
             sign = "^" if at_start else "$"
             raise GrammarError(f"has {sign} at offset {offset}, not at its {'start' if at_start else 'end'}")
         case Seq(parts) | Alt(parts):
@@ -59,14 +59,14 @@ def _open(node: Node, at_start: bool, filler: Node | None) -> Node:
             elif filler is not None and not anchored:
                 ordered.insert(0, filler)
             return Seq(tuple(ordered if at_start else ordered[::-1]))
-        case Anchor(start) if start == at_start:
+        case AnchorNode(start) if start == at_start:
             return Seq(())
         case _:
             return node if filler is None else Seq((filler, node) if at_start else (node, filler))
 
 
 def _is_anchor(node: Node, at_start: bool) -> bool:
-    return isinstance(node, Anchor) and node.at_start == at_start
+    return isinstance(node, AnchorNode) and node.at_start == at_start
 
 
 def _has_anchor(node: Node, at_start: bool) -> bool:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import NOT_NEWLINE, UNIVERSE, Ranges, both_cases, category, complement, union
-from ramet.runtime.grammar.tree import Alt, Anchor, Chars, Node, Repeat, Seq, size
+from ramet.runtime.grammar.tree import Alt, AnchorNode, Chars, Node, Repeat, Seq, size
 
 MAX_PATTERN_BYTES = 65_536
 MAX_TEXTS_BYTES = 1 << 18  # of texts with bars between them: what they match is no larger than they are
@@ -48,7 +48,7 @@ def parse(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> Node:
         raise GrammarError(f"is not a valid regular expression: {error.msg}{at}") from error
     except (RecursionError, OverflowError) as error:
         raise GrammarError("is not a valid regular expression: it is too complex") from error
-    parser = Parser(pattern)
+    parser = RegexParser(pattern)
     node = parser.alternatives(Flags(), 0)
     if not only_texts:
         check_size(node)
@@ -70,7 +70,7 @@ def check_size(node: Node) -> None:
         raise GrammarError(f"is too large: with its repetitions written out it has more than {MAX_SIZE} characters")
 
 
-class Parser:
+class RegexParser:
     """Reads a pattern that `re` accepts."""
 
     def __init__(self, pattern: str) -> None:
@@ -132,9 +132,9 @@ class Parser:
             case ".":
                 return Chars(UNIVERSE if flags.dot_all else NOT_NEWLINE)
             case "^":
-                return Anchor(True, offset)
+                return AnchorNode(True, offset)
             case "$":
-                return Anchor(False, offset)
+                return AnchorNode(False, offset)
             case "\\":
                 return self.escape(flags, offset)
             case _:
@@ -171,7 +171,7 @@ class Parser:
             return Chars(category(char, False, flags.ascii_only))
         if char in "AZz":
             self.at += 1
-            return Anchor(char == "A", offset)
+            return AnchorNode(char == "A", offset)
         if char in "bB":
             self.refuse(f"the word boundary \\{char}", offset)
         if char in "123456789" and not OCTAL.match(self.pattern, self.at):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ramet.ipc.spec import Constraint, ConstraintKind
-from ramet.runtime.grammar.base import Compiled, Grammar
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.base import CompiledConstraint, Grammar
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 MAX_DRAWS = 400
 MAX_S = 1.0  # then it is given up
@@ -47,7 +47,7 @@ class _Output:
         return self.mask, len(self.text) - self.num_free, self.literals
 
 
-def shortest_text(compiled: Compiled, tokens: Tokens, literals: Sequence[str] = ()) -> str | None:
+def shortest_text(compiled: CompiledConstraint, tokens: TokenTable, literals: Sequence[str] = ()) -> str | None:
     """Not always the shortest one. None: none was found."""
     search = _Search(tokens, literals)
     beam, ended = [search.first(compiled.start())], list[_Output]()
@@ -87,7 +87,7 @@ def _unquoted(quoted: str) -> str:
 
 
 class _Search:
-    def __init__(self, tokens: Tokens, literals: Sequence[str]) -> None:
+    def __init__(self, tokens: TokenTable, literals: Sequence[str]) -> None:
         self._tokens = tokens
         texts = sorted(tokens.texts, key=lambda token: _plainness(tokens.texts[token]))
         control = sorted(set(tokens.control.values()).difference(tokens.eos_ids))  # legal only where they are named

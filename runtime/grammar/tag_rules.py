@@ -11,10 +11,10 @@ from typing import Any
 from ramet.ipc.params import quoted
 from ramet.runtime.grammar import gbnf, regex
 from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.tags import AnyText, Const, Format, Gbnf, Json, Or, Pattern, Separated, Sequence, Tag
+from ramet.runtime.grammar.tags import AnyText, Const, Format, Gbnf, Json, Or, Pattern, Separated, Tag, TagSequence
 from ramet.runtime.grammar.tags import Triggered as TriggeredTags
 from ramet.runtime.grammar.tree import EMPTY, Free, Node, Ref, Repeat, Rules, Seq, Token, either, literal, renamed
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 End = tuple[str, Node]  # the text that follows, and what comes after it
 Schemas = Callable[[Any, Rules], Node]  # adds the rules of a schema
@@ -27,7 +27,7 @@ def in_place(pattern: str, rules: Rules) -> Node:
 
 
 class TagRules:
-    def __init__(self, tokens: Tokens, schemas: Schemas, patterns: Patterns = in_place) -> None:
+    def __init__(self, tokens: TokenTable, schemas: Schemas, patterns: Patterns = in_place) -> None:
         self.tokens, self.schemas, self.patterns = tokens, schemas, patterns
         longest_first = sorted(tokens.control, key=len, reverse=True)
         self.names = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
@@ -44,7 +44,7 @@ class TagRules:
                 return self.free((), ends, loops=False)
             case TriggeredTags():
                 return self.triggered(part, ends)
-            case Sequence(elements):
+            case TagSequence(elements):
                 return self.sequence(elements, ends)
             case Or(elements):
                 return either(*(self.followed(element, ends) for element in elements))

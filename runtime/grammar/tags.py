@@ -43,7 +43,7 @@ class AnyText:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class TagSequence:
     elements: tuple["Format", ...]
 
 
@@ -79,7 +79,7 @@ class Separated:
     stop_after_first: bool
 
 
-Format = Const | Json | Pattern | Gbnf | AnyText | Sequence | Or | Tag | Triggered | Separated
+Format = Const | Json | Pattern | Gbnf | AnyText | TagSequence | Or | Tag | Triggered | Separated
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {  # of each type: those that it must have
     "const_string": {"value": str},
     "json_schema": {"json_schema": (dict, bool)},
@@ -100,13 +100,13 @@ def read(text: str) -> Format:
     """Raises GrammarError that names the place of what is wrong."""
     whole = parse(text)
     if isinstance(whole, dict) and "structures" in whole:
-        return Reader().format(as_triggered(whole), "#")
+        return TagReader().format(as_triggered(whole), "#")
     if not isinstance(whole, dict) or whole.get("type") != "structural_tag" or "format" not in whole:
         raise GrammarError('is no structural tag, must be {"type": "structural_tag", "format": ...}')
     unknown = sorted({*whole} - {"type", "format"})
     if unknown:
         raise GrammarError(f"has {quoted(unknown[0])}, which is not enforced")
-    return Reader().format(whole["format"], "#/format")
+    return TagReader().format(whole["format"], "#/format")
 
 
 def as_triggered(old: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def as_triggered(old: dict[str, Any]) -> dict[str, Any]:
     return {"type": "triggered_tags", "triggers": old.get("triggers"), "tags": tags}
 
 
-class Reader:
+class TagReader:
     def __init__(self) -> None:
         self.num_parts = 0
 
@@ -150,7 +150,7 @@ class Reader:
             case "any_text":
                 return AnyText(place)
             case "sequence":
-                return Sequence(self.formats(value["elements"], f"{place}/elements", depth))
+                return TagSequence(self.formats(value["elements"], f"{place}/elements", depth))
             case "or":
                 return Or(self.formats(value["elements"], f"{place}/elements", depth))
             case "tag":

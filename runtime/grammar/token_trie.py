@@ -19,7 +19,7 @@ AT_ONCE = 1 << 20  # flags of tokens: what is worked on stays in a cache
 Indices = npt.NDArray[np.int64]
 
 
-class Level(NamedTuple):
+class TrieLevel(NamedTuple):
     """The nodes whose beginnings have one length."""
 
     parents: Indices  # [N] index of a node of the level before
@@ -36,14 +36,14 @@ class TokenTrie:
         lengths = np.array([len(piece) for _, piece in pieces], np.int64)
         text = np.frombuffer(b"".join(piece for _, piece in pieces), np.uint8)
         starts = np.cumsum(lengths) - lengths
-        self._levels: list[Level] = []
+        self._levels: list[TrieLevel] = []
         rows, nodes = np.arange(len(pieces)), np.zeros(len(pieces), np.int64)
         for depth in range(int(lengths.max(initial=0))):
             longer = lengths[rows] > depth
             rows, nodes = rows[longer], nodes[longer]
             known, nodes = np.unique(nodes << 8 | text[starts[rows] + depth], return_inverse=True)
             ending = lengths[rows] == depth + 1
-            self._levels.append(Level(known >> 8, known & 255, nodes[ending], tokens[rows[ending]]))
+            self._levels.append(TrieLevel(known >> 8, known & 255, nodes[ending], tokens[rows[ending]]))
 
     def masks(self, table: Ints) -> Ints:
         """table [S, 256]: the state after each byte, ENDED or NOWHERE. [S, W] int32: the tokens that lead somewhere."""

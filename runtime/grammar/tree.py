@@ -62,14 +62,14 @@ class Free:
 
 
 @dataclass(frozen=True, slots=True)
-class Anchor:
+class AnchorNode:
     """The start or the end of the text. Only patterns have it, and only until it is dropped."""
 
     at_start: bool
     offset: int
 
 
-Node = Chars | Seq | Alt | Repeat | Ref | Token | Embedded | Free | Anchor
+Node = Chars | Seq | Alt | Repeat | Ref | Token | Embedded | Free | AnchorNode
 Rules = dict[str, Node]  # "root" is where an output begins
 EMPTY = Seq(())
 

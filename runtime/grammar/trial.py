@@ -13,19 +13,19 @@ import numpy as np
 
 from ramet.runtime.grammar.base import Grammar
 from ramet.runtime.grammar.compiled import Loaded
-from ramet.runtime.grammar.ending import Ending
+from ramet.runtime.grammar.ending import EndTokens
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, IllegalToken, JumpMode
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 MAX_EXPECTED = 8  # tokens that are named where a text is refused
 CLOSING = b'"}]'
 
 
-class Oracle:
+class TrialOracle:
     """Draws a text token by token."""
 
-    def __init__(self, tokens: Tokens, text: str) -> None:
+    def __init__(self, tokens: TokenTable, text: str) -> None:
         tokenizer = tokens.vocabulary.tokenizer
         self.text = text.encode()
         self.canonical = tokenizer.encode(text, add_special_tokens=False)
@@ -45,7 +45,7 @@ class Oracle:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class TrialRefusal:
     """Where a text leaves its constraint."""
 
     num_bytes: int  # of the text that are legal; all of them where more must follow
@@ -58,10 +58,10 @@ class Refusal:
 class Trial:
     num_draws: int  # model steps, that of the end included unless the constraint forces it
     forced: tuple[tuple[int, int], ...]  # [begin, end) in bytes: what was appended without a draw
-    refusal: Refusal | None = None
+    refusal: TrialRefusal | None = None
 
 
-def draw(loaded: Loaded, tokens: Tokens, oracle: Oracle, mode: JumpMode) -> Trial:
+def draw(loaded: Loaded, tokens: TokenTable, oracle: TrialOracle, mode: JumpMode) -> Trial:
     """The oracle's text as an output under the constraint."""
     drawing = _Drawing(loaded, tokens, mode)
     forced: list[tuple[int, int]] = []
@@ -77,18 +77,18 @@ def draw(loaded: Loaded, tokens: Tokens, oracle: Oracle, mode: JumpMode) -> Tria
         if done == len(oracle.text) and grammar.may_end:
             return Trial(num_draws + 1, tuple(forced))
         if not any(map(drawing.accept, oracle.choices(done))):
-            return Trial(num_draws, tuple(forced), Refusal(done, *_expected(grammar, tokens), grammar.may_end))
+            return Trial(num_draws, tuple(forced), TrialRefusal(done, *_expected(grammar, tokens), grammar.may_end))
         num_draws += 1
 
 
 class _Drawing:
     """One output."""
 
-    def __init__(self, loaded: Loaded, tokens: Tokens, mode: JumpMode) -> None:
+    def __init__(self, loaded: Loaded, tokens: TokenTable, mode: JumpMode) -> None:
         self._tokenizer = tokens.vocabulary.tokenizer
         retokenizer = Retokenizer(self._tokenizer) if mode is JumpMode.RETOKENIZE else None
         eos = np.array(tokens.eos_ids, dtype=np.int32)
-        ending = Ending(eos, eos, ignore_eos=False, min_new=0)
+        ending = EndTokens(eos, eos, ignore_eos=False, min_new=0)
         self.output = ConstrainedOutput(
             loaded.compiled, loaded.backend, self._tokenizer, ending, mode, retokenizer=retokenizer, fsm=loaded.fsm
         )
@@ -116,7 +116,7 @@ class _Drawing:
                 assert self.accept(token), f"token {token} of a jump is not legal"
 
 
-def _expected(grammar: Grammar, tokens: Tokens) -> tuple[tuple[bytes, ...], int]:
+def _expected(grammar: Grammar, tokens: TokenTable) -> tuple[tuple[bytes, ...], int]:
     """Some of what may follow, and the number of the other tokens."""
     if forced := grammar.forced_text():
         return (forced,), 0

@@ -26,7 +26,7 @@ def control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
     return {t: i for t, i in tokenizer.added_tokens.items() if i in tokenizer.special_ids or is_tag(t)}
 
 
-class Tokens:
+class TokenTable:
     """A vocabulary's tokens, read once."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, BackendName, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import BackendName, GrammarBackend, GrammarError, Vocabulary, Whitespace
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.regex import normal_form
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -34,31 +34,31 @@ LEFT = 0.25  # the part of its memory which, if still in use after a job, makes 
 STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class CompilerReady(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The first frame of a worker, and the first one for each job, when its library is loaded: compiling begins."""
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
+class CompileJob(msgspec.Struct, frozen=True, array_like=True):
     constraint: Constraint
     wants_fsm: bool  # the compressed finite state machine as well, of what a regular expression describes
 
 
-class Prepared(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """What `Backend.load` reads."""
+class PreparedConstraint(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What `GrammarBackend.load` reads."""
 
     data: memoryview
     fsm: bytes = b""  # what ByteFsm.from_bytes reads, where it was asked for and there is one
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class ConstraintRefused(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Why it cannot be compiled."""
 
     fact: str
     hint: str = ""
 
 
-Outcome = Prepared | Refused
-Frame = Ready | Outcome
+Outcome = PreparedConstraint | ConstraintRefused
+Frame = CompilerReady | Outcome
 
 
 def main(argv: list[str]) -> None:
@@ -68,22 +68,22 @@ def main(argv: list[str]) -> None:
     folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
     tokenizer = Tokenizer.from_folder(folder)
     vocabulary = Vocabulary(tokenizer, folder, size, frozenset(int(each) for each in eos.split(",") if each))
-    compiler = Compiler(vocabulary, float(argv[4]))
-    write_frame(stdout, msgspec.msgpack.encode(Ready()))
+    compiler = JobRunner(vocabulary, float(argv[4]))
+    write_frame(stdout, msgspec.msgpack.encode(CompilerReady()))
     while (data := read_frame(stdin)) is not None:
-        for frame in compiler.run(msgspec.msgpack.decode(data, type=Job)):
+        for frame in compiler.run(msgspec.msgpack.decode(data, type=CompileJob)):
             write_frame(stdout, msgspec.msgpack.encode(frame))
             del frame
         if compiler.is_spent:
             return
 
 
-class Compiler:
+class JobRunner:
     """Keeps the libraries that were used: each reads the whole vocabulary once."""
 
     def __init__(self, vocabulary: Vocabulary, memory_mb: float) -> None:
         self._vocabulary, self._memory_mb = vocabulary, memory_mb
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, GrammarBackend] = {}
         self._loaded_bytes = 0  # mapped when the last library was loaded
 
     @property
@@ -91,38 +91,38 @@ class Compiler:
         """A job left so much memory in use, or in pieces, that a later one might not get what it may take."""
         return mapped_bytes() - self._loaded_bytes > LEFT * self._memory_mb * (1 << 20)
 
-    def run(self, job: Job) -> Iterator[Frame]:
+    def run(self, job: CompileJob) -> Iterator[Frame]:
         constraint = job.constraint
         try:
             backend = self._backend(cast(BackendName, constraint.backend))
         except ConfigError as error:
-            yield Refused(f"cannot be compiled: {error}")
+            yield ConstraintRefused(f"cannot be compiled: {error}")
             return
-        yield Ready()
+        yield CompilerReady()
         yield self._compile(backend, constraint, job.wants_fsm)
 
-    def _compile(self, backend: Backend, constraint: Constraint, wants_fsm: bool) -> Outcome:
+    def _compile(self, backend: GrammarBackend, constraint: Constraint, wants_fsm: bool) -> Outcome:
         try:
             prepared = backend.prepare(constraint, cast(Whitespace, constraint.whitespace))
             backend.load(prepared).start()  # what kills a process, or takes too long, does it here first
             is_regex = constraint.kind is ConstraintKind.REGEX
-            return Prepared(memoryview(prepared), _fsm(constraint.text) if wants_fsm and is_regex else b"")
+            return PreparedConstraint(memoryview(prepared), _fsm(constraint.text) if wants_fsm and is_regex else b"")
         except GrammarError as error:
-            return Refused(error.fact, error.hint)
+            return ConstraintRefused(error.fact, error.hint)
         except MemoryError:
             return self._too_large()
         except RecursionError:
-            return Refused("is nested too deeply to compile")
+            return ConstraintRefused("is nested too deeply to compile")
         except Exception as error:  # noqa: BLE001 - a library raises anything; its words go to the client
             if "bad_alloc" in str(error):  # how C++ says it
                 return self._too_large()
-            return Refused(f"cannot be compiled: {describe(error)}")
+            return ConstraintRefused(f"cannot be compiled: {describe(error)}")
 
-    def _too_large(self) -> Refused:
+    def _too_large(self) -> ConstraintRefused:
         most = f"the {self._memory_mb:g} MiB of --grammar-memory-mb"
-        return Refused(f"needs more memory to compile than {most}", "make it smaller")
+        return ConstraintRefused(f"needs more memory to compile than {most}", "make it smaller")
 
-    def _backend(self, name: BackendName) -> Backend:
+    def _backend(self, name: BackendName) -> GrammarBackend:
         if name not in self._backends:
             self._backends[name] = build(name, self._vocabulary)
             self._loaded_bytes = mapped_bytes()

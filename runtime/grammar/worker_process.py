@@ -3,7 +3,7 @@
 import time
 
 from ramet.runtime.grammar.base import Vocabulary
-from ramet.runtime.grammar.worker import Frame, Job, Outcome, Ready
+from ramet.runtime.grammar.worker import CompileJob, CompilerReady, Frame, Outcome
 from ramet.runtime.log import LOGGER
 from ramet.runtime.workers.subordinate import STRETCH
 from ramet.runtime.workers.worker_process import START_TIMEOUT_S, WorkerProcess
@@ -18,7 +18,7 @@ class CompileWorker:
         self._process: WorkerProcess[Frame] = WorkerProcess("ramet.runtime.grammar.worker", options, Frame)
         self._libraries = set[str]()  # that the process has loaded
 
-    def run(self, job: Job, timeout_s: float) -> Outcome:
+    def run(self, job: CompileJob, timeout_s: float) -> Outcome:
         """`timeout_s`: CPU time; on a busy machine the job may take STRETCH times as long.
 
         Raises TimedOut and WorkerEnded; the next call starts a new process then.
@@ -28,13 +28,13 @@ class CompileWorker:
             self._libraries.clear()
         known = job.constraint.backend in self._libraries
         frame = self._process.run(job, timeout_s if known else START_TIMEOUT_S, max_s)
-        if isinstance(frame, Ready):
+        if isinstance(frame, CompilerReady):
             if not known:
                 line = "a worker for constraints has loaded %s in %.1f s (not part of --grammar-timeout-s)"
                 LOGGER.info(line, job.constraint.backend, time.monotonic() - began_s)
             self._libraries.add(job.constraint.backend)
             frame = self._process.read(timeout_s, max_s)
-        assert not isinstance(frame, Ready)
+        assert not isinstance(frame, CompilerReady)
         return frame
 
     def close(self) -> None:

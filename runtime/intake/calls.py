@@ -20,7 +20,7 @@ from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.media import FIELDS, check_options, read_fields
 from ramet.runtime.intake.prompts import Placed
 from ramet.runtime.intake.specs import SpecLists, listed_fields, read_specs
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 
 Embed = Annotated[float, Meta(ge=-MAX_EMBED, le=MAX_EMBED)]
 PROMPTS = ("text", "input_ids", "input_embeds")
@@ -203,7 +203,7 @@ def _check_about_media(body: GenerateBody, prompts: list[Prompt]) -> None:
             raise ClientError("modalities", "has 'video', but video_data is not set", "send films as video_data")
 
 
-def with_sources_of(prompts: list[Prompt], sources: list[tuple[MediaSource, ...]]) -> list[Prompt]:
+def with_sources_of(prompts: list[Prompt], sources: list[tuple[GivenMedia, ...]]) -> list[Prompt]:
     """Each prompt with its media. Raises ClientError where a prompt can have none."""
     for prompt, given in zip(prompts, sources, strict=True):
         if given and prompt.content.embeds is not None:

@@ -30,7 +30,7 @@ from ramet.runtime.intake.parsers.tools import GPT_OSS, detect_tools, tool_parse
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.reading import Reading, Thoughts
 from ramet.runtime.intake.tool_choice import CallRules, Keeping, held_to, read_choice
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.text.template_files import read_templates
 
 OF_ALL = (ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA, ConstraintKind.EBNF)  # which say each character
@@ -164,7 +164,7 @@ class EncodedChat(NamedTuple):
 
     json: bytes  # a Chat
     entries: slice  # where its messages stand in `json`, without the brackets of their list
-    sources: tuple[MediaSource, ...]  # of its media, in order
+    sources: tuple[GivenMedia, ...]  # of its media, in order
     names: frozenset[str]  # of its tools
     thinks: bool
     continued: str | None  # the text that an output goes on from

@@ -22,7 +22,7 @@ from ramet.runtime.intake.media import check_taken
 from ramet.runtime.intake.messages import ROLE
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.specs import KEY, PRIORITY, SALT, SpecLists, read_specs
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 
 MAX_SELECTED = 4096  # choices of one call: each is a sequence of its own
@@ -158,7 +158,7 @@ class ReadPrompt(NamedTuple):
     """`media` are in the order of their places among the segments."""
 
     segments: list[Rendered]
-    media: tuple[MediaSource, ...]
+    media: tuple[GivenMedia, ...]
 
 
 def read_prompt(given: list[str | Segment], taken: MediaTokens) -> ReadPrompt:
@@ -220,7 +220,7 @@ class _PromptReader:
 
     def __init__(self, taken: MediaTokens) -> None:
         self._taken = taken
-        self.media: list[MediaSource] = []
+        self.media: list[GivenMedia] = []
 
     def segment(self, place: str, segment: Segment, is_last: bool) -> Turn | ContextGroup | MediaPlace:
         if segment.role is None:
@@ -255,5 +255,5 @@ class _PromptReader:
     def _source(self, place: str, kind: MediaKind, written: str, num_frames: int | None) -> MediaPlace:
         check_taken(place, kind, self._taken)
         options = {} if num_frames is None else {"num_frames": num_frames}
-        self.media.append(MediaSource(kind, place, written, options))
+        self.media.append(GivenMedia(kind, place, written, options))
         return MediaPlace(kind)

@@ -22,7 +22,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.messages import AudioUrl, ImageUrl, MediaPart, VideoUrl
 from ramet.runtime.intake.prompts import check_length, check_most
-from ramet.runtime.media.source import Arrays, MediaSource
+from ramet.runtime.media.source import Arrays, GivenMedia
 from ramet.runtime.text.chat_messages import template_part
 
 FIELDS = {  # of /generate and LLM.generate
@@ -94,14 +94,14 @@ def check_options(body: Struct) -> None:
 
 def read_fields(
     given: Mapping[str, Any], count: int, is_batch: bool, taken: Collection[MediaKind], own: bool = False
-) -> list[tuple[MediaSource, ...]]:
+) -> list[tuple[GivenMedia, ...]]:
     """Of each prompt. `given`: what stands in each of FIELDS. `own`: of a program in this process, which may give
     bytes, pictures and arrays as they are. Raises ClientError.
 
     One piece is for every prompt. A list holds the pieces of the only prompt, or has an entry for each of several:
     a piece, a list of pieces, or null.
     """
-    sources: list[list[MediaSource]] = [[] for _ in range(count)]
+    sources: list[list[GivenMedia]] = [[] for _ in range(count)]
     for name, kind in FIELDS.items():
         written = given.get(name)
         if _is_nothing(written):
@@ -134,7 +134,7 @@ def _is_nothing(written: Any, levels: int = 2) -> bool:
     return written is None or (isinstance(written, str) and not written)
 
 
-def _pieces(kind: MediaKind, place: str, written: Sequence[Any], own: bool) -> list[MediaSource]:
+def _pieces(kind: MediaKind, place: str, written: Sequence[Any], own: bool) -> list[GivenMedia]:
     return [_piece(kind, f"{place}[{i}]", each, own) for i, each in enumerate(written) if not _is_nothing(each)]
 
 
@@ -151,7 +151,7 @@ def with_sources(written: Mapping[str, Any], body: Struct) -> Mapping[str, Any]:
 
 
 def has_media(messages: Sequence[Any]) -> bool:
-    return MediaSource in {type(part) for parts in _parts_of(messages) for part in parts}
+    return GivenMedia in {type(part) for parts in _parts_of(messages) for part in parts}
 
 
 def sources_in(messages: list[Any]) -> list[Any]:
@@ -186,7 +186,7 @@ def _as_text(message: Any) -> Any:
     content = message.get("content") if isinstance(message, Mapping) else None
     if content is None or not _found(content):
         return message
-    shown = [{"type": "text", "text": ""} if isinstance(part, MediaSource) else part for part in content]
+    shown = [{"type": "text", "text": ""} if isinstance(part, GivenMedia) else part for part in content]
     return {**message, "content": shown}
 
 
@@ -205,7 +205,7 @@ def _is_media(part: Any) -> bool:
     return isinstance(kind, str) and kind in PART_FIELDS
 
 
-def part_source(place: str, part: Mapping[str, Any], own: bool = False) -> MediaSource:
+def part_source(place: str, part: Mapping[str, Any], own: bool = False) -> GivenMedia:
     """Of a part whose type is one of PART_FIELDS. Raises ClientError."""
     if own:
         _check_part(place, part)
@@ -221,7 +221,7 @@ def part_source(place: str, part: Mapping[str, Any], own: bool = False) -> Media
         written = written.get("url", written.get("data"))
     if written.__class__ is not str or not written:
         written = _piece(kind, at, written, own).written
-    return MediaSource(kind, at, written, options)
+    return GivenMedia(kind, at, written, options)
 
 
 def _options_in(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,15 +249,15 @@ class _OnePart(Struct, frozen=True):
     part: MediaPart
 
 
-def taken_out(messages: list[Any], taken: Collection[MediaKind]) -> tuple[list[Any], tuple[MediaSource, ...]]:
+def taken_out(messages: list[Any], taken: Collection[MediaKind]) -> tuple[list[Any], tuple[GivenMedia, ...]]:
     """What a chat template gets in the place of media, and these in order. Raises ClientError."""
-    sources: list[MediaSource] = []
+    sources: list[GivenMedia] = []
     if not has_media(messages):
         return messages, ()
     return [_taken_out(message, sources, taken) for message in messages], tuple(sources)
 
 
-def _taken_out(message: Any, sources: list[MediaSource], taken: Collection[MediaKind]) -> Any:
+def _taken_out(message: Any, sources: list[GivenMedia], taken: Collection[MediaKind]) -> Any:
     content = message.get("content")
     found = _found(content)
     if not found:
@@ -265,25 +265,25 @@ def _taken_out(message: Any, sources: list[MediaSource], taken: Collection[Media
     for source in found:
         check_taken(source.place, source.kind, taken)
     sources += found
-    parts = [template_part(part.kind.value) if isinstance(part, MediaSource) else part for part in content]
+    parts = [template_part(part.kind.value) if isinstance(part, GivenMedia) else part for part in content]
     return {**message, "content": parts}
 
 
-def _found(content: Any) -> list[MediaSource]:
-    return [part for part in content if isinstance(part, MediaSource)] if isinstance(content, list) else []
+def _found(content: Any) -> list[GivenMedia]:
+    return [part for part in content if isinstance(part, GivenMedia)] if isinstance(content, list) else []
 
 
 # -- one piece ---------------------------------------------------------------------------------------------------------
 
 
-def _piece(kind: MediaKind, place: str, written: Any, own: bool) -> MediaSource:
+def _piece(kind: MediaKind, place: str, written: Any, own: bool) -> GivenMedia:
     match written:
         case str() if written:
-            return MediaSource(kind, place, written)
+            return GivenMedia(kind, place, written)
         case Mapping():
             return _from_object(kind, place, written, own)
     if own and _is_own(written):
-        return MediaSource(kind, place, _plain(written))
+        return GivenMedia(kind, place, _plain(written))
     raise ClientError(place, f"is {shown(written)}, must be {WRITTEN}")
 
 
@@ -300,11 +300,11 @@ def _plain(written: Any) -> Any:
     return os.fspath(written) if isinstance(written, os.PathLike) else written
 
 
-def _from_object(kind: MediaKind, place: str, written: Mapping[str, Any], own: bool) -> MediaSource:
+def _from_object(kind: MediaKind, place: str, written: Mapping[str, Any], own: bool) -> GivenMedia:
     form = written.get("format")
     match form:
         case None if "url" in written:
-            return MediaSource(kind, place, written["url"], _options(kind, place, written))
+            return GivenMedia(kind, place, written["url"], _options(kind, place, written))
         case None:
             raise ClientError(place, f"is {shown(written)}, must be {WRITTEN}")
         case "processor_output" | "precomputed_embedding":
@@ -322,7 +322,7 @@ def _from_object(kind: MediaKind, place: str, written: Mapping[str, Any], own: b
         raise ClientError(place, "has no arrays, must have those that the model's processor makes")
     check_most(place, "arrays", len(names), MAX_ARRAYS)
     arrays = {name: _array(f"{place}.{name}", written[name], own) for name in names}
-    return MediaSource(kind, place, arrays=Arrays(arrays, are_features=form == "precomputed_embedding"))
+    return GivenMedia(kind, place, arrays=Arrays(arrays, are_features=form == "precomputed_embedding"))
 
 
 def _options(kind: MediaKind, place: str, written: Mapping[str, Any]) -> dict[str, Any]:

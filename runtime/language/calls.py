@@ -31,7 +31,7 @@ from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.reading import OutputReader, Reading
 from ramet.runtime.language.replies import Ended, LanguageReply, Output, RenderedPrompt, SelectReply
 from ramet.runtime.language.selection import Selection
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.workers.offload import offloaded
 
 
@@ -100,7 +100,7 @@ class LanguageCalls:
         self._client.end_programs(body.programs)
         return Ended(len(body.programs))
 
-    async def _prepared(self, sources: tuple[MediaSource, ...], submission: Submission) -> tuple[Prepared, ...]:
+    async def _prepared(self, sources: tuple[GivenMedia, ...], submission: Submission) -> tuple[Prepared, ...]:
         """Raises ClientError."""
         if not sources:
             return ()

@@ -10,7 +10,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.models.registry import family_of, weights_of
 from ramet.runtime.models.shape import ModelShape
-from ramet.runtime.models.weight_map import Pairs, Parts, WeightMap
+from ramet.runtime.models.weight_map import Pairs, WeightMap, WeightParts
 from ramet.runtime.weights.names import checkpoint_parts
 
 HEAD, EMBEDDING = "head", "embed"
@@ -24,7 +24,7 @@ class Target:
     first: int
     num_out: int
     num_in: int
-    pairs: Pairs | Parts | None = None  # in whose order the checkpoint has the outputs
+    pairs: Pairs | WeightParts | None = None  # in whose order the checkpoint has the outputs
 
     @property
     def by_rows(self) -> bool:

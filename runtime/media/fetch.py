@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from ramet.ipc.params import shown
-from ramet.runtime.access.shares import Places
+from ramet.runtime.access.shares import SharedPlaces
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.downloads import Downloads, Network
 from ramet.runtime.media.local_files import Outside, read_below
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.options.media_options import MediaArgs
 
 SLICE = 1 << 17  # bytes that are decoded at once
@@ -37,10 +37,10 @@ class Fetcher:
         self._args = args
         self._most = int(args.max_media_mb * (1 << 20))
         self._downloads = Downloads(args, network or Network())
-        self._places, self._places_of_hosts = (Places(AT_ONCE * args.media_workers, share) for _ in range(2))
+        self._places, self._places_of_hosts = (SharedPlaces(AT_ONCE * args.media_workers, share) for _ in range(2))
 
     @asynccontextmanager
-    async def fetched(self, source: MediaSource, owner: str = "") -> AsyncIterator[bytes | list[bytes]]:
+    async def fetched(self, source: GivenMedia, owner: str = "") -> AsyncIterator[bytes | list[bytes]]:
         """The bytes for as long as they are needed; others wait meanwhile, if there are many, those of hosts, which may
         be slow, apart from what is here. `owner`: see Places. Raises ClientError.
         """
@@ -48,7 +48,7 @@ class Fetcher:
         async with (self._places_of_hosts if is_of_host else self._places).one(owner):
             yield await self.fetch(source)
 
-    async def fetch(self, source: MediaSource) -> bytes | list[bytes]:
+    async def fetch(self, source: GivenMedia) -> bytes | list[bytes]:
         """A list: the pictures of a film that a program has as an array. Raises ClientError with the source's place."""
         written, place = source.written, source.place
         if source.arrays is not None:
@@ -134,7 +134,7 @@ class Fetcher:
         return b"".join(parts)
 
 
-def _of_program(source: MediaSource) -> bytes | list[bytes]:
+def _of_program(source: GivenMedia) -> bytes | list[bytes]:
     from ramet.runtime.media.objects import encoded  # Pillow and numpy, in the program's own process
 
     try:

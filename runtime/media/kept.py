@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.media import Prepared
 from ramet.runtime.access.owner import NOBODY, Owner
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 
 SMALL = 1 << 18  # bytes that are hashed at once, in a tenth of a millisecond
 
@@ -23,7 +23,7 @@ class Pool(Protocol):
     """What prepares them (pool.py)."""
 
     async def prepare(
-        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: str
+        self, source: GivenMedia, data: bytes | list[bytes], request: Hashable, owner: str
     ) -> Prepared: ...
 
     def size_of(self, prepared: Prepared) -> int: ...
@@ -47,7 +47,7 @@ class KeptMedia:
         return len(self._users)
 
     async def prepare(
-        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: Owner = NOBODY
+        self, source: GivenMedia, data: bytes | list[bytes], request: Hashable, owner: Owner = NOBODY
     ) -> Prepared:
         """Prepare a piece, or find it kept. Arguments and errors are those of the pool's `prepare`. Release it as often
         as it was prepared. A piece is found only within the owner's scope. Its key differs between scopes, so that
@@ -90,12 +90,12 @@ def _scoped(made: Prepared, scope: str) -> Prepared:
     return replace(made, key=hashlib.sha256(scope.encode() + b" " + made.key).digest()) if scope else made
 
 
-async def _key_of(source: MediaSource, data: bytes | list[bytes], scope: str) -> bytes:
+async def _key_of(source: GivenMedia, data: bytes | list[bytes], scope: str) -> bytes:
     size = len(data) if isinstance(data, bytes) else sum(map(len, data))
     return _hashed(source, data, scope) if size <= SMALL else await asyncio.to_thread(_hashed, source, data, scope)
 
 
-def _hashed(source: MediaSource, data: bytes | list[bytes], scope: str) -> bytes:
+def _hashed(source: GivenMedia, data: bytes | list[bytes], scope: str) -> bytes:
     each = [data] if isinstance(data, bytes) else data
     form = source.kind.value, sorted(source.options.items()), isinstance(data, bytes), list(map(len, each))
     found = hashlib.sha256(repr((*form, scope) if scope else form).encode())

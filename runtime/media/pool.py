@@ -22,9 +22,9 @@ from typing import Any
 from ramet.ipc.media import MediaKind, Prepared
 from ramet.runtime.errors import ClientError, RametError, ServerError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.media.source import MediaSource
-from ramet.runtime.media.turns import Turns
-from ramet.runtime.media.worker import Done, Job, Outcome, Refused
+from ramet.runtime.media.source import GivenMedia
+from ramet.runtime.media.turns import MediaTurns
+from ramet.runtime.media.worker import MediaDone, MediaJob, MediaRefused, Outcome
 from ramet.runtime.media.worker_process import MediaWorker
 from ramet.runtime.options.media_options import MediaArgs
 from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded
@@ -34,11 +34,11 @@ MAX_WAITING = 1024  # pieces
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class QueuedPiece:
     """One that a worker has."""
 
-    source: MediaSource
-    job: Job
+    source: GivenMedia
+    job: MediaJob
     is_wanted: bool = True  # False: its client went away
 
 
@@ -49,7 +49,7 @@ class MediaPool:
         self._folder, self._limits = folder, limits
         names = [f"media-{i + 1}" for i in range(limits.media_workers)]
         self._workers = [MediaWorker(model_folder, limits, name) for name in names]
-        self._turns = Turns(self._workers, MAX_WAITING, share)
+        self._turns = MediaTurns(self._workers, MAX_WAITING, share)
         self._threads = ThreadPoolExecutor(limits.media_workers, "ramet-media")
         self._numbers = count(1)
         self._sizes: dict[str, int] = {}  # bytes of each file
@@ -73,14 +73,14 @@ class MediaPool:
         self._begin(self._warm())
 
     async def prepare(
-        self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: str = ""
+        self, source: GivenMedia, data: bytes | list[bytes], request: Hashable, owner: str = ""
     ) -> Prepared:
         """`data`: the encoded bytes; of a film that is a list of pictures those of each; b"" beside `source.arrays`.
 
         Pieces of the same `request` wait for one another; `owner`: see Turns. Raises ClientError and ServerError.
         """
         worker = await self._turns.take(request, source.place, owner)
-        piece = Piece(source, self._job(source, data))
+        piece = QueuedPiece(source, self._job(source, data))
         working = asyncio.get_running_loop().run_in_executor(self._threads, self._run, worker, piece)
         begun_s = perf_counter()
         working.add_done_callback(lambda _: self._count_time(source.kind, begun_s))
@@ -100,11 +100,11 @@ class MediaPool:
         is_given = source.arrays is not None
         return Prepared(source.kind, done.key, *made, is_given=is_given, is_expanded=done.is_expanded)
 
-    def _job(self, source: MediaSource, data: bytes | list[bytes]) -> Job:
+    def _job(self, source: GivenMedia, data: bytes | list[bytes]) -> MediaJob:
         file = str(self._folder / f"{next(self._numbers)}.media")
         left = max(int(self._limits.media_files_mb * (1 << 20)) - self.num_bytes, 0)
         given = () if source.arrays is None else (source.arrays.of, source.arrays.are_features)
-        return Job(source.kind, file, left, data, source.options, *given)
+        return MediaJob(source.kind, file, left, data, source.options, *given)
 
     def size_of(self, prepared: Prepared) -> int:
         """Bytes of its file."""
@@ -143,7 +143,7 @@ class MediaPool:
                     LOGGER.warning("%s could not be begun ahead of time: %s", worker.name, error or "it takes too long")
                 return
 
-    async def _abandon(self, worker: MediaWorker, piece: Piece, working: "asyncio.Future[Done]") -> None:
+    async def _abandon(self, worker: MediaWorker, piece: QueuedPiece, working: "asyncio.Future[MediaDone]") -> None:
         """Nobody waits for it any more."""
         piece.is_wanted = False
         done, _ = await asyncio.wait({working}, timeout=GRACE_S)
@@ -156,13 +156,13 @@ class MediaPool:
     def _count_time(self, kind: MediaKind, begun_s: float) -> None:
         self.busy_s[kind] = self.busy_s.get(kind, 0.0) + perf_counter() - begun_s
 
-    def _give_back(self, worker: MediaWorker, piece: Piece) -> None:
+    def _give_back(self, worker: MediaWorker, piece: QueuedPiece) -> None:
         _remove(piece.job.file)
         self._turns.give(worker)
 
     # -- on a thread of its own -------------------------------------------------------------------------------------
 
-    def _run(self, worker: MediaWorker, piece: Piece) -> Done:
+    def _run(self, worker: MediaWorker, piece: QueuedPiece) -> MediaDone:
         """Raises ClientError and ServerError."""
         try:
             outcome = self._outcome(worker, piece)
@@ -170,13 +170,13 @@ class MediaPool:
             raise self._timed_out(worker, piece, error) from None
         except WorkerEnded as error:
             raise self._ended(piece, error) from None
-        if isinstance(outcome, Refused) and outcome.status >= 500:
+        if isinstance(outcome, MediaRefused) and outcome.status >= 500:
             raise ServerError(f"{piece.source.place} cannot be prepared: {outcome.fact}", outcome.status)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, MediaRefused):
             raise ClientError(piece.source.place, outcome.fact, outcome.hint, outcome.status)
         return outcome
 
-    def _outcome(self, worker: MediaWorker, piece: Piece) -> Outcome:
+    def _outcome(self, worker: MediaWorker, piece: QueuedPiece) -> Outcome:
         for _ in range(TRIES - 1):
             try:
                 return self._tried(worker, piece)
@@ -187,7 +187,7 @@ class MediaPool:
                 _remove(piece.job.file)
         return self._tried(worker, piece)
 
-    def _tried(self, worker: MediaWorker, piece: Piece) -> Outcome:
+    def _tried(self, worker: MediaWorker, piece: QueuedPiece) -> Outcome:
         try:
             worker.start()
         except TimedOut:
@@ -196,7 +196,7 @@ class MediaPool:
             raise ServerError("The client went away.", 503)
         return worker.run(piece.job)
 
-    def _timed_out(self, worker: MediaWorker, piece: Piece, error: TimedOut) -> RametError:
+    def _timed_out(self, worker: MediaWorker, piece: QueuedPiece, error: TimedOut) -> RametError:
         place, most = piece.source.place, f"the {self._limits.media_timeout_s:g} s of --media-timeout-s"
         if error.starved:
             LOGGER.warning("%s was killed: the machine was too busy to prepare a piece", worker.name)
@@ -204,7 +204,7 @@ class MediaPool:
         LOGGER.warning("%s was killed: a piece took more than %s", worker.name, most)
         return ClientError(place, f"takes longer than {most} to prepare", "send a smaller one", 413)
 
-    def _ended(self, piece: Piece, error: WorkerEnded) -> RametError:
+    def _ended(self, piece: QueuedPiece, error: WorkerEnded) -> RametError:
         place = piece.source.place
         if self._closed or not piece.is_wanted:
             return ServerError(f"{place} was not prepared: the engine was closed, or the client went away.", 503)

@@ -14,7 +14,7 @@ from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.media.fetch import Fetcher
 from ramet.runtime.media.kept import KeptMedia
 from ramet.runtime.media.pool import MediaPool
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.options.media_options import MediaArgs
 
@@ -31,7 +31,7 @@ class MediaIntake:
         self.pool = MediaPool(model_folder, files, args, share)
         self._kept = KeptMedia(self.pool, int(args.media_files_mb * (1 << 20)) // KEPT_SHARE)
 
-    async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[GivenMedia], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
         """One for each, in order. Cancelled, or where one fails, it keeps none. Raises ClientError and ServerError."""
         request = asyncio.Semaphore(AT_ONCE)
         tasks = [asyncio.ensure_future(self._prepare_one(source, request, owner)) for source in sources]
@@ -67,6 +67,6 @@ class MediaIntake:
         """The processes and files are gone when this returns."""
         await self.pool.close()
 
-    async def _prepare_one(self, source: MediaSource, request: asyncio.Semaphore, owner: Owner) -> Prepared:
+    async def _prepare_one(self, source: GivenMedia, request: asyncio.Semaphore, owner: Owner) -> Prepared:
         async with request, self._fetcher.fetched(source, owner.bounded) as data:
             return await self._kept.prepare(source, data, request, owner)

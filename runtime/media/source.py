@@ -16,7 +16,7 @@ class Arrays:
 
 
 @dataclass(frozen=True, slots=True)
-class MediaSource:
+class GivenMedia:
     """`written` is an http(s), file or data URL, a path, base64, the encoded bytes, or a program's own object: a
     picture of Pillow, an array. `arrays` in its place: numbers by name.
     """

@@ -13,20 +13,20 @@ from ramet.runtime.media.worker_process import MediaWorker
 CLOSED = "Media are not prepared any more: the engine was closed."
 
 
-class _Waiting(NamedTuple):
+class _WaitingPieces(NamedTuple):
     """The pieces of one request."""
 
     owner: str
     turns: "deque[asyncio.Future[MediaWorker]]"
 
 
-class Turns:
+class MediaTurns:
     """`most` pieces may wait. `share`: the part of the workers and places that one key may have."""
 
     def __init__(self, workers: Sequence[MediaWorker], most: int, share: float = 1.0) -> None:
         self._free = list(reversed(workers))  # the last one is next: it was busy last, so its process is running
         self._most, self._max_of_one, self._most_busy = most, part(most, share), part(len(workers), share)
-        self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
+        self._waiting: OrderedDict[Hashable, _WaitingPieces] = OrderedDict()
         self._owners: dict[MediaWorker, str] = {}  # owners of the busy workers
         self._busy = Counter[str]()  # how many workers each owner has
         self._closed = False
@@ -47,7 +47,7 @@ class Turns:
         if owner and own >= self._max_of_one:
             raise over("pieces of media that wait", self._max_of_one, own)
         turn: asyncio.Future[MediaWorker] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(request, _Waiting(owner, deque())).turns.append(turn)
+        self._waiting.setdefault(request, _WaitingPieces(owner, deque())).turns.append(turn)
         try:
             return await turn
         except asyncio.CancelledError:

@@ -27,7 +27,7 @@ MAX_FPS = 240.0  # of a file: more frames than this for each second of the limit
 BYTES_OF_PIXEL = 3
 
 
-class Choice(NamedTuple):
+class FrameChoice(NamedTuple):
     """How many frames are taken."""
 
     media: MediaFormat
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
         return self.media.frames_of(total, rate, self.fps, self.max_frames)
 
 
-def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs) -> Choice:
+def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs) -> FrameChoice:
     """Raises ClientError."""
     fps, most, exact = options.get("fps"), options.get("max_frames"), options.get("num_frames")
     if fps is not None and (isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps <= MAX_FPS):
@@ -51,9 +51,9 @@ def choice_of(options: Mapping[str, Any], media: MediaFormat, limits: MediaArgs)
             fact = f"has {name} {value}, must be at most {limits.max_video_frames}"
             raise ClientError("", fact, "ask for fewer, or start the server with a larger --max-video-frames", 413)
     if exact is not None:
-        return Choice(media, None, exact)
+        return FrameChoice(media, None, exact)
     frames = most or min(media.max_frames, limits.max_video_frames)
-    return Choice(media, media.fps if fps is None else float(fps), frames)
+    return FrameChoice(media, media.fps if fps is None else float(fps), frames)
 
 
 def decode_film(
@@ -80,7 +80,7 @@ def decode_film(
         raise ClientError("", f"is a broken film: {describe(error)}") from None
 
 
-def _of_pictures(pictures: Sequence[bytes | memoryview], choice: Choice, limits: MediaArgs) -> Frames:
+def _of_pictures(pictures: Sequence[bytes | memoryview], choice: FrameChoice, limits: MediaArgs) -> Frames:
     if not pictures:
         raise ClientError("", "is a list without a picture")
     if len(pictures) > limits.max_video_frames:
@@ -95,7 +95,7 @@ def _of_pictures(pictures: Sequence[bytes | memoryview], choice: Choice, limits:
     return Frames(images, [i / (choice.fps or 1.0) for i in range(len(images))])
 
 
-def _of_animation(data: bytes | memoryview, choice: Choice, limits: MediaArgs) -> Frames:
+def _of_animation(data: bytes | memoryview, choice: FrameChoice, limits: MediaArgs) -> Frames:
     """WebP, which FFmpeg does not read. Each frame is shown for a while of its own."""
     with opened_picture(data, limits.max_image_pixels) as image:
         total = getattr(image, "n_frames", 1)
@@ -126,7 +126,7 @@ class _Packets(NamedTuple):
     total: int  # frames, of which some may have no time
 
 
-def _of_container(data: bytes | memoryview, name: str, choice: Choice, limits: MediaArgs) -> Frames:
+def _of_container(data: bytes | memoryview, name: str, choice: FrameChoice, limits: MediaArgs) -> Frames:
     with opened(data, name) as container:
         stream = stream_of(container, "video")
         check_pixels(stream.codec_context.width, stream.codec_context.height, limits.max_image_pixels)
@@ -169,7 +169,7 @@ def _packets(container: Any, stream: Any, limits: MediaArgs) -> _Packets:
 
 
 def _in_order(
-    data: bytes | memoryview, name: str, total: int, rate: float, choice: Choice, limits: MediaArgs
+    data: bytes | memoryview, name: str, total: int, rate: float, choice: FrameChoice, limits: MediaArgs
 ) -> Frames:
     """Frames of a file that does not say when each is shown. `total`: packets, of which a frame may have two."""
     check_seconds((total - 1) / rate, limits.max_video_seconds, "--max-video-seconds")

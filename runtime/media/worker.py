@@ -25,7 +25,7 @@ DECODES = frozenset({"fps", "max_frames", "num_frames"})  # options that say wha
 HINTS = frozenset({"detail", "num_pictures"})  # which every model takes, though few are changed by them
 
 
-class Job(msgspec.Struct, frozen=True, array_like=True):
+class MediaJob(msgspec.Struct, frozen=True, array_like=True):
     kind: MediaKind
     file: str  # to be made
     max_bytes: int  # of it
@@ -35,7 +35,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     are_features: bool = False
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class MediaReady(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The first frame: the libraries are loaded."""
 
 
@@ -45,7 +45,7 @@ class Unusable(msgspec.Struct, frozen=True, tag=True, array_like=True):
     fact: str
 
 
-class Done(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class MediaDone(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """As `Prepared` has it."""
 
     key: bytes
@@ -56,7 +56,7 @@ class Done(msgspec.Struct, frozen=True, tag=True, array_like=True):
     is_expanded: bool = False
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class MediaRefused(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """There is no file."""
 
     fact: str
@@ -64,8 +64,8 @@ class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
     status: int = 400
 
 
-Outcome = Done | Refused
-Frame = Ready | Unusable | Outcome
+Outcome = MediaDone | MediaRefused
+Frame = MediaReady | Unusable | Outcome
 
 
 def main(argv: list[str]) -> None:
@@ -80,9 +80,9 @@ def main(argv: list[str]) -> None:
         write_frame(stdout, msgspec.msgpack.encode(Unusable(describe(error) or type(error).__name__)))
         return
     limit_memory(int(limits.media_memory_mb * (1 << 20)))
-    write_frame(stdout, msgspec.msgpack.encode(Ready()))
+    write_frame(stdout, msgspec.msgpack.encode(MediaReady()))
     while (data := read_frame(stdin)) is not None:
-        job = msgspec.msgpack.decode(data, type=Job)
+        job = msgspec.msgpack.decode(data, type=MediaJob)
         del data
         write_frame(stdout, msgspec.msgpack.encode(preparer.run(job)))
 
@@ -119,20 +119,20 @@ class Preparer:
             except ClientError:  # it takes others
                 continue
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: MediaJob) -> Outcome:
         try:
             return self._prepared(job)
         except ClientError as error:
-            return Refused(error.fact, error.hint, error.status)
+            return MediaRefused(error.fact, error.hint, error.status)
         except MemoryError:
             most = f"the {self._limits.media_memory_mb:g} MiB of --media-memory-mb"
-            return Refused(f"needs more memory to decode than {most}", "send a smaller one", 413)
+            return MediaRefused(f"needs more memory to decode than {most}", "send a smaller one", 413)
         except RametError as error:
-            return Refused(str(error), status=500)
+            return MediaRefused(str(error), status=500)
         except Exception as error:  # noqa: BLE001 - a processor raises anything; its words go to the client
-            return Refused(f"cannot be prepared for this model: {type(error).__name__}: {describe(error)}")
+            return MediaRefused(f"cannot be prepared for this model: {type(error).__name__}: {describe(error)}")
 
-    def _prepared(self, job: Job) -> Outcome:
+    def _prepared(self, job: MediaJob) -> Outcome:
         from ramet.runtime.media.arrays import TooLarge, kept, received_arrays, write_arrays
 
         if job.arrays is not None:
@@ -153,18 +153,20 @@ class Preparer:
         except TooLarge as error:
             return self._too_large(error.num_bytes)
         except OSError as error:  # the disk is full
-            return Refused(f"its file cannot be written: {describe(error)}", status=503)
-        return Done(key, _expansion(made), places, made.grids, num_bytes, made.is_expanded)
+            return MediaRefused(f"its file cannot be written: {describe(error)}", status=503)
+        return MediaDone(key, _expansion(made), places, made.grids, num_bytes, made.is_expanded)
 
-    def _too_large(self, num_bytes: int) -> Refused:
+    def _too_large(self, num_bytes: int) -> MediaRefused:
         """For what is left, or for all that there is."""
         size, whole = num_bytes / (1 << 20), self._limits.media_files_mb
         fact = f"takes {size:.3g} MiB once it is prepared"
         if size <= whole:
-            return Refused(f"{fact}, and others leave less than that of the {whole:g} of --media-files-mb", status=503)
-        return Refused(f"{fact}, must be at most the {whole:g} of --media-files-mb", "send a smaller one", 413)
+            return MediaRefused(
+                f"{fact}, and others leave less than that of the {whole:g} of --media-files-mb", status=503
+            )
+        return MediaRefused(f"{fact}, must be at most the {whole:g} of --media-files-mb", "send a smaller one", 413)
 
-    def _decode(self, job: Job) -> Decoded:
+    def _decode(self, job: MediaJob) -> Decoded:
         if job.kind is MediaKind.VIDEO:
             from ramet.runtime.media.video import decode_film
 

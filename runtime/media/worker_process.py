@@ -7,7 +7,7 @@ import msgspec
 
 from ramet.runtime.errors import ServerError
 from ramet.runtime.log import LOGGER
-from ramet.runtime.media.worker import Frame, Job, Outcome, Ready, Unusable
+from ramet.runtime.media.worker import Frame, MediaJob, MediaReady, Outcome, Unusable
 from ramet.runtime.options.media_options import MediaArgs
 from ramet.runtime.workers.subordinate import NICENESS, STRETCH
 from ramet.runtime.workers.worker_process import ONE_THREAD, WorkerProcess
@@ -36,16 +36,16 @@ class MediaWorker:
             LOGGER.error("%s cannot prepare this model's media: %s", self.name, frame.fact)
             raise ServerError(f"This model's media cannot be prepared: {frame.fact}")
         if frame is not None:
-            assert isinstance(frame, Ready), f"{type(frame).__name__} came first"
+            assert isinstance(frame, MediaReady), f"{type(frame).__name__} came first"
             LOGGER.info("%s is process %s, begun in %.1f s", self.name, self.pid, time.monotonic() - began_s)
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: MediaJob) -> Outcome:
         """After `start`. Raises TimedOut and WorkerEnded; the next `start` begins a new process then.
 
         The timeout is CPU time; on a busy machine the job may take STRETCH times as long.
         """
         frame = self._process.run(job, self._timeout_s, STRETCH * self._timeout_s)
-        assert not isinstance(frame, Ready | Unusable)
+        assert not isinstance(frame, MediaReady | Unusable)
         return frame
 
     def interrupt(self) -> None:

@@ -13,7 +13,7 @@ Values = Mapping[tuple[str, ...], float]
 
 
 @dataclass(frozen=True)
-class Served:
+class ModelLabels:
     """What other servers say of the model beside their numbers. The adapters are those of sequences, by their names."""
 
     model_name: str

@@ -1,7 +1,7 @@
 """SGLang's names. Those that end as ours do are ours, with its labels and its buckets."""
 
 from ramet.runtime.metrics import buckets
-from ramet.runtime.metrics.names import Level, Names, Row, Served, Spread, Total, one
+from ramet.runtime.metrics.names import Level, ModelLabels, Names, Row, Spread, Total, one
 from ramet.runtime.metrics.table import Counter, Gauge, Histogram, Metrics
 
 PREFIX = "sglang:"
@@ -47,7 +47,7 @@ FURTHER: tuple[Row, ...] = (
 )
 
 
-def table(metrics: Metrics, served: Served) -> Names:
+def table(metrics: Metrics, served: ModelLabels) -> Names:
     labels = {
         "model_name": served.model_name, "engine_type": "unified", "tp_rank": "0", "pp_rank": "0", "dp_rank": "0",
     }  # fmt: skip

@@ -247,7 +247,7 @@ class Metrics(Collector):
         return (row.family() for row in self.rows())
 
 
-class Page:
+class MetricsPage:
     """What /metrics answers: the table, and what other servers' names are wanted beside it."""
 
     def __init__(self, *collectors: Collector) -> None:

@@ -5,7 +5,7 @@ import time
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.stats import STEP_BOUNDS, WaitKind
 from ramet.runtime.metrics import buckets
-from ramet.runtime.metrics.names import Level, Names, Row, Served, Spread, Total, Values, one
+from ramet.runtime.metrics.names import Level, ModelLabels, Names, Row, Spread, Total, Values, one
 from ramet.runtime.metrics.table import DEVICE, Metrics
 
 PREFIX = "vllm:"
@@ -93,7 +93,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def _of_model(served: Served) -> tuple[Row, ...]:
+def _of_model(served: ModelLabels) -> tuple[Row, ...]:
     """What is said in labels. The gateway takes the row of the latest time."""
     pool = f"{served.page_size}", f"{served.num_pages}"
     running, waiting = (",".join(sorted(names)) for names in (served.running_adapters, served.waiting_adapters))
@@ -113,6 +113,6 @@ def _of_model(served: Served) -> tuple[Row, ...]:
     )
 
 
-def table(metrics: Metrics, served: Served) -> Names:
+def table(metrics: Metrics, served: ModelLabels) -> Names:
     labels = {"model_name": served.model_name, "engine": "0"}
     return Names(PREFIX, ROWS + _of_model(served), labels, metrics)

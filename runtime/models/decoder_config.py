@@ -19,7 +19,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` spells
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class FamilyDefaults:
     """Of a family's class: what an absent key means."""
 
     vocab_size: int
@@ -48,7 +48,7 @@ class Sizes:
 ReadLayers = Callable[[ConfigObject, Sizes], tuple[LayerShape, ...]]
 
 
-def read_decoder(config: ConfigObject, defaults: Defaults, read_layers: ReadLayers) -> ModelShape:
+def read_decoder(config: ConfigObject, defaults: FamilyDefaults, read_layers: ReadLayers) -> ModelShape:
     """Everything but biases and what is special to a family."""
     hidden = config.count("hidden_size", defaults.hidden_size)
     heads = config.count("num_attention_heads", defaults.num_attention_heads)

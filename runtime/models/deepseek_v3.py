@@ -6,13 +6,13 @@ Layers that predict further tokens are left out.
 from dataclasses import replace
 
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import Defaults, Sizes
+from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes
 from ramet.runtime.models.experts_config import TRAINING, read_biased_experts
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.latent_config import latent_layers, latent_weights, read_latent_shape
 from ramet.runtime.models.shape import LayerShape, ModelShape
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=129280,
     hidden_size=7168,
     intermediate_size=18432,

@@ -11,7 +11,7 @@ from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import (
     FULL,
     SLIDING,
-    Defaults,
+    FamilyDefaults,
     ReadLayers,
     Sizes,
     check_window,
@@ -24,7 +24,7 @@ from ramet.runtime.models.sandwich import SandwichDecoder
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, WeightMap, usual_layer
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=256000,
     hidden_size=2304,
     intermediate_size=9216,
@@ -51,7 +51,9 @@ def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
     )
 
 
-def read_gemma(config: ConfigObject, defaults: Defaults, layers: ReadLayers, usual_cap: float | None) -> ModelShape:
+def read_gemma(
+    config: ConfigObject, defaults: FamilyDefaults, layers: ReadLayers, usual_cap: float | None
+) -> ModelShape:
     """What Gemma 2 and 3 read alike."""
     shape = read_decoder(config, defaults, layers)
     bias = config.flag("attention_bias", False)

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import Defaults, Sizes, read_decoder
+from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_decoder
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Pairs, Rows, Sources, WeightMap, usual_layer
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=151552,
     hidden_size=4096,
     intermediate_size=13696,

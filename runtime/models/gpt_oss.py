@@ -13,7 +13,7 @@ from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import (
     FULL,
     SLIDING,
-    Defaults,
+    FamilyDefaults,
     Sizes,
     check_window,
     read_decoder,
@@ -25,7 +25,7 @@ from ramet.runtime.models.rope_config import read_rope
 from ramet.runtime.models.shape import Clamp, ExpertsShape, LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Rows, Stack, WeightMap, usual_layer
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=201088,
     hidden_size=2880,
     intermediate_size=2880,

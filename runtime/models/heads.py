@@ -21,7 +21,7 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_HEADER = 100_000_000  # bytes of a safetensors file's own list, as its library bounds it
 
 
-class Head(Enum):
+class HeadKind(Enum):
     TOKENS = "tokens"
     LABELS = "labels"  # score.weight, no bias: transformers' sequence classification
     REWARD = "reward"  # score.0 and score.2 with a ReLU between them: Qwen's reward models
@@ -29,32 +29,32 @@ class Head(Enum):
 
 
 OTHER_ENDS = {
-    "TextForSequenceClassification": Head.LABELS,
-    "ForSequenceClassification": Head.LABELS,
-    "ForRewardModel": Head.REWARD,
-    "TextModel": Head.NONE,
-    "Model": Head.NONE,
+    "TextForSequenceClassification": HeadKind.LABELS,
+    "ForSequenceClassification": HeadKind.LABELS,
+    "ForRewardModel": HeadKind.REWARD,
+    "TextModel": HeadKind.NONE,
+    "Model": HeadKind.NONE,
 }
 
 
-def head_of(architecture: str, families: Collection[str]) -> tuple[str, Head]:
+def head_of(architecture: str, families: Collection[str]) -> tuple[str, HeadKind]:
     """The class of the same family that generates, and the head. What is not known stays as it is."""
     if architecture not in families:
         for end, head in OTHER_ENDS.items():
             stem = architecture.removesuffix(end)
             # a composite's class for labels has its config too, that for text alone has the decoder's
-            for generating in GENERATING if end.startswith("Text") or head is not Head.LABELS else GENERATING[::-1]:
+            for generating in GENERATING if end.startswith("Text") or head is not HeadKind.LABELS else GENERATING[::-1]:
                 if stem != architecture and stem + generating in families:
                     return stem + generating, head
-    return architecture, Head.TOKENS
+    return architecture, HeadKind.TOKENS
 
 
-def with_head(shape: ModelShape, head: Head, config: ConfigObject) -> ModelShape:
-    if head is Head.TOKENS or config.get("classifier_from_token"):  # its numbers are two of the tokens' own
+def with_head(shape: ModelShape, head: HeadKind, config: ConfigObject) -> ModelShape:
+    if head is HeadKind.TOKENS or config.get("classifier_from_token"):  # its numbers are two of the tokens' own
         return shape
-    if head is Head.NONE:
+    if head is HeadKind.NONE:
         return without_head(shape)
-    num = _num_labels(config, 1 if head is Head.REWARD else USUAL_LABELS)
+    num = _num_labels(config, 1 if head is HeadKind.REWARD else USUAL_LABELS)
     return replace(shape, tied_head=True, generates=False, num_labels=num)
 
 

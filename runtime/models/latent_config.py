@@ -9,7 +9,7 @@ from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVShape
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import Defaults, ReadLayers, Sizes, read_decoder
+from ramet.runtime.models.decoder_config import FamilyDefaults, ReadLayers, Sizes, read_decoder
 from ramet.runtime.models.rope_config import KINDS, read_rope
 from ramet.runtime.models.shape import ExpertsShape, LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Pairs, Rows, Sources, WeightMap, expert_layer, usual_layer
@@ -49,7 +49,7 @@ def latent_layers(
     return tuple(dense if i < num_dense else replace(dense, experts=experts) for i in range(sizes.num_layers))
 
 
-def read_latent_shape(config: ConfigObject, defaults: Defaults, read_layers: ReadLayers) -> ModelShape:
+def read_latent_shape(config: ConfigObject, defaults: FamilyDefaults, read_layers: ReadLayers) -> ModelShape:
     shape, of = read_decoder(config, defaults, read_layers), read_latent_sizes(config)
     if shape.kv_heads != shape.heads:
         raise config.error("num_key_value_heads", f"must be num_attention_heads ({shape.heads})")

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import Defaults, plain_layers, read_decoder
+from ramet.runtime.models.decoder_config import FamilyDefaults, plain_layers, read_decoder
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.shape import ModelShape
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=32000,
     hidden_size=4096,
     intermediate_size=11008,

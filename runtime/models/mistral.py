@@ -2,12 +2,12 @@
 
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import FULL, SLIDING, Defaults, Sizes, read_decoder, read_layer_types
+from ramet.runtime.models.decoder_config import FULL, SLIDING, FamilyDefaults, Sizes, read_decoder, read_layer_types
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=32000,
     hidden_size=4096,
     intermediate_size=14336,

@@ -5,13 +5,13 @@ Of their longrope a sequence that outgrows the trained length has other keys, an
 
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import Defaults, Sizes, read_decoder
+from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_decoder
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import KINDS, read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, WeightMap, usual_layer
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=32064,
     hidden_size=3072,
     intermediate_size=8192,

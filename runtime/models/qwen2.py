@@ -8,7 +8,7 @@ from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import (
     FULL,
     SLIDING,
-    Defaults,
+    FamilyDefaults,
     Sizes,
     check_window,
     read_decoder,
@@ -18,7 +18,7 @@ from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=151936,
     hidden_size=4096,
     intermediate_size=22016,

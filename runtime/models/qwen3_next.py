@@ -11,17 +11,17 @@ from ramet.kernels.reference_delta import DeltaShape
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.cache.pool import KVShape
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import FULL, Defaults, Sizes, read_decoder
+from ramet.runtime.models.decoder_config import FULL, FamilyDefaults, Sizes, read_decoder
 from ramet.runtime.models.experts_config import TRAINING, read_dense_layers, read_experts
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import read_rope
 from ramet.runtime.models.shape import ExpertsShape, LayerShape, ModelShape
-from ramet.runtime.models.weight_map import TOP, Parts, Rows, Sources, WeightMap, expert_layer, usual_layer
+from ramet.runtime.models.weight_map import TOP, Rows, Sources, WeightMap, WeightParts, expert_layer, usual_layer
 
 LINEAR = "linear_attention"  # as `layer_types` spells it
 HARMLESS = (*TRAINING, "mamba_ssm_dtype", "mlp_only_layers")  # states are float32 in any case
 IGNORED = ("mtp.",)  # layers that draft tokens
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=151936,
     hidden_size=2048,
     intermediate_size=5632,
@@ -33,7 +33,9 @@ DEFAULTS = Defaults(
 )
 
 
-def read_hybrid(config: ConfigObject, defaults: Defaults, experts: Callable[[int], ExpertsShape | None]) -> ModelShape:
+def read_hybrid(
+    config: ConfigObject, defaults: FamilyDefaults, experts: Callable[[int], ExpertsShape | None]
+) -> ModelShape:
     """`experts`: of a layer, by its number."""
 
     def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
@@ -99,7 +101,7 @@ def hybrid_layer(shape: ModelShape) -> dict[str, Sources]:
     return {
         **usual,
         "attention.qkv": (
-            Rows("self_attn.q_proj", 2 * shape.query_size, Parts((size, size), (1, 0))),
+            Rows("self_attn.q_proj", 2 * shape.query_size, WeightParts((size, size), (1, 0))),
             Rows("self_attn.k_proj", shape.kv_size),
             Rows("self_attn.v_proj", shape.kv_size),
         ),
@@ -120,9 +122,9 @@ def weights(shape: ModelShape) -> WeightMap:
     layer, of = hybrid_layer(shape), delta_of(shape)
     if of is not None:
         shared = of.value_heads // of.key_heads
-        parts = Parts((of.key, of.key, shared * of.value, shared * of.value), (0, 1, 2, 3))
+        parts = WeightParts((of.key, of.key, shared * of.value, shared * of.value), (0, 1, 2, 3))
         layer["attention.project"] = (Rows("linear_attn.in_proj_qkvz", of.inputs, parts),)
-        gates = Parts((shared, shared), (0, 1))
+        gates = WeightParts((shared, shared), (0, 1))
         layer["attention.gates"] = (Rows("linear_attn.in_proj_ba", 2 * of.value_heads, gates),)
     return WeightMap(layer, TOP, ignored=IGNORED)
 

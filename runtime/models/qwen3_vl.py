@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import Defaults, Sizes, read_decoder
+from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_decoder
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.qwen2_vl import HARMLESS, read_axes_rope, read_composite, weights
 from ramet.runtime.models.shape import LayerShape, ModelShape
 
-DEFAULTS = Defaults(
+DEFAULTS = FamilyDefaults(
     vocab_size=151936,
     hidden_size=4096,
     intermediate_size=22016,

@@ -31,7 +31,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class WeightParts:
     """Rows of groups, each of which has a part of each kind; ours are all parts of one kind, then all of the next."""
 
     sizes: tuple[int, ...]  # rows of each part, as the checkpoint has them
@@ -49,7 +49,7 @@ class Rows:
 
     source: str
     count: int
-    pairs: Pairs | Parts | None = None  # in whose order they are there
+    pairs: Pairs | WeightParts | None = None  # in whose order they are there
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from ramet.ipc.spec import HiddenMode, Namespace, RequestSpec
 from ramet.runtime.arrays import Doubles, Floats, Ints
 from ramet.runtime.cache.node import Node
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES
-from ramet.runtime.grammar.ending import Ending
+from ramet.runtime.grammar.ending import EndTokens
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.contexts import Base, FirstGroup, Group, Part
 from ramet.runtime.scheduler.features.media import RequestMedia
@@ -197,12 +197,12 @@ class Request:
     def forced_bytes(self) -> int:
         return forced_bytes(self.params.stop_regex)
 
-    def ending(self, eos_ids: frozenset[int]) -> Ending:
+    def ending(self, eos_ids: frozenset[int]) -> EndTokens:
         """What ends its output inside a constraint."""
         params, eos = self.spec.params, sorted(eos_ids)
         stops = sorted({*params.stop_token_ids, *eos})
         own, every = np.array(eos, dtype=np.int32), np.array(stops, dtype=np.int32)
-        return Ending(own, every, params.ignore_eos, params.min_new_tokens)
+        return EndTokens(own, every, params.ignore_eos, params.min_new_tokens)
 
     @property
     def returns_routes(self) -> bool:

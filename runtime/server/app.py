@@ -11,7 +11,7 @@ from aiohttp import web
 from ramet.runtime import log
 from ramet.runtime.access.origins import HOST
 from ramet.runtime.access.owner import CURRENT as OWNER
-from ramet.runtime.access.shares import Held
+from ramet.runtime.access.shares import KeyHoldings
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
 from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.trace_context import SAMPLED
@@ -33,7 +33,9 @@ def make_app(front: Front) -> web.Application:
     """Raises ConfigError."""
     serve = front.args.serve
     allowed = access.read_allowed(front.args)
-    answered = Held("requests that are answered", serve.max_connections or MAX_CONNECTIONS, front.args.share_per_key)
+    answered = KeyHoldings(
+        "requests that are answered", serve.max_connections or MAX_CONNECTIONS, front.args.share_per_key
+    )
 
     async def answer(request: web.Request) -> web.StreamResponse:
         return await _answer(front, allowed, answered, request)
@@ -55,7 +57,7 @@ def make_app(front: Front) -> web.Application:
     return app
 
 
-async def _answer(front: Front, allowed: Allowed, answered: Held, request: web.Request) -> web.StreamResponse:
+async def _answer(front: Front, allowed: Allowed, answered: KeyHoldings, request: web.Request) -> web.StreamResponse:
     path = re.sub("//+", "/", request.path)
     if len(path) > 1:
         path = path.rstrip("/")

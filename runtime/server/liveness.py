@@ -27,7 +27,7 @@ LOOKS = 5  # in a timeout, at least
 
 
 @dataclass
-class Peer:
+class WatchedProcess:
     """Another process. `ask` sends it a message that changes nothing; a process that waits moves when it comes."""
 
     name: str
@@ -37,12 +37,12 @@ class Peer:
     view: RingView | None = None
 
 
-def peers_of(sockets: SocketFolder, num_tokenizers: int) -> list[Peer]:
+def peers_of(sockets: SocketFolder, num_tokenizers: int) -> list[WatchedProcess]:
     """In the order in which a request reaches them."""
     takers = [*map(paths.tokenizer, range(num_tokenizers)), paths.SCHEDULER]
     signs = dict.fromkeys(takers, Abort([])) | {paths.DETOKENIZER: TokenStep([], b"")}
     return [
-        Peer(name, sockets.ring(name), partial(Sender(sockets.address(name)).send, sign))
+        WatchedProcess(name, sockets.ring(name), partial(Sender(sockets.address(name)).send, sign))
         for name, sign in signs.items()
     ]
 
@@ -52,7 +52,7 @@ class Liveness:
 
     def __init__(
         self,
-        peers: Sequence[Peer],
+        peers: Sequence[WatchedProcess],
         timeout_s: float,
         unanswered: Sequence[Sized],
         clock: Callable[[], float] = time.monotonic,
@@ -95,7 +95,7 @@ class Liveness:
         return True
 
 
-def _view(peer: Peer) -> RingView:
+def _view(peer: WatchedProcess) -> RingView:
     if peer.view is None:
         peer.view = RingView(peer.ring)
     return peer.view

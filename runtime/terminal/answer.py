@@ -7,28 +7,28 @@ from collections.abc import Generator
 from contextlib import closing
 
 from ramet.runtime.errors import RametError
-from ramet.runtime.terminal.conversation import Conversation, Message
-from ramet.runtime.terminal.service import Choice, Chunk, Delta, Service, Usage
+from ramet.runtime.terminal.conversation import Conversation, SavedMessage
+from ramet.runtime.terminal.service import ChatService, Chunk, ReceivedChoice, ReceivedDelta, ReceivedUsage
 from ramet.runtime.terminal.visible import note, write
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
 
 
-class Answer:
+class StreamedAnswer:
     """What came so far. `begun`, `first` and `last` are times: of the request, and of its first and last piece."""
 
     def __init__(self) -> None:
         self.text, self.thinks = "", False
-        self.pieces, self.usage = 0, Usage()
+        self.pieces, self.usage = 0, ReceivedUsage()
         self.ending = ""
         self.begun = self.first = self.last = time.monotonic()
 
     def take(self, chunk: Chunk) -> tuple[str, str]:
         """What is new: of a thought, and of the answer."""
         self.usage = chunk.usage or self.usage
-        choice = next(iter(chunk.choices or ()), Choice())
+        choice = next(iter(chunk.choices or ()), ReceivedChoice())
         self.ending = choice.finish_reason or self.ending
-        delta = choice.delta or Delta()
+        delta = choice.delta or ReceivedDelta()
         thought, text = delta.reasoning or delta.reasoning_content or "", delta.content or ""
         if thought or text:
             self.last = time.monotonic()
@@ -54,23 +54,23 @@ class Answer:
 _ENDINGS = {"length": "; cut off: max_tokens or the context's end", "stopped": "; stopped", "abort": "; aborted"}
 
 
-def say(service: Service, conversation: Conversation, text: str) -> bool:
+def say(service: ChatService, conversation: Conversation, text: str) -> bool:
     """A message and its answer become part of the conversation, unless there is none. Returns whether there is one."""
-    conversation.messages.append(Message("user", text))
-    answer = Answer()
+    conversation.messages.append(SavedMessage("user", text))
+    answer = StreamedAnswer()
     failure = _shown(service.chunks({**conversation.body(), "stream_options": {"include_usage": True}}), answer)
     if failure is None:
         note(answer.report())
     else:
         note(f"ramet: {failure}")
     if answer.text:
-        conversation.messages.append(Message("assistant", answer.text))
+        conversation.messages.append(SavedMessage("assistant", answer.text))
     elif failure is not None or answer.ending == "stopped":
         conversation.messages.pop()
     return failure is None
 
 
-def _shown(chunks: Generator[Chunk], answer: Answer) -> RametError | None:
+def _shown(chunks: Generator[Chunk], answer: StreamedAnswer) -> RametError | None:
     """Print what comes. Returns why it ended too early, if it did."""
     failure = None
     try:
@@ -87,7 +87,7 @@ def _shown(chunks: Generator[Chunk], answer: Answer) -> RametError | None:
     return failure
 
 
-def _print(answer: Answer, thought: str, text: str) -> None:
+def _print(answer: StreamedAnswer, thought: str, text: str) -> None:
     """A thought is dimmed on a terminal, and no part of what goes into a pipe."""
     if thought and sys.stdout.isatty():
         if not answer.thinks:
@@ -99,7 +99,7 @@ def _print(answer: Answer, thought: str, text: str) -> None:
         write(text)
 
 
-def _end_thought(answer: Answer) -> None:
+def _end_thought(answer: StreamedAnswer) -> None:
     if answer.thinks:
         answer.thinks = False
         _raw(f"{PLAIN}\n\n")

@@ -22,7 +22,7 @@ from ramet.runtime.terminal.conversation import Conversation, read_field
 from ramet.runtime.terminal.http_client import check_key
 from ramet.runtime.terminal.lines import Lines, history_file
 from ramet.runtime.terminal.own_server import own_server
-from ramet.runtime.terminal.service import KEY_NAMES, Service
+from ramet.runtime.terminal.service import KEY_NAMES, ChatService
 from ramet.runtime.terminal.visible import note
 
 DESCRIPTION = """\
@@ -49,7 +49,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
         return _chat(service, conversation, Lines(None if space.no_history else history_file(), WORDS))
 
 
-def _one_answer(service: Service, conversation: Conversation) -> int:
+def _one_answer(service: ChatService, conversation: Conversation) -> int:
     """To all that is piped in."""
     text = sys.stdin.read().removesuffix("\n")
     _check_utf8("what was piped in", text)
@@ -71,7 +71,7 @@ def _field(text: str) -> tuple[str, Any]:
     return read_field(text)
 
 
-def _chat(service: Service, conversation: Conversation, lines: Lines) -> int:
+def _chat(service: ChatService, conversation: Conversation, lines: Lines) -> int:
     note(f"{conversation.fields['model']}; /help lists commands, Ctrl-D ends")
     try:
         while True:
@@ -87,7 +87,7 @@ def _chat(service: Service, conversation: Conversation, lines: Lines) -> int:
         lines.close()
 
 
-def _turn(service: Service, conversation: Conversation, text: str) -> bool:
+def _turn(service: ChatService, conversation: Conversation, text: str) -> bool:
     """One message or command. Returns whether the chat goes on."""
     if not text.strip() or (word := text.split()[0]) in END:
         return not text.strip()
@@ -103,7 +103,7 @@ def _turn(service: Service, conversation: Conversation, text: str) -> bool:
     return True
 
 
-def _say_again(service: Service, conversation: Conversation) -> None:
+def _say_again(service: ChatService, conversation: Conversation) -> None:
     before = list(conversation.messages)
     if (text := conversation.asked_again()) is None:
         note("nothing was asked yet")
@@ -114,17 +114,17 @@ def _say_again(service: Service, conversation: Conversation) -> None:
 
 
 @contextmanager
-def _service(args: Args, space: argparse.Namespace) -> Iterator[Service]:
+def _service(args: Args, space: argparse.Namespace) -> Iterator[ChatService]:
     if space.url is None:
         check_key(args.serve.api_key, KEY_NAMES)  # before a start that takes its time
         note(f"starting {args.model_name}")
         with own_server(_options(space), args.serve.api_key) as (url, key):
-            yield Service(url, key)
+            yield ChatService(url, key)
         return
     given = [o for o in OPTIONS if getattr(space, o.name) is not None and o.name not in OF_A_CLIENT]
     if given:
         raise ConfigError(f"{given[0].flag} is an option of a server that is started, but {space.url} runs already")
-    yield Service(space.url, args.serve.api_key)
+    yield ChatService(space.url, args.serve.api_key)
 
 
 def _options(space: argparse.Namespace) -> list[str]:

@@ -19,15 +19,15 @@ KINDS: dict[str, tuple[type, ...]] = {  # of JSON schema
 MAX_FILE = 64 << 20  # bytes of a file that is loaded
 
 
-class Message(Struct, frozen=True):
+class SavedMessage(Struct, frozen=True):
     role: Literal["system", "user", "assistant"]
     content: str
 
 
-class Saved(Struct, frozen=True):
+class SavedConversation(Struct, frozen=True):
     """What is read of a file."""
 
-    messages: Annotated[list[Message], Meta(max_length=100_000)]
+    messages: Annotated[list[SavedMessage], Meta(max_length=100_000)]
 
 
 class Conversation:
@@ -35,7 +35,7 @@ class Conversation:
 
     def __init__(self, system: str, fields: dict[str, Any]) -> None:
         self.system, self.fields = system, fields
-        self.messages: list[Message] = []  # of user and assistant in turn
+        self.messages: list[SavedMessage] = []  # of user and assistant in turn
         self._files: set[Path] = set()  # that this chat wrote or read, and so may write
 
     def body(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Conversation:
         try:
             _, path = _paths(name)
             with path.open("rb") as file:
-                messages = msgspec.json.decode(file.read(MAX_FILE), type=Saved).messages
+                messages = msgspec.json.decode(file.read(MAX_FILE), type=SavedConversation).messages
         except OSError as error:
             raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
         except NOT_READABLE as error:
@@ -75,8 +75,8 @@ class Conversation:
         self.messages = messages
         self._files.add(path)
 
-    def _all(self) -> list[Message]:
-        return [Message("system", self.system), *self.messages] if self.system else self.messages
+    def _all(self) -> list[SavedMessage]:
+        return [SavedMessage("system", self.system), *self.messages] if self.system else self.messages
 
 
 def _paths(name: str) -> tuple[Path, Path]:

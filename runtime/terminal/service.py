@@ -15,22 +15,22 @@ Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 T = TypeVar("T")
 
 
-class Card(Struct, frozen=True):
+class ListedModel(Struct, frozen=True):
     id: str
 
 
 class Cards(Struct, frozen=True):
-    data: list[Card]
+    data: list[ListedModel]
 
 
-class Delta(Struct, frozen=True):
+class ReceivedDelta(Struct, frozen=True):
     content: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None  # the same, by another name
 
 
-class Choice(Struct, frozen=True):
-    delta: Delta | None = None
+class ReceivedChoice(Struct, frozen=True):
+    delta: ReceivedDelta | None = None
     finish_reason: str | None = None
 
 
@@ -38,7 +38,7 @@ class PromptDetails(Struct, frozen=True):
     cached_tokens: Count | None = None
 
 
-class Usage(Struct, frozen=True):
+class ReceivedUsage(Struct, frozen=True):
     completion_tokens: Count | None = None
     prompt_tokens: Count | None = None
     prompt_tokens_details: PromptDetails | None = None
@@ -47,12 +47,12 @@ class Usage(Struct, frozen=True):
 class Chunk(Struct, frozen=True):
     """One event of a reply. Servers leave out fields, or send null."""
 
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
+    choices: list[ReceivedChoice] | None = None
+    usage: ReceivedUsage | None = None
     error: Any = None
 
 
-class Service:
+class ChatService:
     """The server at `url`, which may end in /v1."""
 
     def __init__(self, url: str, key: str) -> None:

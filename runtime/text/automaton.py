@@ -46,7 +46,7 @@ class PatternError(ValueError):
     """An expression that is not served; the message names the construct, and its position where it has one."""
 
 
-class Leaf(NamedTuple):
+class AutomatonLeaf(NamedTuple):
     """What one character must be: one of `items`, or none of them."""
 
     items: tuple[Item, ...]
@@ -83,7 +83,7 @@ class Automaton:
     tests: list[int] = field(default_factory=lambda: [-1])  # index into leaves; state 0 accepts
     targets: list[tuple[int, ...]] = field(default_factory=lambda: [()])
     anchors: dict[int, Anchor] = field(default_factory=dict)
-    leaves: list[Leaf] = field(default_factory=list)
+    leaves: list[AutomatonLeaf] = field(default_factory=list)
     start: int = ACCEPT
     reads_after: bool = False  # an anchor asks what is after a place: until that is known, no match is the first one
 
@@ -163,7 +163,7 @@ def _position_of(spelled: str, pattern: str) -> str:
 class _Builder:
     def __init__(self, pattern: str) -> None:
         self._automaton = Automaton(pattern)
-        self._known: dict[Leaf, int] = {}  # -> index into leaves
+        self._known: dict[AutomatonLeaf, int] = {}  # -> index into leaves
 
     def build(self, tree: Any) -> Automaton:
         self._automaton.start = self._sequence(tree, ACCEPT, tree.state.flags)
@@ -207,23 +207,23 @@ class _Builder:
         self._automaton.anchors[state] = anchor
         return state
 
-    def _test(self, leaf: Leaf) -> int:
+    def _test(self, leaf: AutomatonLeaf) -> int:
         if leaf not in self._known:
             self._known[leaf] = len(self._automaton.leaves)
             self._automaton.leaves.append(leaf)
         return self._known[leaf]
 
 
-def _leaf(op: str, value: Any, flags: int) -> Leaf:
+def _leaf(op: str, value: Any, flags: int) -> AutomatonLeaf:
     kept = flags & _LEAF_FLAGS
     match op:
         case "ANY":
-            return Leaf(() if flags & re.DOTALL else (ord("\n"),), True, kept)
+            return AutomatonLeaf(() if flags & re.DOTALL else (ord("\n"),), True, kept)
         case "LITERAL" | "NOT_LITERAL":
-            return Leaf((value,), op == "NOT_LITERAL", kept)
+            return AutomatonLeaf((value,), op == "NOT_LITERAL", kept)
     items = [(str(kind), item) for kind, item in value]
     negated = items[0][0] == "NEGATE"
-    return Leaf(tuple(_CATEGORIES.get(str(item), item) for _, item in items[negated:]), negated, kept)
+    return AutomatonLeaf(tuple(_CATEGORIES.get(str(item), item) for _, item in items[negated:]), negated, kept)
 
 
 def _has_case(item: Item) -> bool:

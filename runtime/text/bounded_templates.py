@@ -69,10 +69,10 @@ PLAIN_DATE = re.compile(r"(?:%[A-Za-z%]|[^%]){0,64}")
 
 def is_bounded(tree: nodes.Template) -> bool:
     """`tree`: of a template of at most MAX_CHARS."""
-    return _Reader(tree).is_bounded(tree)
+    return _TemplateReader(tree).is_bounded(tree)
 
 
-class _Reader:
+class _TemplateReader:
     def __init__(self, tree: nodes.Template) -> None:
         self._macros = {macro.name for macro in tree.find_all(nodes.Macro)}
         self._namespaces = set(_namespaces(tree))

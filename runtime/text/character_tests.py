@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from ramet.runtime.text.automaton import Leaf
+from ramet.runtime.text.automaton import AutomatonLeaf
 
 Test = Callable[[str], object]  # of one character: truthy where it passes
 
@@ -16,7 +16,7 @@ Test = Callable[[str], object]  # of one character: truthy where it passes
 class CharacterTests:
     """The tests of some leaves, each known by its index among them."""
 
-    def __init__(self, leaves: Iterable[Leaf]) -> None:
+    def __init__(self, leaves: Iterable[AutomatonLeaf]) -> None:
         self._same: dict[str, list[int]] = {}  # a character -> leaves that only it passes
         self._tests: list[tuple[int, Test]] = []  # of the other leaves
         for index, leaf in enumerate(leaves):
@@ -31,7 +31,7 @@ class CharacterTests:
         return frozenset((*self._same.get(char, ()), *others))
 
 
-def _test_of(leaf: Leaf) -> Test:
+def _test_of(leaf: AutomatonLeaf) -> Test:
     if leaf.is_folded:
         return _compiled(leaf.source, leaf.flags)
     codes = frozenset(item for item in leaf.items if isinstance(item, int))

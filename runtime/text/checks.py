@@ -6,7 +6,7 @@ from ramet.ipc.messages import RouteLayout
 from ramet.ipc.params import shown
 from ramet.ipc.spec import ExpertRoutes, HiddenMode, LogprobSpec
 from ramet.runtime.errors import ClientError
-from ramet.runtime.text.automaton import Leaf, PatternError
+from ramet.runtime.text.automaton import AutomatonLeaf, PatternError
 from ramet.runtime.text.pattern import MAX_FOLDED, MAX_STATES, build_automaton
 from ramet.runtime.text.tokenizer import check_ids
 
@@ -90,7 +90,7 @@ def check_asks_for_none(asks_for_tokens: bool) -> None:
 
 def check_stop_patterns(patterns: Sequence[str]) -> None:
     """Raises ClientError for the first pattern that is not served, or that makes all of them together too large."""
-    states, folded = 0, set[Leaf]()
+    states, folded = 0, set[AutomatonLeaf]()
     for index, pattern in enumerate(patterns):
         place = f"sampling_params.stop_regex[{index}]"
         try:

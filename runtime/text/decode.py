@@ -9,7 +9,7 @@ from codecs import getincrementaldecoder
 from copy import copy
 from typing import Self
 
-from ramet.runtime.text.tokenizer import Pieces, Tokenizer
+from ramet.runtime.text.tokenizer import Tokenizer, TokenPieces
 
 _Utf8 = getincrementaldecoder("utf-8")
 MAX_CONTEXT = 16  # tokens decoded again before each new one, where a token's text depends on its neighbours
@@ -36,11 +36,11 @@ class TextDecoder:
         self._hidden = skip_special_tokens
         self._spaced = spaces_between_special_tokens
         self._after_special = False
-        self._text: _Joined | _Differences
+        self._text: _JoinedPieces | _Differences
         if pieces is None:
             self._text = _Differences(tokenizer)
         else:
-            self._text = _AfterTail(pieces, tail_bytes) if tail_bytes else _Joined(pieces)
+            self._text = _AfterTail(pieces, tail_bytes) if tail_bytes else _JoinedPieces(pieces)
 
     def push(self, token_id: int) -> str:
         if token_id in self._special:
@@ -64,12 +64,12 @@ class TextDecoder:
         return before + (" " if adjacent and self._spaced and not text.startswith(" ") else "") + text
 
 
-class _Joined:
+class _JoinedPieces:
     """Every token adds the same bytes wherever it stands."""
 
     __slots__ = ("_pieces", "_utf8", "_waiting")
 
-    def __init__(self, pieces: Pieces) -> None:
+    def __init__(self, pieces: TokenPieces) -> None:
         self._pieces = pieces
         self._utf8 = _Utf8("replace")
         self._waiting = False  # the codec holds the start of a character
@@ -99,12 +99,12 @@ class _Joined:
         return text
 
 
-class _AfterTail(_Joined):
+class _AfterTail(_JoinedPieces):
     """What follows the first bytes."""
 
     __slots__ = ("_left",)
 
-    def __init__(self, pieces: Pieces, tail_bytes: int) -> None:
+    def __init__(self, pieces: TokenPieces, tail_bytes: int) -> None:
         super().__init__(pieces)
         self._left = tail_bytes  # still to come
 

@@ -30,7 +30,7 @@ from ramet.runtime.text.rendering import WORKERS
 from ramet.runtime.workers.fair_threads import FairThreads
 
 
-class WrittenChat(NamedTuple):
+class ChatText(NamedTuple):
     """A chat as text, without its ids."""
 
     call: int
@@ -43,16 +43,16 @@ class WrittenChat(NamedTuple):
 class Desk(Protocol):
     """Serves messages, in any thread."""
 
-    def write_here(self, call: Render, /) -> WrittenChat | CallFailed | None:
+    def write_here(self, call: Render, /) -> ChatText | CallFailed | None:
         """Render a chat if that takes little. None: it is left to another thread."""
 
     def serve(
         self,
-        message: ToTokenizer | WrittenChat,
+        message: ToTokenizer | ChatText,
         /,
         scheduler: BatchOutbox,
         server: Outbox,
-        aside: Callable[[WrittenChat], None] | None = None,
+        aside: Callable[[ChatText], None] | None = None,
     ) -> None:
         """`aside` takes a chat with a long text."""
 
@@ -115,7 +115,7 @@ class Dispatch:
         else:
             self._desk.serve(written, self._scheduler, self._server)
 
-    def _put_aside(self, chat: WrittenChat) -> None:
+    def _put_aside(self, chat: ChatText) -> None:
         self._long_texts.put(chat.owner, chat)
 
     def _answer(self, message: Any) -> None:

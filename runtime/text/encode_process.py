@@ -56,7 +56,7 @@ from ramet.runtime.text.checks import (
     check_stop_patterns,
 )
 from ramet.runtime.text.context import MAX_CALL_BYTES, MAX_CALL_IDS, TooManyBytes, longer_than_context, num_bytes
-from ramet.runtime.text.dispatch import Dispatch, WrittenChat, uids_of
+from ramet.runtime.text.dispatch import ChatText, Dispatch, uids_of
 from ramet.runtime.text.healing import check_healing, take_tail
 from ramet.runtime.text.long_calls import is_long_text
 from ramet.runtime.text.parallel_contexts import check_contexts, end_of_contexts
@@ -148,10 +148,10 @@ class Encoder:
         written = self.write(call)
         return written if isinstance(written, CallFailed) else self.read(written)
 
-    def write(self, call: Render) -> WrittenChat | CallFailed:
+    def write(self, call: Render) -> ChatText | CallFailed:
         return self._written(call, self._chats)
 
-    def write_here(self, call: Render) -> WrittenChat | CallFailed | None:
+    def write_here(self, call: Render) -> ChatText | CallFailed | None:
         """As Desk.write_here."""
         if self._chats_here is None or len(call.chat) > MAX_CHAT_BYTES:
             return None
@@ -163,7 +163,7 @@ class Encoder:
             LOGGER.exception("the tokenizer failed on a chat, which a worker will render")
             return None
 
-    def read(self, chat: WrittenChat) -> RenderReply | CallFailed:
+    def read(self, chat: ChatText) -> RenderReply | CallFailed:
         """The template writes special tokens itself."""
         try:
             ids = self._encode(chat.text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
@@ -237,14 +237,14 @@ class Encoder:
             raise self._longer_than_bytes(place)
         return self._tokenizer.encode(text, add_special_tokens)
 
-    def _written(self, call: Render, chats: ChatWriter) -> WrittenChat | CallFailed:
+    def _written(self, call: Render, chats: ChatWriter) -> ChatText | CallFailed:
         try:
             text = chats.render_json(call.chat, self._max_bytes(call))
         except TooManyBytes:
             return CallFailed(call.call, self._unwritten(call.may_exceed).record)
         except ClientError as error:
             return CallFailed(call.call, error.record)
-        return WrittenChat(call.call, call.owner, text, call.may_exceed, call.has_media)
+        return ChatText(call.call, call.owner, text, call.may_exceed, call.has_media)
 
     def _max_bytes(self, call: Render) -> int | None:
         """A text of more bytes would be refused unread. None: there is no such bound, or the chat is short for one."""
@@ -313,10 +313,10 @@ def _check_most(place: str, unit: str, number: int, most: int) -> None:
 
 def answer(
     encoder: Encoder,
-    message: ToTokenizer | WrittenChat,
+    message: ToTokenizer | ChatText,
     scheduler: BatchOutbox,
     server: Outbox,
-    aside: Callable[[WrittenChat], None] | None = None,
+    aside: Callable[[ChatText], None] | None = None,
 ) -> None:
     """As Desk.serve. A failure of ours ends that request alone."""
     try:
@@ -329,11 +329,11 @@ def answer(
         fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
         if isinstance(message, Generate | GenerateAll):
             server.send(Rejected(uids_of(message), ErrorRecord("the request", fact, status=500)))
-        elif isinstance(message, Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | WrittenChat):
+        elif isinstance(message, Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | ChatText):
             server.send(CallFailed(message.call, ErrorRecord("the call", fact, status=500)))
 
 
-def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[WrittenChat], None] | None) -> None:
+def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[ChatText], None] | None) -> None:
     written = encoder.write(call)
     if isinstance(written, CallFailed):
         server.send(written)
@@ -343,7 +343,7 @@ def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[Wri
         server.send(encoder.read(written))
 
 
-def _serve(encoder: Encoder, message: ToTokenizer | WrittenChat, scheduler: BatchOutbox, server: Outbox) -> None:
+def _serve(encoder: Encoder, message: ToTokenizer | ChatText, scheduler: BatchOutbox, server: Outbox) -> None:
     match message:
         case Generate():
             admitted = encoder.admit(message)
@@ -357,7 +357,7 @@ def _serve(encoder: Encoder, message: ToTokenizer | WrittenChat, scheduler: Batc
             scheduler.send(message)
         case Tokenize():
             server.send(encoder.tokenize(message))
-        case WrittenChat():
+        case ChatText():
             server.send(encoder.read(message))
         case Detokenize():
             server.send(encoder.detokenize(message))

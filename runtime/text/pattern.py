@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from ramet.runtime.text.anchors import EDGE, NEIGHBOURS
-from ramet.runtime.text.automaton import ACCEPT, Automaton, Leaf, PatternError, read_pattern
+from ramet.runtime.text.automaton import ACCEPT, Automaton, AutomatonLeaf, PatternError, read_pattern
 
 WIDEST_FOLDED_RANGE = 256
 # After counted repeats are written out; a character may visit every state, with anchors twice: 0.25 ms at 1,800 states
@@ -28,7 +28,7 @@ def build_automaton(pattern: str) -> Automaton:
     return automaton
 
 
-def _check_ranges(leaf: Leaf) -> None:
+def _check_ranges(leaf: AutomatonLeaf) -> None:
     """Under (?i) the library looks at every character of a range: 65,000 of them take 4 ms."""
     ranges = [item for item in leaf.items if isinstance(item, tuple)]
     widest = max((last - first + 1 for first, last in ranges), default=0)

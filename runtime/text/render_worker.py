@@ -41,14 +41,14 @@ class Templates(msgspec.Struct, frozen=True, tag=True, array_like=True):
     sources: TemplateSources
 
 
-class Job(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class RenderJob(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The chat is in a frame of its own: a Chat as JSON, whose numbers keep their digits."""
 
     media: MediaTokens  # of the kinds that the model takes
     max_bytes: int | None = None  # of a text that comes back; a longer one is not written to its end
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class RendererReady(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The first frame: the libraries are loaded."""
 
 
@@ -60,20 +60,20 @@ class Withheld(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """A text that has more bytes than it may have."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class RenderingRefused(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """An error of the client's."""
 
     error: ErrorRecord
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class ChatEnded(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The rendering exceeded a bound."""
 
     why: str
 
 
-Outcome = Rendered | Withheld | Refused | Ended
-Frame = Ready | Outcome
+Outcome = Rendered | Withheld | RenderingRefused | ChatEnded
+Frame = RendererReady | Outcome
 
 
 def main(argv: list[str]) -> None:
@@ -87,9 +87,9 @@ def main(argv: list[str]) -> None:
     loaded = mapped_bytes()
     limit_memory(int(limits.memory_mb * (1 << 20)))
     keep_freed_blocks(int(KEPT * limits.memory_mb * (1 << 20)))
-    write_frame(stdout, msgspec.msgpack.encode(Ready()))
+    write_frame(stdout, msgspec.msgpack.encode(RendererReady()))
     while (data := read_frame(stdin)) is not None:
-        job = msgspec.msgpack.decode(data, type=Templates | Job)
+        job = msgspec.msgpack.decode(data, type=Templates | RenderJob)
         if isinstance(job, Templates):
             chats, media = Chats(job.sources, ChatTemplate(job.sources, limits)), MediaTokens()
             continue
@@ -114,14 +114,14 @@ def _answer(render: Callable[[], str], limits: RenderLimits) -> bytes:
     except TooManyBytes:
         return msgspec.msgpack.encode(Withheld())
     except RenderingEnded as error:
-        return msgspec.msgpack.encode(Ended(error.why))
+        return msgspec.msgpack.encode(ChatEnded(error.why))
     except MemoryError:  # from the code around the rendering
-        return msgspec.msgpack.encode(Ended(limits.too_large))
+        return msgspec.msgpack.encode(ChatEnded(limits.too_large))
     except ClientError as error:
-        return msgspec.msgpack.encode(Refused(error.record))
+        return msgspec.msgpack.encode(RenderingRefused(error.record))
     except Exception as error:  # noqa: BLE001 - a text with lone surrogates, a chat that is nested too deeply
         refused = cannot_render(f"{type(error).__name__}: {describe(error)}")
-        return msgspec.msgpack.encode(Refused(refused.record))
+        return msgspec.msgpack.encode(RenderingRefused(refused.record))
 
 
 if __name__ == "__main__":

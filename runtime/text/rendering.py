@@ -20,13 +20,13 @@ from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, Rende
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.render_worker import (
-    Ended,
+    ChatEnded,
     Frame,
-    Job,
     Outcome,
-    Ready,
-    Refused,
     Rendered,
+    RendererReady,
+    RenderingRefused,
+    RenderJob,
     Templates,
     Withheld,
 )
@@ -81,7 +81,7 @@ class RenderWorkers:
             return Chats(self.sources).with_media(media).render_json(chat)
         worker = self._free.get()
         try:
-            outcome = self._tried(worker, Job(media, max_bytes), chat)
+            outcome = self._tried(worker, RenderJob(media, max_bytes), chat)
         except TimedOut as error:
             self._note(self.limits.too_long)
             if error.starved:
@@ -96,10 +96,10 @@ class RenderWorkers:
                 return text
             case Withheld():
                 raise TooManyBytes
-            case Ended(why):
+            case ChatEnded(why):
                 self._note(why)
                 raise RenderingEnded(why)
-            case Refused(record):
+            case RenderingRefused(record):
                 raise ClientError.of(record)
 
     def _note(self, why: str) -> None:
@@ -115,7 +115,7 @@ class RenderWorkers:
         for worker in self._workers:
             worker.close()
 
-    def _tried(self, worker: WorkerProcess[Frame], job: Job, chat: Bytes) -> Outcome:
+    def _tried(self, worker: WorkerProcess[Frame], job: RenderJob, chat: Bytes) -> Outcome:
         for _ in range(TRIES - 1):
             try:
                 return self._run(worker, job, chat)
@@ -125,11 +125,11 @@ class RenderWorkers:
                 LOGGER.warning("a rendering worker ended with %s; its chat is tried again", error)
         return self._run(worker, job, chat)
 
-    def _run(self, worker: WorkerProcess[Frame], job: Job, chat: Bytes) -> Outcome:
+    def _run(self, worker: WorkerProcess[Frame], job: RenderJob, chat: Bytes) -> Outcome:
         self._start(worker)
         timeout_s = self.limits.timeout_s + GRACE_S
         outcome = worker.run(job, timeout_s, BUSY * timeout_s, attached=chat)
-        assert not isinstance(outcome, Ready)
+        assert not isinstance(outcome, RendererReady)
         return outcome
 
     def _start(self, worker: WorkerProcess[Frame]) -> None:

@@ -34,7 +34,7 @@ from ramet.runtime.text.chats import ChatWriter
 from ramet.runtime.text.context import MAX_CALL_BYTES, longer_than_context
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from ramet.runtime.text.tokenizer import Tokenizer, check_ids, require_unicode
-from ramet.runtime.text.turns import Group, Written
+from ramet.runtime.text.turns import ContextList, Written
 
 MAX_CHOICE_TOKENS = 1 << 17  # of all choices of a call, each of which the reply tells: five megabytes of JSON
 
@@ -139,7 +139,7 @@ class SegmentEncoder:
         if written.groups and self._tokenizer.too_long(written.whole, most):
             raise longer_than_context("prompt", f"more than {most} tokens", most)
 
-    def _encode_contexts(self, group: Group) -> list[list[int]]:
+    def _encode_contexts(self, group: ContextList) -> list[list[int]]:
         each = [self._encode(text, f"{group.place}[{j}]") for j, text in enumerate(group.contexts)]
         for j, ids in enumerate(each):
             if not ids:

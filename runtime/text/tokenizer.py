@@ -75,7 +75,7 @@ def _spell_pieces(replaced: list[tuple[str, str]], byte_tokens: bool) -> Spellin
     return spell
 
 
-class Pieces(dict[int, str | bytes]):
+class TokenPieces(dict[int, str | bytes]):
     """pieces[id]: str when the token is whole characters, bytes when it needs its neighbours, "" for an unknown id.
 
     Filled as ids are met: a 128k vocabulary costs nothing at the start, and memory for the tokens in use alone.
@@ -112,7 +112,7 @@ class Tokenizer:
         self.added_tokens: dict[str, int] = {token.content: i for i, token in added.items()}
         self.eos_ids: frozenset[int] = frozenset(eos_ids)
         self.notes: tuple[str, ...] = tuple(notes)  # about its files, for the user
-        self.pieces: Pieces | None = Pieces(source, spelling) if spelling is not None else None
+        self.pieces: TokenPieces | None = TokenPieces(source, spelling) if spelling is not None else None
         self._tables: dict[int, TokenBytes] = {}
 
     @classmethod

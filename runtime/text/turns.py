@@ -25,7 +25,7 @@ END = f"END_{os.urandom(8).hex().upper()}"  # no client knows it
 GROUP = f"CONTEXTS_{os.urandom(8).hex().upper()}_"
 
 
-class Group(NamedTuple):
+class ContextList(NamedTuple):
     place: str  # of its list, as the client wrote it
     contexts: list[str]
 
@@ -34,7 +34,7 @@ class Written(NamedTuple):
     """`texts` are those between the groups: one more than there are groups."""
 
     texts: list[str]
-    groups: list[Group]
+    groups: list[ContextList]
     is_raw: bool  # without turns, whose template writes special tokens itself
     may_heal: bool  # it ends as the client wrote it
 
@@ -55,7 +55,7 @@ def write(
 
     Raises ClientError, which names the segment.
     """
-    writer = _Writer(chats, clock, tokens or {})
+    writer = _TurnWriter(chats, clock, tokens or {})
     for i, segment in enumerate(segments):
         match segment:
             case str():
@@ -69,11 +69,11 @@ def write(
     return writer.finish(media)
 
 
-class _Writer:
+class _TurnWriter:
     def __init__(self, chats: ChatWriter, clock: Callable[[], float], tokens: MediaTokens) -> None:
         self._chats, self._clock, self._tokens = chats, clock, tokens
         self._deadline = clock() + chats.limits.timeout_s
-        self._parts, self._groups = list[str](), list[Group]()
+        self._parts, self._groups = list[str](), list[ContextList]()
         self._messages: list[dict[str, Any]] = []
         self._places: list[int] = []  # of each message: the index of its segment
         self._rendered = ""  # of those messages that are in the text already
@@ -83,7 +83,7 @@ class _Writer:
 
     def marked(self, place: str, group: ContextGroup) -> str:
         """What stands for the group in a text."""
-        self._groups.append(Group(place, group.contexts))
+        self._groups.append(ContextList(place, group.contexts))
         return f"{GROUP}{len(self._groups) - 1}_"
 
     def add_text(self, text: str) -> None:

@@ -17,7 +17,7 @@ from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import weights_of
 from ramet.runtime.weights.bundle import TensorFacts, dtype_name
 from ramet.runtime.weights.containers import Checkpoint, opened
-from ramet.runtime.weights.names import Part, checkpoint_parts, is_ignored
+from ramet.runtime.weights.names import NamePart, checkpoint_parts, is_ignored
 from ramet.runtime.weights.packing import words_packer
 from ramet.runtime.weights.quantised import QuantisedLayers
 from ramet.runtime.weights.sound import check_dtype, copy_weights
@@ -168,7 +168,7 @@ def _named(named: str, name: str, own: str) -> str:
     return named if own == name else f"{named}, its part {own},"
 
 
-def _copy(tensor: Tensor, part: Part, parameters: dict[str, Tensor], named: str, staging: Staging | None) -> None:
+def _copy(tensor: Tensor, part: NamePart, parameters: dict[str, Tensor], named: str, staging: Staging | None) -> None:
     """WRITES the part of its parameter, if that has memory."""
     target = parameters[part.name][part.start : part.start + part.rows]
     target = torch.empty(target.shape, dtype=target.dtype) if target.is_meta else target

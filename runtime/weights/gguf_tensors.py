@@ -15,7 +15,7 @@ from torch import Tensor
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.file_bytes import FileBytes
 from ramet.runtime.gguf.file import GgufHeader, open_again, read_header
-from ramet.runtime.gguf.names import Source, sources_of
+from ramet.runtime.gguf.names import TensorSource, sources_of
 from ramet.runtime.gguf.tensors import block_rows, plain_rows, widened
 from ramet.runtime.weights.bundle import TensorFacts, rows_of_chunk
 
@@ -52,7 +52,7 @@ class GgufFile:
                 yield source.name, _tensor(data, source, dtype, f"{self.place}: tensor {source.name}")
 
 
-def _tensor(data: FileBytes, source: Source, dtype: torch.dtype, named: str) -> Tensor:
+def _tensor(data: FileBytes, source: TensorSource, dtype: torch.dtype, named: str) -> Tensor:
     place = source.place if source.expert is None else source.place.part(source.expert)
     plain = plain_rows(data, place)
     if plain is not None:

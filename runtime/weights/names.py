@@ -3,31 +3,31 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ramet.runtime.models.weight_map import Pairs, Parts, WeightMap
+from ramet.runtime.models.weight_map import Pairs, WeightMap, WeightParts
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NamePart:
     """Rows [start, start + rows) of our parameter `name` are the whole of one tensor of the checkpoint."""
 
     name: str
     start: int
     rows: int
-    pairs: Pairs | Parts | None = None  # in whose order they are there
+    pairs: Pairs | WeightParts | None = None  # in whose order they are there
 
 
-def checkpoint_parts(parameters: Iterable[tuple[str, int]], weights: WeightMap) -> dict[str, Part]:
+def checkpoint_parts(parameters: Iterable[tuple[str, int]], weights: WeightMap) -> dict[str, NamePart]:
     """Checkpoint tensor -> where it goes, for our parameters, each a name ("layers.3.mlp.down.weight") and its rows."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, NamePart] = {}
     for name, num_rows in parameters:
         parts |= _parts_of(name, num_rows, weights)
     return parts
 
 
-def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
+def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, NamePart]:
     module, _, kind = name.rpartition(".")
     if module in weights.top:
-        return {f"{weights.top[module]}.{kind}": Part(name, 0, num_rows)}
+        return {f"{weights.top[module]}.{kind}": NamePart(name, 0, num_rows)}
     _, number, block = module.split(".", 2)
     outside, _, expert = block.rpartition(".")
     if expert.isdigit():
@@ -40,10 +40,10 @@ def _parts_of(name: str, num_rows: int, weights: WeightMap) -> dict[str, Part]:
         return ".".join(part for part in (at, source.replace("*", expert), kind) if part)
 
     if isinstance(sources, str):
-        return {named(sources): Part(name, 0, num_rows)}
+        return {named(sources): NamePart(name, 0, num_rows)}
     parts, start = {}, 0
     for rows in sources:
-        parts[named(rows.source)] = Part(name, start, rows.count, rows.pairs)
+        parts[named(rows.source)] = NamePart(name, start, rows.count, rows.pairs)
         start += rows.count
     assert start == num_rows, f"{name} has {num_rows} rows, its parts have {start}"
     return parts

@@ -27,7 +27,7 @@ SCALES_BYTES = 4  # a group's scale and zero
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class WeightForm:
     """Names are those of --quantization, or PLAIN. The head may be a tied embedding."""
 
     layers: str
@@ -36,15 +36,15 @@ class Form:
 
 
 FORMS = {
-    None: Form(PLAIN, PLAIN),
-    "int8": Form("int8", "int8"),
-    "int8wo": Form("int8wo", "int8wo"),
-    "int4": Form("int4", "int8"),
-    "fp8": Form("fp8", PLAIN),
+    None: WeightForm(PLAIN, PLAIN),
+    "int8": WeightForm("int8", "int8"),
+    "int8wo": WeightForm("int8wo", "int8wo"),
+    "int4": WeightForm("int4", "int8"),
+    "fp8": WeightForm("fp8", PLAIN),
 }
 
 
-def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> Form:
+def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> WeightForm:
     """What layers of a checkpoint keep counts. Raises ConfigError if something else is asked for."""
     if checkpoint is None or checkpoint.kept is None:
         if asked not in FORMS:
@@ -54,10 +54,10 @@ def form_of(asked: str | None, checkpoint: CheckpointQuantization | None) -> For
         valid = "left out" if checkpoint.method == "compressed-tensors" else f"{checkpoint.method} or left out"
         raise ConfigError(f"--quantization is {asked}, must be {valid}: config.json says {checkpoint.method}")
     size = checkpoint.group_size
-    return Form(checkpoint.kept, PLAIN, GROUPS[0] if size is None else size & -size)
+    return WeightForm(checkpoint.kept, PLAIN, GROUPS[0] if size is None else size & -size)
 
 
-def pack_model(model: CausalModel, form: Form, ops: Ops) -> None:
+def pack_model(model: CausalModel, form: WeightForm, ops: Ops) -> None:
     """What is plain so far."""
     exact = packer_of(PLAIN, form.group, ops)
     for part, name in ((model.output, form.head), (model.layers, form.layers)):
@@ -112,7 +112,9 @@ def _int4_weight(ops: Ops) -> "type[oracle.Int4Weight] | type[GpuInt4Weight]":
     return GpuInt4Weight
 
 
-def weight_bytes(model: nn.Module, dtype: torch.dtype, form: Form, in_few_bits: Collection[str] | None = None) -> int:
+def weight_bytes(
+    model: nn.Module, dtype: torch.dtype, form: WeightForm, in_few_bits: Collection[str] | None = None
+) -> int:
     """Of all parameters, as they are once they are packed.
 
     `in_few_bits`: the linear layers for which `form` counts; None: all that may be rounded.

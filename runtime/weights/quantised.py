@@ -24,7 +24,7 @@ ROUNDED = 2.0**-10  # of a scale, at most, when it becomes float16
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class QuantisedLayer:
     linear: Linear
     dtype: torch.dtype
     device: torch.device
@@ -40,7 +40,7 @@ class QuantisedLayers:
 
     def __init__(self, model: Decoder, bundles: Sequence[Bundle], facts: Facts, weights: WeightMap) -> None:
         self._facts, self._weight_only = facts, True
-        self._layers: dict[str, tuple[Layer, Bundle, str]] = {}  # tensor that has not come -> where it belongs
+        self._layers: dict[str, tuple[QuantisedLayer, Bundle, str]] = {}  # tensor that has not come -> where it belongs
         self._modules: set[str] = set()
         self.claimed: set[str] = set()  # names of weights
         quantization = model.shape.quantization
@@ -66,7 +66,7 @@ class QuantisedLayers:
                 raise ConfigError(
                     f"{named} is of a weight {list(bundle.shape)}, config.json asks for {[part.rows, num_in]}"
                 )
-        layer = Layer(linear, linear.weight.dtype, linear.weight.device, found)
+        layer = QuantisedLayer(linear, linear.weight.dtype, linear.weight.device, found)
         for bundle in found:
             self._layers |= {name: (layer, bundle, kind) for kind, name in bundle.names.items()}
         self.claimed |= parts.keys()
@@ -90,7 +90,7 @@ class QuantisedLayers:
             self._fill(layer, packer)
         return True
 
-    def _fill(self, layer: Layer, packer: WordsPacker) -> None:
+    def _fill(self, layer: QuantisedLayer, packer: WordsPacker) -> None:
         sources = [bundle.as_kept(bundle.parts) for bundle in layer.bundles if bundle.as_kept is not None]
         fours = [source for source in sources if isinstance(source, FourBits)]
         bytes_ = [source for source in sources if isinstance(source, Bytes)]
@@ -108,10 +108,10 @@ class QuantisedLayers:
         for bundle in layer.bundles:
             bundle.parts.clear()
 
-    def _named(self, layer: Layer) -> str:
+    def _named(self, layer: QuantisedLayer) -> str:
         return self._facts[next(iter(layer.bundles[0].names.values()))].named
 
-    def _fit(self, layer: Layer, fours: Sequence[FourBits]) -> bool:
+    def _fit(self, layer: QuantisedLayer, fours: Sequence[FourBits]) -> bool:
         """Whether float16 holds the scales."""
         for four in fours:
             scales = four.scales.float()
@@ -121,7 +121,7 @@ class QuantisedLayers:
                 return False
         return all(four.size == fours[0].size for four in fours)
 
-    def _words(self, layer: Layer, fours: Sequence[FourBits]) -> Int4Words:
+    def _words(self, layer: QuantisedLayer, fours: Sequence[FourBits]) -> Int4Words:
         size, num_in = fours[0].size, layer.bundles[0].shape[1]
         group = group_of(num_in, size & -size)  # groups of a kernel's size, several of which may share a scale
         assert group is not None, "only such weights are claimed"
@@ -139,7 +139,7 @@ class QuantisedLayers:
             layer.dtype,
         )
 
-    def _order(self, layer: Layer, fours: Sequence[FourBits]) -> Tensor | None:
+    def _order(self, layer: QuantisedLayer, fours: Sequence[FourBits]) -> Tensor | None:
         """The inputs in the order of their groups, [N] int32; None where they lie in it."""
         first = fours[0].group_of_input
         weights = [bundle.weight.removesuffix(".weight") for bundle in layer.bundles]

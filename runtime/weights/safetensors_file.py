@@ -29,7 +29,7 @@ ABOUT_FILE = "__metadata__"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """Of a tensor."""
 
     dtype: torch.dtype
@@ -75,7 +75,7 @@ class _Damaged(Exception):
     pass
 
 
-def _read_header(path: Path, data: FileBytes) -> dict[str, Entry]:
+def _read_header(path: Path, data: FileBytes) -> dict[str, TensorEntry]:
     """Every byte behind it belongs to one tensor. Raises _Damaged, and ConfigError for a dtype that torch has not."""
     if data.num_bytes < LENGTH_BYTES:
         raise _Damaged(f"it has {data.num_bytes} bytes")
@@ -110,9 +110,9 @@ def _entry(name: str, about: Any, first: int) -> tuple[str, tuple[int, ...], int
     raise _Damaged(f"what its header says of tensor {shown(name)} is not understood")
 
 
-def _checked(path: Path, name: str, dtype: str, shape: tuple[int, ...], start: int, num_bytes: int) -> Entry:
+def _checked(path: Path, name: str, dtype: str, shape: tuple[int, ...], start: int, num_bytes: int) -> TensorEntry:
     if dtype not in DTYPES:
         raise ConfigError(f"{path}: tensor {name} is {shown(dtype)}, must be one of {', '.join(DTYPES)}")
     if num_bytes != prod(shape) * DTYPES[dtype].itemsize:
         raise _Damaged(f"tensor {shown(name)} is {list(shape)} in {dtype}, and has {num_bytes} bytes")
-    return Entry(DTYPES[dtype], shape, start, num_bytes)
+    return TensorEntry(DTYPES[dtype], shape, start, num_bytes)

@@ -28,7 +28,7 @@ FILE_NAME = "requests.log"
 Line = Callable[[], bytes]  # makes one line, without its newline, on the thread
 
 
-class Sink(Protocol):
+class LineSink(Protocol):
     def write(self, line: bytes) -> None:
         """Writes the line and a newline. May raise OSError or ValueError; then the line is lost."""
 
@@ -137,7 +137,7 @@ class LineWriter:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: LineSink,
         name: str,
         lost: Callable[[int], None] = lambda _: None,
         most: int = MAX_WAITING,

@@ -17,12 +17,12 @@ from ramet.bench.abuse.cost import MIN_CPU_S, without_idle
 from ramet.bench.abuse.heavy import HEAVY
 from ramet.bench.abuse.judged import as_record, at_limit, misses, not_known, table, verdicts
 from ramet.bench.abuse.library import seconds_per_body, texts_of, was_tokenised
-from ramet.bench.abuse.load import Load
-from ramet.bench.abuse.ratios import Round, compared
+from ramet.bench.abuse.load import AbuseLoad
+from ramet.bench.abuse.ratios import RatioRound, compared
 from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, body_of, route_control, with_route_controls
 from ramet.bench.abuse.windows import CLIENT, Beside, burns_of
 from ramet.bench.abuse.work import WORK
-from ramet.bench.connections import Window
+from ramet.bench.connections import ConnectionWindow
 from ramet.ipc.messages import CallFailed, Limits, RenderChoices
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.intake.limits import MAX_CONSTRAINT_BYTES, MAX_INPUTS, MAX_SEQUENCES, MAX_TOOLS
@@ -208,21 +208,24 @@ def test_the_librarys_time_counts_where_a_reply_shows_that_texts_were_tokenised(
 
 
 def test_a_disturbed_control_does_not_hide_a_figure() -> None:
-    assert compared([Round(10, 15, 12)], most=1.3) == (1.364, None)
-    assert compared([Round(10, 15, 1000)], most=1.3) == (1.5, None)
+    assert compared([RatioRound(10, 15, 12)], most=1.3) == (1.364, None)
+    assert compared([RatioRound(10, 15, 1000)], most=1.3) == (1.5, None)
 
 
 def test_an_interval_is_as_wide_as_rounds_and_controls_differ() -> None:
-    def interval(*rounds: Round) -> tuple[float, float]:
+    def interval(*rounds: RatioRound) -> tuple[float, float]:
         low, high = compared(rounds, most=1.3)[1] or (0.0, 0.0)
         return low, high
 
-    assert interval(*[Round(10, 15, 10)] * 5) == (1.5, 1.5)
-    uneven = interval(*[Round(10, 15, 12)] * 5)
+    assert interval(*[RatioRound(10, 15, 10)] * 5) == (1.5, 1.5)
+    uneven = interval(*[RatioRound(10, 15, 12)] * 5)
     assert 15 / 12 <= uneven[0] < 15 / 11 < uneven[1] <= 15 / 10
-    rounds = [Round(10, beside, 10) for beside in (12, 14, 15, 16, 21)]
+    rounds = [RatioRound(10, beside, 10) for beside in (12, 14, 15, 16, 21)]
     assert interval(*rounds) == (1.2, 2.1) and compared(rounds, most=1.3)[0] == 1.5
-    assert interval(*[Round(10 * slow, 15 * slow, 10 * slow) for slow in (1, 2, 9)]) == (1.5, 1.5)  # a drift is none
+    assert interval(*[RatioRound(10 * slow, 15 * slow, 10 * slow) for slow in (1, 2, 9)]) == (
+        1.5,
+        1.5,
+    )  # a drift is none
 
 
 def test_one_round_leaves_a_ratio_beyond_its_bound_unknown() -> None:
@@ -252,8 +255,8 @@ def test_a_time_between_tokens_that_the_machine_imposes_is_at_its_limit(
 
 
 def test_bodies_that_are_accepted_have_a_limit_with_as_many_slight_ones() -> None:
-    load = Load("", 1, SIZE, 2 * SIZE, 16, 3, 3.0, 0.8, 32.0, 0, (SIZE,), True)
-    window = Beside(Window(0.0, 3.0, 0.0, 0.0), [], {}, 0, {})
+    load = AbuseLoad("", 1, SIZE, 2 * SIZE, 16, 3, 3.0, 0.8, 32.0, 0, (SIZE,), True)
+    window = Beside(ConnectionWindow(0.0, 3.0, 0.0, 0.0), [], {}, 0, {})
 
     def slight(shape: str, statuses: dict[str, int]) -> Attack | None:
         found = window._replace(answers={CLIENT: Attacked(sum(statuses.values()), 1.0, 1.0, 0.0, 0.0, statuses)})
@@ -277,7 +280,7 @@ def test_a_burner_burns_what_it_is_asked_for_and_ends_in_time() -> None:
 
 def test_what_streams_cost_the_readers_is_not_burnt() -> None:
     """Half as many of their tokens came beside the client as without it."""
-    nothing = Window(0.0, 3.0, 0.0, 0.0)
+    nothing = ConnectionWindow(0.0, 3.0, 0.0, 0.0)
     alone = Beside(nothing, [], {"server": 0.3, "tokenizer": 0.2}, 100, {})
     sent = Attacked(7, 7.0, 1.0, 0.0, 0.04, {"400": 7})
     beside = Beside(nothing, [], {"server": 0.9, "tokenizer": 0.05}, 50, {CLIENT: sent})

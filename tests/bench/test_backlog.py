@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from samples import slow
 
-from ramet.bench.programs.backlog import NEVER_S, Outcome, play
+from ramet.bench.programs.backlog import NEVER_S, BacklogOutcome, play
 from ramet.runtime.config import make_args
 
 MAX_WAIT_S = make_args().schedule.max_wait_s
@@ -16,7 +16,7 @@ MACHINES = [(6000, 4, 0.0), *(slow((machine,)) for machine in OTHERS)]
 
 
 @cache
-def played(policy: str, max_wait_s: float, *machine: Any) -> Outcome:
+def played(policy: str, max_wait_s: float, *machine: Any) -> BacklogOutcome:
     pool, rows, spread_s = machine
     return play(policy, max_wait_s, pool=pool, rows=rows, spread_s=spread_s)
 

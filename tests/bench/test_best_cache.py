@@ -2,14 +2,14 @@
 
 import random
 
-from ramet.bench.programs.best_cache import Sent, best_cached, best_hit_rate
+from ramet.bench.programs.best_cache import SentRequest, best_cached, best_hit_rate
 
 
-def one_after_the_other(*pairs: tuple[str, str]) -> list[Sent]:
-    return [Sent([*prompt.encode()], [*output.encode()], i, i + 0.5) for i, (prompt, output) in enumerate(pairs)]
+def one_after_the_other(*pairs: tuple[str, str]) -> list[SentRequest]:
+    return [SentRequest([*prompt.encode()], [*output.encode()], i, i + 0.5) for i, (prompt, output) in enumerate(pairs)]
 
 
-def at_once(*pairs: tuple[str, str]) -> list[Sent]:
+def at_once(*pairs: tuple[str, str]) -> list[SentRequest]:
     return [each._replace(arrived=0.0, ended=1.0 + i) for i, each in enumerate(one_after_the_other(*pairs))]
 
 
@@ -53,7 +53,9 @@ def test_nothing_shared_is_nothing_found():
 def test_it_is_what_remembering_every_sequence_finds():
     draw = random.Random(0)
     sent = [
-        Sent(draw.choices("ab", k=draw.randint(1, 12)), draw.choices("ab", k=draw.randint(0, 5)), t, t + draw.random())
+        SentRequest(
+            draw.choices("ab", k=draw.randint(1, 12)), draw.choices("ab", k=draw.randint(0, 5)), t, t + draw.random()
+        )
         for t in (draw.random() for _ in range(200))
     ]
     for each, best in zip(sent, best_cached(sent), strict=True):

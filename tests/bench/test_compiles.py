@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from ramet.bench import compiles
-from ramet.bench.compiles import MEDIAN, P99, QUIET, Stream, Window, summed
+from ramet.bench.compiles import MEDIAN, P99, QUIET, CompileStream, Window, summed
 
 
 def test_gaps_count_inside_a_window_and_inside_a_request():
-    stream = Stream([[1.0, 3.0, 4.0], [9.0, 9.5, 20.0]])
+    stream = CompileStream([[1.0, 3.0, 4.0], [9.0, 9.5, 20.0]])
     assert stream.gaps(2.0, 10.0) == [1.0, 0.5]
 
 

@@ -10,8 +10,8 @@ import torch
 
 from ramet.bench.figures import gpu as page
 from ramet.bench.figures import records
-from ramet.bench.gpu.card import Card
-from ramet.bench.gpu.experts import MIXTRAL, Layers, Shape
+from ramet.bench.gpu.card import GpuCard
+from ramet.bench.gpu.experts import MIXTRAL, ExpertShape, Layers
 from ramet.bench.gpu.peer import ROUNDS, Transformers, compare
 from ramet.bench.gpu.steps import kv_bytes_per_token, prompts, starts, weights_of
 from ramet.bench.loads import SHAPE_8B
@@ -87,17 +87,17 @@ def test_the_table_of_kernels_is_of_plain_attention():
 
 
 def test_experts_of_both_are_the_same_layer():
-    layers = Layers(Shape("small", 4, 2, 32, 48), 9, min_bytes=1, device="cpu")
+    layers = Layers(ExpertShape("small", 4, 2, 32, 48), 9, min_bytes=1, device="cpu")
     ours, theirs = layers.ours(*layers.layers[0]), layers.of_torch(*layers.layers[0])
     assert (ours.float() - theirs.float()).norm() < 0.02 * theirs.float().norm()
 
 
 def test_the_limit_of_experts_is_what_is_read_or_what_is_multiplied():
     assert MIXTRAL.num_experts * MIXTRAL.expert_bytes * 32 == pytest.approx(90.2e9, rel=1e-3)  # of Mixtral's 93 GB
-    layers = Layers(Shape("small", 4, 2, 32, 48), 9, min_bytes=1, device="cpu")
-    read = Card("reads slowly", 1.0, 1.0, 1e30)
+    layers = Layers(ExpertShape("small", 4, 2, 32, 48), 9, min_bytes=1, device="cpu")
+    read = GpuCard("reads slowly", 1.0, 1.0, 1e30)
     assert layers.limit(read) == 4 * 3 * 32 * 48 * 2  # all experts have tokens
-    assert layers.limit(Card("multiplies slowly", 1.0, 1e30, 1.0)) == 9 * 2 * 6 * 32 * 48
+    assert layers.limit(GpuCard("multiplies slowly", 1.0, 1e30, 1.0)) == 9 * 2 * 6 * 32 * 48
 
 
 class Engine:

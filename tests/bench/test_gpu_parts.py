@@ -8,15 +8,15 @@ import pytest
 
 from ramet.bench.gpu import attention, headline, linears, offline_headline, products, sampling, tune
 from ramet.bench.gpu.attention import Shape
-from ramet.bench.gpu.card import Card
-from ramet.bench.gpu.lines import Options
+from ramet.bench.gpu.card import GpuCard
+from ramet.bench.gpu.lines import LineOptions
 from ramet.bench.gpu.sensors import Sensors
-from ramet.bench.gpu.steps import Model, limit_s
+from ramet.bench.gpu.steps import StepModel, limit_s
 from ramet.bench.gpu.table import MODULES
 from ramet.bench.loads import SHAPE_8B
 from ramet.kernels.tuned import ExtendTuning
 
-CARD = Card("made up", 3e12, 4e12, 7e14)
+CARD = GpuCard("made up", 3e12, 4e12, 7e14)
 SMALL = SHAPE_8B | {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "intermediate_size": 128, "vocab_size": 100_000, "max_position_embeddings": 1024,
@@ -39,7 +39,7 @@ def test_parts_of_attention_run(part: str, monkeypatch: pytest.MonkeyPatch) -> N
     for name, value in shapes[part].items():
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(attention, "MIN_BYTES", 1)
-    lines = list(module.figures(CARD, Options()))
+    lines = list(module.figures(CARD, LineOptions()))
     assert lines and all(0 <= share < inf for _, found in lines for share in found.values())
 
 
@@ -48,7 +48,7 @@ def test_products_and_packed_layers_run(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(module, "SHAPE_8B", SMALL | {"hidden_size": 128})
         monkeypatch.setattr(module, "TOKENS", (1, 70))
         monkeypatch.setattr(module, "MIN_BYTES", 1 << 17)
-        for _, found in module.figures(CARD, Options()):
+        for _, found in module.figures(CARD, LineOptions()):
             assert found["us"] > 0
     (weight,) = linears._copies(linears.MAKERS["int4"], "int4", 128, 64)[:1]
     same = linears.copied(weight)
@@ -61,11 +61,11 @@ def test_parts_that_measure_an_engine_run(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(offline_headline, "TRACED_AFTER_S", 0.01)
     monkeypatch.setattr(offline_headline, "LONGEST_OUTPUT", 6)
     monkeypatch.setattr(offline_headline, "WARM", 2)
-    model = Model(SMALL, max_total_tokens=4096)
+    model = StepModel(SMALL, max_total_tokens=4096)
     try:
-        (_, found), *_ = sampling.figures(CARD, Options(), model)
+        (_, found), *_ = sampling.figures(CARD, LineOptions(), model)
         assert found["times"] > 0
-        lines = offline_headline.figures(CARD, Options(num_prompts=6), model)
+        lines = offline_headline.figures(CARD, LineOptions(num_prompts=6), model)
         (_, whole) = next(lines)
         assert whole["steps"] > 5 and whole["tokens_a_step"] > 1
     finally:
@@ -83,7 +83,7 @@ def test_limits_by_hand() -> None:
     )
     assert products.limit_s(CARD, 1024, 4096, 4096) == 2 * 1024 * 4096**2 / 7e14
     assert products.limit_s(CARD, 1024, 4096, 4096, 1.0, 2.0) == 1024 * 4096**2 / 7e14
-    packed = Options(quantization="fp8", kv_cache_dtype="fp8")
+    packed = LineOptions(quantization="fp8", kv_cache_dtype="fp8")
     head = 2 * 4096 * 128256
     assert limit_s(SHAPE_8B, CARD, 1, 1000, options=packed) == pytest.approx(
         (32 * layer / 2 + head + 1000 * 65536) / 4e12
@@ -93,12 +93,12 @@ def test_limits_by_hand() -> None:
     many = offline_headline.draw(20_000, 3)
     lengths = [len(prompt) for prompt in many[0]], many[1]
     assert offline_headline.contexts_of(*lengths) == pytest.approx(headline.mean_contexts(20_000), rel=0.02)
-    whole = headline.load_limit_s(CARD, Options(), SHAPE_8B, 10, 2, 100)
+    whole = headline.load_limit_s(CARD, LineOptions(), SHAPE_8B, 10, 2, 100)
     assert whole == pytest.approx((12 * 32 * layer + 2 * head) / 7e14 + 100 * 131072 / 4e12)
 
 
 def test_the_engine_and_the_server_have_the_same_options() -> None:
-    options = Options(max_running=7, quantization="fp8", kv_cache_dtype="fp8")
+    options = LineOptions(max_running=7, quantization="fp8", kv_cache_dtype="fp8")
     words = "--quantization fp8 --kv-cache-dtype fp8 --max-running-requests 7 --cuda-graph-max-bs 7"
     assert options.flags == words.split()
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ramet.bench.arrivals import due_times
 from ramet.bench.client import note_event
-from ramet.bench.datasets import Vocabulary, random_ids, random_text, shared_prefix, sharegpt_file
+from ramet.bench.datasets import DatasetVocabulary, random_ids, random_text, shared_prefix, sharegpt_file
 from ramet.bench.errors import BadOption
 from ramet.bench.metrics import Timeline
 from ramet.bench.sse import EventSplitter
@@ -20,8 +20,8 @@ PAYLOADS = st.lists(st.binary(max_size=20).filter(lambda b: not {10, 13} & set(b
 
 
 @pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return Vocabulary(BUNDLED)
+def vocabulary() -> DatasetVocabulary:
+    return DatasetVocabulary(BUNDLED)
 
 
 class TestArrivals:
@@ -82,38 +82,40 @@ class TestTokenCounting:
 
 class TestDatasets:
     @pytest.mark.parametrize("length", [1, 2, 7, 64, 257])
-    def test_random_text_has_exactly_the_asked_tokens(self, vocabulary: Vocabulary, length: int) -> None:
+    def test_random_text_has_exactly_the_asked_tokens(self, vocabulary: DatasetVocabulary, length: int) -> None:
         prompts = random_text(vocabulary, 20, length, 5, 1.0, seed=3)
         texts = [p.text or "" for p in prompts]
         assert vocabulary.count(texts) == [p.input_len for p in prompts] == [max(length, vocabulary.added + 1)] * 20
         assert len(set(texts)) > 1
 
-    def test_lengths_fill_the_asked_range(self, vocabulary: Vocabulary) -> None:
+    def test_lengths_fill_the_asked_range(self, vocabulary: DatasetVocabulary) -> None:
         prompts = random_ids(vocabulary, 2000, 20, 10, 0.5, seed=1)
         assert {p.input_len for p in prompts} == set(range(10, 21))
         assert {p.output_len for p in prompts} == set(range(5, 11))
         assert all(p.ids is not None and len(p.ids) == p.input_len and p.text is None for p in prompts)
 
-    def test_ratio_zero_never_asks_for_nothing(self, vocabulary: Vocabulary) -> None:
+    def test_ratio_zero_never_asks_for_nothing(self, vocabulary: DatasetVocabulary) -> None:
         prompts = random_ids(vocabulary, 200, 3, 3, 0.0, seed=1)
         assert {p.input_len for p in prompts} == {p.output_len for p in prompts} == {1, 2, 3}
 
-    def test_same_seed_same_prompts(self, vocabulary: Vocabulary) -> None:
+    def test_same_seed_same_prompts(self, vocabulary: DatasetVocabulary) -> None:
         made = [random_text(vocabulary, 5, 9, 9, 0.0, seed) for seed in (1, 1, 2)]
         assert made[0] == made[1] != made[2]
 
-    def test_random_ids_are_never_special_tokens(self, vocabulary: Vocabulary) -> None:
+    def test_random_ids_are_never_special_tokens(self, vocabulary: DatasetVocabulary) -> None:
         used = {i for p in random_ids(vocabulary, 50, 200, 1, 1.0, seed=1) for i in p.ids or ()}
         assert used <= set(vocabulary.ids) and min(vocabulary.ids) > 0
 
-    def test_prompts_of_a_group_share_exactly_their_system_prompt(self, vocabulary: Vocabulary) -> None:
+    def test_prompts_of_a_group_share_exactly_their_system_prompt(self, vocabulary: DatasetVocabulary) -> None:
         prompts = shared_prefix(vocabulary, 3, 4, 40, 10, 6, seed=1)
         heads = [(p.text or "").split("\n\n")[0] for p in prompts]
         assert len(prompts) == len({p.text for p in prompts}) == 12
         assert sorted(heads.count(head) for head in set(heads)) == [4, 4, 4]
         assert all(50 <= p.input_len <= 54 and p.output_len == 6 for p in prompts)
 
-    def test_sharegpt_takes_lengths_from_the_two_first_turns(self, vocabulary: Vocabulary, tmp_path: Path) -> None:
+    def test_sharegpt_takes_lengths_from_the_two_first_turns(
+        self, vocabulary: DatasetVocabulary, tmp_path: Path
+    ) -> None:
         draw = random.Random(1)
         asked, answered = vocabulary.text(draw, 30)[0], vocabulary.text(draw, 12, special=False)[0]
         talks = [
@@ -130,7 +132,7 @@ class TestDatasets:
 
     @pytest.mark.parametrize("content", ["{", "{}", "[7]", '[{"conversations": [1, 2]}]'])
     def test_a_file_that_is_no_sharegpt_is_one_clear_error(
-        self, vocabulary: Vocabulary, tmp_path: Path, content: str
+        self, vocabulary: DatasetVocabulary, tmp_path: Path, content: str
     ) -> None:
         path = tmp_path / "talks.json"
         path.write_text(content)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ramet.bench.kernels import masks
-from ramet.bench.kernels.masks import ALL_JSON, Spent, summed
+from ramet.bench.kernels.masks import ALL_JSON, MaskTime, summed
 
 
 def run(tmp_path: Path, *argv: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def test_what_a_backend_cannot_compile_is_said(tmp_path: Path):
 
 
 def test_figures_are_quantiles_of_steps():
-    steps = [Spent(float(i), 1.0, float(i + 1), 6.0, 3.0) for i in range(101)]
+    steps = [MaskTime(float(i), 1.0, float(i + 1), 6.0, 3.0) for i in range(101)]
     figures = summed(steps)
     assert figures["filling_us"] == {"median": 50.0, "p90": 90.0, "p99": 99.0, "max": 100.0}
     assert figures["applying_in_reads"] == 2.0

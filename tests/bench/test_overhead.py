@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ramet.bench.programs import overhead, traces
-from ramet.bench.programs.overhead import Watch, play
+from ramet.bench.programs.overhead import OverheadWatch, play
 from ramet.bench.programs.words import write_model
 from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -22,7 +22,7 @@ class Doll:
 
 def test_a_watch_counts_nested_calls_once_and_returns_what_they_return():
     doll = Doll()
-    watch = Watch(doll, ("outer", "inner"))
+    watch = OverheadWatch(doll, ("outer", "inner"))
     assert doll.outer() == "in!" and doll.inner() == "in"
     once = watch.seconds
     assert once > 0

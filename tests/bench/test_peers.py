@@ -20,7 +20,7 @@ from ramet.bench.loads import PEER_LOADS, SHAPE, SHAPE_1B, Load
 from ramet.bench.offline import _weight_sizes, doublings
 from ramet.bench.peer_engines import PEERS, Peer
 from ramet.bench.peer_limits import kv_bytes, kv_token_bytes, least_seconds
-from ramet.bench.peer_sides import Missing, side
+from ramet.bench.peer_sides import MissingPeer, side
 from ramet.kernels.cpu.limits import int8_flops, measure
 
 NEVER = float("inf")
@@ -153,7 +153,10 @@ def test_an_engine_that_is_missing_or_does_not_start_is_named(
 
 
 def test_an_entry_that_needs_more_packages_is_not_installed_without_them(model: Path) -> None:
-    with pytest.raises(Missing, match="not installed"), side(Peer("E", "engine", "int8", extra="more"), model, model):
+    with (
+        pytest.raises(MissingPeer, match="not installed"),
+        side(Peer("E", "engine", "int8", extra="more"), model, model),
+    ):
         pass
 
 

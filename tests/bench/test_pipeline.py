@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramet.bench.errors import BadOption
 from ramet.bench.loop import run_fast
-from ramet.bench.pipeline import Round, Stream, first_model, median_round, one_round, request_bytes
+from ramet.bench.pipeline import PipelineStream, Round, first_model, median_round, one_round, request_bytes
 
 OPTIONS = argparse.Namespace(streams=4, input_len=3, output_len=5, model="tiny", chat=False, tools=False)
 
@@ -24,8 +24,8 @@ def reply(tokens: int, told: int, framing: bool) -> bytes:
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(framed)
 
 
-def fed(data: bytes, size: int) -> Stream:
-    stream = Stream(b"", asyncio.Future(loop=asyncio.new_event_loop()))
+def fed(data: bytes, size: int) -> PipelineStream:
+    stream = PipelineStream(b"", asyncio.Future(loop=asyncio.new_event_loop()))
     for at in range(0, len(data), size):
         stream.data_received(data[at : at + size])
     return stream

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ramet.bench.programs.queue import CONTEXT, Crowd, main
+from ramet.bench.programs.queue import CONTEXT, QueuedCrowd, main
 
 
 def test_so_many_run_wait_and_are_cached() -> None:
-    crowd = Crowd(4, 30, 8000, room=4 * CONTEXT)
+    crowd = QueuedCrowd(4, 30, 8000, room=4 * CONTEXT)
     sizes = crowd.sizes
     assert (sizes["running"], sizes["waiting"]) == (4, 30) and 7000 <= sizes["cached_tokens"] <= 9500
     first = next(iter(crowd.top.scheduler.running)).uid
@@ -20,7 +20,7 @@ def test_so_many_run_wait_and_are_cached() -> None:
 
 
 def test_a_full_pool_evicts_at_each_admission() -> None:
-    crowd = Crowd(2, 6, 4000, room=0)
+    crowd = QueuedCrowd(2, 6, 4000, room=0)
     before = crowd.top.scheduler.cache.evicted_tokens
     crowd.time_turns(3, crowd.end_one)
     assert crowd.top.scheduler.cache.evicted_tokens >= before + 3

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from ramet.bench import penalties, tuning
-from ramet.bench.penalties import Run
+from ramet.bench.penalties import PenaltyRun
 from ramet.bench.rounds import interval, turned
 
 
@@ -26,8 +26,8 @@ def test_the_interval_holds_the_median_in_95_of_100(num: int, out: int):
 
 
 def test_a_cost_is_a_share_of_the_baseline_of_the_same_round():
-    baseline = [Run(100.0, 10.0), Run(50.0, 20.0), Run(200.0, 5.0)]
-    runs = [Run(97.0, 11.0), Run(49.0, 21.0), Run(190.0, 6.0)]
+    baseline = [PenaltyRun(100.0, 10.0), PenaltyRun(50.0, 20.0), PenaltyRun(200.0, 5.0)]
+    runs = [PenaltyRun(97.0, 11.0), PenaltyRun(49.0, 21.0), PenaltyRun(190.0, 6.0)]
     summed = penalties.summed(runs, baseline)
     assert summed["cost"] == 0.03 and summed["cost_interval"] == [0.02, 0.05] and summed["cpu_us_per_token"] == 11.0
 

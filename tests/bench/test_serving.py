@@ -10,8 +10,8 @@ import pytest
 from fake_server import Events, FakeServer, completion_events, native_events, serving
 
 from ramet.bench import report, stamp
-from ramet.bench.client import Completions, Native, Sampling
-from ramet.bench.datasets import Prompt, Vocabulary
+from ramet.bench.client import Completions, NativeApi, Sampling
+from ramet.bench.datasets import DatasetPrompt, DatasetVocabulary
 from ramet.bench.serving import main
 
 BUNDLED = Path(__file__).resolve().parents[2] / "runtime" / "models" / "bundled"
@@ -63,7 +63,7 @@ def test_every_backend_is_counted_the_same(
 
 def test_prompts_have_the_asked_tokens_and_sampling_is_greedy_to_the_full_length(bench: Bench) -> None:
     _, server = bench(native)
-    assert Vocabulary(BUNDLED).count([b["text"] for b in server.bodies]) == [8] * 6
+    assert DatasetVocabulary(BUNDLED).count([b["text"] for b in server.bodies]) == [8] * 6
     assert all(
         b["sampling_params"] == {"temperature": 0.0, "max_new_tokens": 4, "ignore_eos": True} for b in server.bodies
     )
@@ -78,20 +78,20 @@ def test_extra_body_goes_where_the_server_reads_it(bench: Bench) -> None:
 
 def test_extra_sampling_params_complete_ours() -> None:
     extra = {"sampling_params": {"top_k": 5, "temperature": 1}}
-    body = Native().body(Prompt(1, 9, text="a"), Sampling(model="", extra=extra))
+    body = NativeApi().body(DatasetPrompt(1, 9, text="a"), Sampling(model="", extra=extra))
     assert body["sampling_params"] == {"temperature": 1, "max_new_tokens": 9, "ignore_eos": True, "top_k": 5}
 
 
 def test_ids_are_sent_as_ids() -> None:
-    prompt = Prompt(2, 4, ids=(5, 6))
-    assert Native().body(prompt, Sampling(model=""))["input_ids"] == (5, 6)
+    prompt = DatasetPrompt(2, 4, ids=(5, 6))
+    assert NativeApi().body(prompt, Sampling(model=""))["input_ids"] == (5, 6)
     assert Completions().body(prompt, Sampling(model="m"))["prompt"] == (5, 6)
 
 
 def test_an_incremental_stream_is_joined(bench: Bench) -> None:
     from ramet.bench.metrics import Timeline
 
-    dialect, events = Native(incremental=True), []
+    dialect, events = NativeApi(incremental=True), []
     for event in native_events(3):
         dialect.keep(events, json.dumps(event | {"text": "x"}).encode())
     line = Timeline(start=0)

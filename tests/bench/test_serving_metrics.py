@@ -2,7 +2,7 @@
 
 import pytest
 
-from ramet.bench.metrics import Metrics, Spread, Timeline, measure, percentile, spread
+from ramet.bench.metrics import LoadMetrics, Percentiles, Timeline, measure, percentile, spread
 from ramet.bench.report import metrics_record, table
 
 
@@ -16,7 +16,7 @@ def line(start: float, arrivals: list[tuple[float, int]], end: float, **more: ob
     return made
 
 
-def run_of(*lines: Timeline) -> Metrics:
+def run_of(*lines: Timeline) -> LoadMetrics:
     return measure(lines, retokenized=0, backend="ramet", request_rate=float("inf"), max_concurrency=None)
 
 
@@ -114,11 +114,11 @@ P99 ITL (ms):                            440.18
 """
 
 
-def shown(mean: float, median: float, p99: float = 0.0) -> Spread:
-    return Spread(mean=mean, median=median, std=0, p90=1, p95=2, p99=p99, max=4)
+def shown(mean: float, median: float, p99: float = 0.0) -> Percentiles:
+    return Percentiles(mean=mean, median=median, std=0, p90=1, p95=2, p99=p99, max=4)
 
 
-SAMPLE = Metrics(
+SAMPLE = LoadMetrics(
     backend="sglang", request_rate=float("inf"), max_concurrency=None, completed=3000, failed=0, duration_s=66.11,
     input_tokens=378633, output_tokens=775651, retokenized_tokens=775118, cached_tokens=7, request_throughput=45.38,
     input_throughput=5727.04, output_throughput=11732.16, concurrency=12.0, e2e_ms=shown(40881.94, 43967.10),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ramet.bench import stalls
-from ramet.bench.stalls import Run, Stream, middle
+from ramet.bench.stalls import StallRun, StallStream, middle
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,11 @@ from ramet.bench.stalls import Run, Stream, middle
     ],
 )
 def test_a_gap_counts_that_lies_partly_in_the_span(start: float, end: float, longest: float):
-    assert Stream([1.0, 3.0, 4.0, 8.0]).longest_gap(start, end) == longest
+    assert StallStream([1.0, 3.0, 4.0, 8.0]).longest_gap(start, end) == longest
 
 
 def test_figures_are_medians():
-    runs = [Run(gap, gap / 10, 1.0, {"server": gap}) for gap in (30.0, 10.0, 20.0)]
+    runs = [StallRun(gap, gap / 10, 1.0, {"server": gap}) for gap in (30.0, 10.0, 20.0)]
     assert middle(runs) == {
         "gap_ms": 20.0, "gaps_ms": [30.0, 10.0, 20.0], "reply_s": 2.0, "reply_mb": 1.0, "cpu_s": {"server": 20.0},
     }  # fmt: skip

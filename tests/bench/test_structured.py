@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ramet.bench.constrained_cases import Case, different_schemas
+from ramet.bench.constrained_cases import ConstrainedCase, different_schemas
 from ramet.bench.one_thread import Grammars, vocabulary_of
 from ramet.bench.programs import structured
 from ramet.bench.programs.structured import MODES, forced_tokens, notes_cases, play
@@ -23,7 +23,7 @@ def steps(name: str, mode: str) -> int:
     return played.steps
 
 
-def counts(case: Case) -> tuple[int, int]:
+def counts(case: ConstrainedCase) -> tuple[int, int]:
     return forced_tokens(TOKENS, GRAMMARS, case)
 
 

@@ -7,19 +7,21 @@ from grammar_cases.vocabularies import bundled as vocabulary
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.backends import BACKENDS, build
-from ramet.runtime.grammar.base import Backend, BackendName, Compiled, Grammar, Whitespace
+from ramet.runtime.grammar.base import BackendName, CompiledConstraint, Grammar, GrammarBackend, Whitespace
 
 SIZE = vocabulary().size
 NAMES = list(BACKENDS)
 
 
 @cache
-def backend(name: BackendName) -> Backend:
+def backend(name: BackendName) -> GrammarBackend:
     return build(name, vocabulary())
 
 
 @cache
-def compiled(name: BackendName, kind: ConstraintKind, text: str, whitespace: Whitespace = "single-space") -> Compiled:
+def compiled(
+    name: BackendName, kind: ConstraintKind, text: str, whitespace: Whitespace = "single-space"
+) -> CompiledConstraint:
     return backend(name).load(backend(name).prepare(Constraint(kind, text), whitespace))
 
 
@@ -40,7 +42,7 @@ def bytewise(text: str) -> list[int]:
     return [of_byte[bytes([byte])] for byte in text.encode()]
 
 
-def takes(compiled: Compiled, text: str) -> bool:
+def takes(compiled: CompiledConstraint, text: str) -> bool:
     """Whether `text` is a whole output, spelled as the tokenizer spells it."""
     grammar = compiled.start()
     return all(map(grammar.accept, ids_of(text))) and grammar.may_end

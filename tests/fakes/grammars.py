@@ -6,7 +6,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.grammar.aside import Parsers
 from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, GrammarError, Vocabulary
+from ramet.runtime.grammar.base import GrammarBackend, GrammarError, Vocabulary
 from ramet.runtime.grammar.bounded import bounded
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.compile import Compiling
@@ -26,7 +26,7 @@ class Grammars:
         step_items: int | None = None,
     ) -> None:
         self._vocabulary = Vocabulary(tokenizer, BUNDLED_MODEL, tokenizer.vocab_size, eos_ids)
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, GrammarBackend] = {}
         self._done: dict[Constraint, Loaded | Failed] = {}
         self.compiling: dict[Constraint, Compiling] = {}
         self._compiled: list[Compiling] = []

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ramet.ipc.media import MediaKind, MediaToken, Prepared
 from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.errors import ClientError
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from tests.fakes.engine import LIMITS
 
 TOKENS = {
@@ -25,12 +25,12 @@ class FakeMedia:
     """A piece that was written with the word BROKEN is refused."""
 
     def __init__(self) -> None:
-        self.asked: list[list[MediaSource]] = []  # of each call
+        self.asked: list[list[GivenMedia]] = []  # of each call
         self.owners: list[Owner] = []
         self.released: list[Prepared] = []
         self.waits = False  # for ever
 
-    async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[GivenMedia], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
         self.asked.append(list(sources))
         self.owners.append(owner)
         if self.waits:
@@ -53,6 +53,6 @@ class FakeMedia:
         return [source.place for sources in self.asked for source in sources]
 
 
-def prepared(source: MediaSource) -> Prepared:
+def prepared(source: GivenMedia) -> Prepared:
     key = hashlib.sha256(repr((source.written, source.arrays)).encode()).digest()
     return Prepared(source.kind, key, (3,), (), "", source.place)

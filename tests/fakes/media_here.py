@@ -10,8 +10,8 @@ from ramet.runtime.config import MediaArgs
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
 from ramet.runtime.media.objects import encoded
-from ramet.runtime.media.source import MediaSource
-from ramet.runtime.media.worker import Job, Preparer, Refused
+from ramet.runtime.media.source import GivenMedia
+from ramet.runtime.media.worker import MediaJob, MediaRefused, Preparer
 
 MAX_BYTES = 1 << 28  # of a file
 
@@ -23,7 +23,7 @@ class MediaHere:
         self._preparer, self._folder, self._numbers = Preparer(model_folder, MediaArgs()), folder, count()
         self.files: set[str] = set()
 
-    async def prepare(self, sources: Sequence[MediaSource], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
+    async def prepare(self, sources: Sequence[GivenMedia], owner: Owner = NOBODY) -> tuple[Prepared, ...]:
         return tuple(map(self._prepared, sources))
 
     def release(self, prepared: Sequence[Prepared]) -> None:
@@ -31,14 +31,14 @@ class MediaHere:
             self.files.remove(each.file)
             Path(each.file).unlink()
 
-    def _prepared(self, source: MediaSource) -> Prepared:
+    def _prepared(self, source: GivenMedia) -> Prepared:
         file = str(self._folder / f"{next(self._numbers)}")
         of = None if source.arrays is None else source.arrays.of
         are_features = source.arrays is not None and source.arrays.are_features
         data = source.written if isinstance(source.written, bytes) else encoded(source.kind, source.written)
-        job = Job(source.kind, file, MAX_BYTES, data, source.options, of, are_features)
+        job = MediaJob(source.kind, file, MAX_BYTES, data, source.options, of, are_features)
         done = self._preparer.run(job)
-        if isinstance(done, Refused):
+        if isinstance(done, MediaRefused):
             raise ClientError(source.place, done.fact, done.hint, done.status)
         self.files.add(file)
         return Prepared(

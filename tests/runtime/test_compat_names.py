@@ -16,11 +16,11 @@ from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.metrics.compat import TABLES, page_of
-from ramet.runtime.metrics.names import Served
+from ramet.runtime.metrics.names import ModelLabels
 from ramet.runtime.metrics.table import DEVICE, OPEN_METRICS, Metrics
 
 MODEL = 'a "quoted" model'
-SERVED = Served(MODEL, 16, 50, 8, frozenset({"b", "a"}), frozenset({"c"}))
+SERVED = ModelLabels(MODEL, 16, 50, 8, frozenset({"b", "a"}), frozenset({"c"}))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from ramet.ipc.stats import Stats
 from ramet.ipc.times import SequenceTimes
-from ramet.runtime.metrics.table import DEVICE, Counter, Histogram, Metrics, Page
+from ramet.runtime.metrics.table import DEVICE, Counter, Histogram, Metrics, MetricsPage
 
 
 def test_a_weight_counts_an_observation_several_times() -> None:
@@ -19,7 +19,7 @@ def test_buckets_are_cumulative_and_the_bound_belongs_to_its_bucket() -> None:
     metrics = Metrics()
     for value in (0.001, 0.005, 0.006, 1000.0):
         metrics.latency_s.observe(value)
-    page = Page(metrics).render()[0].decode()
+    page = MetricsPage(metrics).render()[0].decode()
     assert 'ramet:e2e_request_latency_seconds_bucket{le="0.005"} 2.0' in page
     assert 'ramet:e2e_request_latency_seconds_bucket{le="0.01"} 3.0' in page
     assert 'ramet:e2e_request_latency_seconds_bucket{le="+Inf"} 4.0' in page
@@ -27,7 +27,7 @@ def test_buckets_are_cumulative_and_the_bound_belongs_to_its_bucket() -> None:
 
 
 def test_a_counter_without_labels_starts_at_zero_and_one_with_labels_is_empty() -> None:
-    page = Page(Metrics()).render()[0].decode()
+    page = MetricsPage(Metrics()).render()[0].decode()
     assert "ramet:prompt_tokens_total 0.0" in page
     assert "ramet:http_requests_total{" not in page
 
@@ -43,7 +43,7 @@ def test_labels_split_a_counter() -> None:
 def test_label_values_cannot_break_the_page() -> None:
     metrics = Metrics()
     metrics.requests.add(1, 'a"b\n', "200")
-    assert 'endpoint="a\\"b\\n"' in Page(metrics).render()[0].decode()
+    assert 'endpoint="a\\"b\\n"' in MetricsPage(metrics).render()[0].decode()
 
 
 def test_a_sequence_that_never_ran_has_no_queue_time() -> None:

@@ -63,7 +63,7 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Recorder:
+class FactsRecorder:
     """What the model asks for while it runs once."""
 
     paths: dict[int, str]  # of modules, by their id
@@ -109,7 +109,7 @@ class Recorder:
         return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3]), None
 
 
-_recorder: ContextVar[Recorder] = ContextVar("recorder")
+_recorder: ContextVar[FactsRecorder] = ContextVar("recorder")
 
 ALL_ATTENTION_FUNCTIONS.register(PROBE, lambda *args, **told: _recorder.get().attend(*args, **told))
 ALL_MASK_ATTENTION_FUNCTIONS.register(PROBE, lambda **asked: _recorder.get().mask(**asked))
@@ -159,7 +159,7 @@ def facts_of(text: str, place: str = "config.json") -> Facts:
     )
     if stateful:
         raise NotServed(f"{place}: {name} keeps state of its own between tokens: {', '.join(stateful[:3])}")
-    recorder = Recorder({id(module): path for path, module in model.named_modules()}, name)
+    recorder = FactsRecorder({id(module): path for path, module in model.named_modules()}, name)
     run = _run(model, recorder, place)
     layers = getattr(config, "num_hidden_layers", None)
     if len(recorder.layers) != layers:
@@ -200,7 +200,7 @@ def _skeleton(model_class: Any, config: Any, place: str) -> Any:
         return model_class(config).eval()
 
 
-def _run(model: Any, recorder: Recorder, place: str) -> tuple[str, int, int]:
+def _run(model: Any, recorder: FactsRecorder, place: str) -> tuple[str, int, int]:
     """Path of the body, numbers of a token's logits, and of the states that they are made of."""
     ids = torch.zeros(1, NUM_TOKENS, dtype=torch.long, device="meta")
     called = _Called()

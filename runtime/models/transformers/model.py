@@ -20,7 +20,7 @@ from ramet.runtime.models.transformers.interface import ANSWERS, LAYER, Answers,
 from ramet.runtime.models.transformers.linears import replace_modules
 
 
-class Body(nn.Module):
+class DecoderBody(nn.Module):
     """In the place of the module that makes states: it returns some that were made before."""
 
     def __init__(self, whole: nn.Module) -> None:
@@ -55,7 +55,7 @@ class TransformersModel(CausalModel):
     def __init__(self, causal: Any, facts: Facts, shape: ModelShape, ops: Ops) -> None:
         super().__init__()
         self.shape = shape
-        self._body = Body(causal.get_submodule(facts.body))
+        self._body = DecoderBody(causal.get_submodule(facts.body))
         causal.set_submodule(facts.body, self._body)
         replace_modules(causal, ops)
         self.layers = causal
@@ -128,5 +128,5 @@ class TransformersModel(CausalModel):
 
 
 def _inside(path: str, body: str) -> str:
-    """Where a module is once its model's body is inside a `Body`."""
+    """Where a module is once its model's body is inside a `DecoderBody`."""
     return f"{body}.whole{path.removeprefix(body)}" if path.startswith(f"{body}.") else path

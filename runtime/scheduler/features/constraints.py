@@ -20,11 +20,11 @@ from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.arrays import Ints
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.aside import AsideFailed
-from ramet.runtime.grammar.base import MAX_FORCED_BYTES, Backend, GrammarError
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES, GrammarBackend, GrammarError
 from ramet.runtime.grammar.compile import Compiling, GrammarSource
 from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, Thought
+from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, ThoughtRule
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.features.aside import AsideRows
 from ramet.runtime.scheduler.features.constrained import Constrained
@@ -151,7 +151,7 @@ class Constraints:
                 self._tokenizer,
                 request.ending(self._eos_ids),
                 mode,
-                Thought(constraint.after.encode(), constraint.opens),
+                ThoughtRule(constraint.after.encode(), constraint.opens),
                 self._retokenizer,
                 found.fsm,
             )
@@ -161,7 +161,7 @@ class Constraints:
         request.constrained = Constrained(output, leave)
         return None
 
-    def _mode(self, request: Request, backend: Backend) -> JumpMode:
+    def _mode(self, request: Request, backend: GrammarBackend) -> JumpMode:
         mode = JumpMode(self._jump_forward or ("ff" if backend.canonical else "off"))
         steps = request.needs_each_step(self._raw) or (mode is JumpMode.FF and not backend.canonical)
         return JumpMode.OFF if steps else mode

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.grammar.base import Grammar, Masks, TooComplex
+from ramet.runtime.grammar.base import Grammar, MaskFiller, TooComplex
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constraints import failed
 from ramet.runtime.scheduler.features.slow_rows import FREE_S, Allowance
@@ -31,7 +31,7 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     rows = batch.rows[at]
     bits = np.full((len(rows), -(-vocab_size // 32)), -1, dtype=np.int32)
     alive = (table.uids[rows] == step.uids[at]) & (table.epochs[rows] == step.epochs[at])
-    quick, slow = dict[Masks, list[Asked]](), list[Asked]()
+    quick, slow = dict[MaskFiller, list[Asked]](), list[Asked]()
     for k in np.flatnonzero(alive).tolist():
         each = running.at(rows[k])
         constrained = each.request.constrained
@@ -61,7 +61,7 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     return bits
 
 
-def _fill_together(backend: Masks, group: Sequence[Asked], bits: Ints, allowance: Allowance) -> None:
+def _fill_together(backend: MaskFiller, group: Sequence[Asked], bits: Ints, allowance: Allowance) -> None:
     """Fill the masks in one call. If it fails, fill them one by one, so that only the output at fault fails."""
     begun_s, at, grammars = time.thread_time(), list[int](), list[Grammar]()
     for k, _, constrained in group:

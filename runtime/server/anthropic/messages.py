@@ -37,7 +37,7 @@ async def messages(service: Service, request: web.Request) -> web.StreamResponse
     with service.client.open(streaming=streams, rid=asked.rid) as submission:
         (reader,) = await send_chat(service, submission, asked, chat, calls)
         (sequence,) = submission.sequences
-        blocks = Blocks(sequence, reader, asked, silent)
+        blocks = MessageBlocks(sequence, reader, asked, silent)
         if streams:
             return await sse.stream(request, submission, [blocks.events], done=b"")
         await submission.finished()
@@ -78,7 +78,7 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
     return respond(replies.TokenCount(len(await chat_ids(service, chat)) // ID_BYTES))
 
 
-class Blocks(Items[replies.ContentBlock]):
+class MessageBlocks(Items[replies.ContentBlock]):
     """The content of a message, and its stream."""
 
     def __init__(self, sequence: Sequence, reader: OutputReader, asked: Asked, silent: bool) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from ramet.ipc.media import MediaKind
 from ramet.runtime import exact_json
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.server.anthropic.blocks import (
     AnyTurn,
     AssistantTurn,
@@ -116,7 +116,7 @@ def _content(content: str | list[Any], *at: int) -> str | list[Any]:
         return joined_text(content)
     place = "messages" + "".join([f"[{index}].content" for index in at])
     return [
-        MediaSource(MediaKind.IMAGE, f"{place}[{j}].source", block.written)
+        GivenMedia(MediaKind.IMAGE, f"{place}[{j}].source", block.written)
         if isinstance(block, ImageContent)
         else _part(_text(block))
         for j, block in enumerate(content)

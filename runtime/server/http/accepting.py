@@ -95,7 +95,7 @@ class Acceptor:
     ) -> None:
         self._connections, self._listener, self._certificates = connections, listener, certificates
         self._max_open = connections.args.max_connections or MAX_CONNECTIONS
-        self._refusals: set[Refusal] = set()
+        self._refusals: set[ConnectionRefusal] = set()
         self._full, self._no_files, self._no_tls = Episode(), Episode(), Episode()
         self._loop = asyncio.get_running_loop()
         self._beginning: set[asyncio.Task[None]] = set()
@@ -168,11 +168,11 @@ class Acceptor:
         times = {"ssl_handshake_timeout": args.header_timeout_s, "ssl_shutdown_timeout": ends}
         return {"ssl": self._certificates.context, **times}
 
-    def _refusal(self) -> "Refusal":
+    def _refusal(self) -> "ConnectionRefusal":
         line = "%d connections are open and none is idle (--max-connections): new ones get a 503"
         self._full.note(self._loop.time(), line, len(self._connections.open))
         self._connections.count(503)
-        return Refusal(self._refusals)
+        return ConnectionRefusal(self._refusals)
 
     def _out_of_files(self, error: OSError) -> None:
         line = "No connection can be accepted: %s. New ones wait until a file is closed; raise the limit of open files"
@@ -190,10 +190,10 @@ class Acceptor:
         return bool(longest)
 
 
-class Refusal(asyncio.Protocol):
+class ConnectionRefusal(asyncio.Protocol):
     """A connection that gets a 503 for whatever it asks."""
 
-    def __init__(self, all_: "set[Refusal]") -> None:
+    def __init__(self, all_: "set[ConnectionRefusal]") -> None:
         self._all = all_
         self._all.add(self)  # it counts before it is connected
         self._transport: Any  # uvloop's is no asyncio.Transport

@@ -31,7 +31,7 @@ NEVER_FINISHED = "Session request is appending to a request that hasn't finished
 NO_INPUT = "A session request must contain input tokens after restoring history."
 
 
-class Run(Protocol):
+class SessionRun(Protocol):
     """A request while the engine has it."""
 
     def output(self) -> bytes:
@@ -42,23 +42,23 @@ class Run(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class SessionTurn:
     rid: str
     session: "Session"
-    before: "Turn | None"
+    before: "SessionTurn | None"
     kept: int
     piece: bytes
-    run: Run | None  # None: it has ended
+    run: SessionRun | None  # None: it has ended
     output: bytes = b""
     # Thousands may go on from one turn, so a list of these would be searched for each that is cleared.
-    newest: "Turn | None" = field(default=None, repr=False)  # of those that go on from it
-    older: "Turn | None" = field(default=None, repr=False)  # that goes on from the same turn, as does the next
-    newer: "Turn | None" = field(default=None, repr=False)
+    newest: "SessionTurn | None" = field(default=None, repr=False)  # of those that go on from it
+    older: "SessionTurn | None" = field(default=None, repr=False)  # that goes on from the same turn, as does the next
+    newer: "SessionTurn | None" = field(default=None, repr=False)
     name_bytes: int = 0  # of its rid, and of the UTF-8 that Python may keep beside it
     # `source` is the nearest earlier turn of which the prompt has own tokens. `jump` is a turn further up the chain of
     # sources, placed so that a search takes logarithmic time: Myers, "An applicative random-access stack".
-    source: "Turn | None" = field(default=None, repr=False)
-    jump: "Turn | None" = field(default=None, repr=False)
+    source: "SessionTurn | None" = field(default=None, repr=False)
+    jump: "SessionTurn | None" = field(default=None, repr=False)
     num_sources: int = 0
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Turn:
             needed, turn = turn.kept, turn.source
         return b"".join(reversed(parts))
 
-    def _find_source(self) -> "Turn | None":
+    def _find_source(self) -> "SessionTurn | None":
         """The nearest earlier turn that keeps fewer tokens than this one: only its own tokens are part of the prompt.
 
         Turns before one that another goes on from have ended, so their tokens stay as they are.
@@ -109,7 +109,7 @@ class Turn:
             turn = turn.jump if turn.jump is not None and turn.jump.kept >= self.kept else turn.source
         return turn
 
-    def and_after(self) -> Iterator["Turn"]:
+    def and_after(self) -> Iterator["SessionTurn"]:
         """It and all that go on from it."""
         todo = [self]
         while todo:
@@ -146,7 +146,7 @@ class Session:
     timeout_s: float
     used_s: float  # when it was opened, or a turn began or ended
     owner: Owner = NOBODY
-    turns: dict[str, Turn] = field(default_factory=dict)
+    turns: dict[str, SessionTurn] = field(default_factory=dict)
     num_running: int = 0  # turns that the engine has
     closes: bool = False  # once its turn has ended
     held: Prompt | None = None  # tokens that the cache keeps for it, asked for as a prompt
@@ -157,11 +157,11 @@ class Session:
         return owned(self.owner.name, self.id)
 
     @property
-    def last(self) -> Turn | None:
+    def last(self) -> SessionTurn | None:
         return next(reversed(self.turns.values()), None)
 
 
-class Ended(NamedTuple):
+class TurnEnded(NamedTuple):
     """How a request ended: by itself, by an abort, or refused and failed."""
 
     aborted: bool = False
@@ -225,8 +225,8 @@ class Sessions:
         return [self._forget(each) for each in late]
 
     def begin(
-        self, asked: SessionParams, rid: str, piece: bytes, run: Run, now_s: float, owner: Owner = NOBODY
-    ) -> Turn:
+        self, asked: SessionParams, rid: str, piece: bytes, run: SessionRun, now_s: float, owner: Owner = NOBODY
+    ) -> SessionTurn:
         """A request begins: `piece` are its own tokens. Raises ClientError; nothing has changed then."""
         session = self.find(asked.id or "", owner)
         if session is None or session.closes:
@@ -242,7 +242,7 @@ class Sessions:
         replaced = _replaced(session, asked, before)
         if rid in session.turns and session.turns[rid] not in replaced:
             raise ClientError("rid", f"is {shown(rid)}, which a request of this session has", "send another, or none")
-        made = Turn(rid, session, before, kept, piece, run)
+        made = SessionTurn(rid, session, before, kept, piece, run)
         self._check_room(made, replaced)
         for turn in replaced:
             self._drop(turn)
@@ -254,7 +254,7 @@ class Sessions:
         self._count(made)
         return made
 
-    def end(self, turn: Turn, output: bytes, how: Ended, now_s: float) -> Session | None:
+    def end(self, turn: SessionTurn, output: bytes, how: TurnEnded, now_s: float) -> Session | None:
         """The request has ended, or was left. Returns the session if that closes it."""
         if turn.run is None:
             return None  # another has taken its place, or its session is gone
@@ -268,7 +268,7 @@ class Sessions:
             self._drop(turn)
         return self._forget(session) if session.closes else None
 
-    def _check_room(self, made: Turn, replaced: list[Turn]) -> None:
+    def _check_room(self, made: SessionTurn, replaced: list[SessionTurn]) -> None:
         freed, owner = sum(turn.num_bytes for turn in replaced), made.session.owner
         own, most = self._bytes_of[owner.name] - freed, int(self._max_bytes * self._share)
         if owner.bounded and own + made.num_bytes > most:
@@ -277,24 +277,24 @@ class Sessions:
             taken = f"{self.num_bytes} of {self._max_bytes} bytes (--sessions-mb) with {self.num_tokens} tokens"
             raise ServerError(f"Sessions take {taken}: close some, or replace.", 503)
 
-    def _count(self, turn: Turn, sign: Literal[1, -1] = 1) -> None:
+    def _count(self, turn: SessionTurn, sign: Literal[1, -1] = 1) -> None:
         self.num_bytes += sign * turn.num_bytes
         self._bytes_of[turn.session.owner.name] += sign * turn.num_bytes
         self.num_tokens += sign * turn.num_own_tokens
 
-    def _set_output(self, turn: Turn, output: bytes) -> None:
+    def _set_output(self, turn: SessionTurn, output: bytes) -> None:
         self._count(turn, -1)
         turn.output = output
         self._count(turn)
 
-    def _stop(self, turn: Turn) -> None:
+    def _stop(self, turn: SessionTurn) -> None:
         """One that another goes on from: what it has drawn so far is its output."""
         run = _taken(turn)
         assert run is not None, f"{turn.rid} has ended"
         self._set_output(turn, run.output())
         run.stop()
 
-    def _drop(self, turn: Turn) -> None:
+    def _drop(self, turn: SessionTurn) -> None:
         run = _taken(turn)
         if run is not None:
             run.stop()
@@ -309,14 +309,14 @@ class Sessions:
         return session
 
 
-def _taken(turn: Turn) -> Run | None:
+def _taken(turn: SessionTurn) -> SessionRun | None:
     """What runs of the turn, which from now on counts as ended."""
     run, turn.run = turn.run, None
     turn.session.num_running -= run is not None
     return run
 
 
-def _before(session: Session, asked: SessionParams) -> Turn | None:
+def _before(session: Session, asked: SessionParams) -> SessionTurn | None:
     """What a request goes on from; None: it is a root."""
     if asked.rid is None:
         return None
@@ -326,7 +326,7 @@ def _before(session: Session, asked: SessionParams) -> Turn | None:
     return before
 
 
-def _last(session: Session, asked: SessionParams) -> Turn | None:
+def _last(session: Session, asked: SessionParams) -> SessionTurn | None:
     """The same of a streaming session: its last turn."""
     for name, value in (
         ("replace", asked.replace),
@@ -346,21 +346,21 @@ def _last(session: Session, asked: SessionParams) -> Turn | None:
     return last
 
 
-def _named(session: Session, rid: str) -> Turn:
+def _named(session: Session, rid: str) -> SessionTurn:
     if rid not in session.turns:
         fact = f"Invalid request session id: this session has no request {shown(rid)}"
         raise _refused("rid", fact, "send the rid of one that it has, or none")
     return session.turns[rid]
 
 
-def _num_kept(before: Turn, asked: SessionParams) -> int:
+def _num_kept(before: SessionTurn, asked: SessionParams) -> int:
     """Tokens of it that a request begins with."""
     output = before.output if before.run is None else before.run.output()
     length = before.num_prompt + (0 if asked.drop_previous_output else len(output) // ID_BYTES)
     return len(range(length)[: asked.offset]) if asked.offset else length
 
 
-def _replaced(session: Session, asked: SessionParams, before: Turn | None) -> list[Turn]:
+def _replaced(session: Session, asked: SessionParams, before: SessionTurn | None) -> list[SessionTurn]:
     """The turns that a request clears, each before those that it goes on from."""
     if not asked.replace:
         return []

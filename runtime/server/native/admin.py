@@ -29,7 +29,7 @@ from ramet.runtime.intake.fields import including
 from ramet.runtime.intake.other_servers import COMMANDS, refused
 from ramet.runtime.intake.reply import Reply
 from ramet.runtime.metrics.compat import page_of
-from ramet.runtime.metrics.names import Served
+from ramet.runtime.metrics.names import ModelLabels
 from ramet.runtime.options.option import SECRET
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.query_numbers import number
@@ -153,7 +153,7 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
     args, page_size = service.args, service.args.cache.page_size
     num_pages = service.client.limits.max_total_tokens // page_size
     adapters = args.adapters.max_loras_per_batch, *service.client.adapters_in_use()
-    served = Served(service.client.weights.model_name, page_size, num_pages, *adapters)
+    served = ModelLabels(service.client.weights.model_name, page_size, num_pages, *adapters)
     service.sessions.count(service.metrics)
     if service.client.media is not None:
         service.client.media.count(service.metrics)

@@ -29,7 +29,7 @@ from ramet.runtime.workers.offload import FEW_ITEMS, offloaded
 NUMBERS_OF_A_REPLY = MAX_PART // 16  # as many numbers one of a list of replies counts as, without its own long lists
 
 
-class Prompts(NamedTuple):
+class GeneratePrompts(NamedTuple):
     """What a body asks for."""
 
     items: list[Prompt]
@@ -41,7 +41,9 @@ class ReadBody(NamedTuple):
     rid: str
     asked: tuple[str, int]  # the field of its prompts, and for how many sequences it asks at least
     rest: calls.GenerateBody  # all of the body, or what is asked for beside prompts that were read
-    prompts: Prompts | RametError | None  # the error is raised once so many may be queued; None: they are not read yet
+    prompts: (
+        GeneratePrompts | RametError | None
+    )  # the error is raised once so many may be queued; None: they are not read yet
 
 
 async def generate(service: Service, request: web.Request) -> web.StreamResponse:
@@ -100,11 +102,11 @@ def _num_prompts(body: calls.GenerateBody) -> int:
     return max(map(num_prompts, (body.text, body.input_ids, body.input_embeds)))
 
 
-def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.CallDefaults) -> Prompts:
+def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.CallDefaults) -> GeneratePrompts:
     turn = calls.read_turn(body, rid, defaults)
     if turn is not None:
-        return Prompts([turn.prompt], False, turn.asked)
-    return Prompts(*calls.read_generate(body, rid, defaults))
+        return GeneratePrompts([turn.prompt], False, turn.asked)
+    return GeneratePrompts(*calls.read_generate(body, rid, defaults))
 
 
 def _replies(done: list[Sequence], tag: tuple[str, Many[int]] | None, start: int, stop: int) -> list[GenerateReply]:

@@ -29,7 +29,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_body, read_command, respond, respond_in_turn
 from ramet.runtime.server.http.service import Service
-from ramet.runtime.server.http.session_tree import Ended, Session, Turn
+from ramet.runtime.server.http.session_tree import Session, SessionTurn, TurnEnded
 from ramet.runtime.server.native.progress import Progress
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class TurnRun:
 
     def __init__(self, service: Service, submission: Submission) -> None:
         self._service, self._submission = service, submission
-        self.turn: Turn | None = None
+        self.turn: SessionTurn | None = None
         self.growing: GrowingReply | None = None  # None: it is not sent yet
 
     def output(self) -> bytes:
@@ -133,7 +133,7 @@ class TurnRun:
             return
         sequence = self._submission.sequences[0] if self._submission.sequences else None
         finish = sequence.finish if sequence is not None else None
-        ended = Ended(finish is None or finish.aborted, self._submission.error is not None or sequence is None)
+        ended = TurnEnded(finish is None or finish.aborted, self._submission.error is not None or sequence is None)
         closed = self._service.sessions.end(turn, self.output(), ended, time.monotonic())
         if sequence is not None and turn.session.last is turn and turn.session.streaming and closed is None:
             _hold(self._service, turn, sequence.prompt.spec)
@@ -160,7 +160,7 @@ def _expire(service: Service) -> None:
 # -- what the cache holds for streaming sessions -----------------------------------------------------------------------
 
 
-def _hold(service: Service, turn: Turn, spec: RequestSpec) -> None:
+def _hold(service: Service, turn: SessionTurn, spec: RequestSpec) -> None:
     """All tokens of its last turn, and no longer those of the one before."""
     before, held = turn.session.held, Prompt(f"session-{turn.rid}", spec, Content(ids=turn.prompt + turn.output))
     turn.session.held = held

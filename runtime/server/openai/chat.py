@@ -40,7 +40,7 @@ async def chat_completions(service: Service, request: web.Request) -> web.Stream
         sequences = submission.sequences
         if body.stream:
             chunk = replies.ChatChunk(**shared, choices=[], usage=None if body.with_usage else UNSET)
-            choices = [Choice(s, reader, chunk, body) for s, reader in zip(sequences, readers)]
+            choices = [ChoiceChunks(s, reader, chunk, body) for s, reader in zip(sequences, readers)]
             last = partial(replies.last_chunk, chunk, sequences, readers)
             return await sse.stream(request, submission, [choice.events for choice in choices], last)
         done = await submission.finished()
@@ -111,7 +111,7 @@ def _whole(sequence: Sequence, reader: OutputReader, body: ChatBody) -> replies.
     )
 
 
-class Choice:
+class ChoiceChunks:
     """The chunks of one sequence. Where no parser reads its text they differ only in their content."""
 
     def __init__(self, sequence: Sequence, reader: OutputReader, chunk: replies.ChatChunk, body: ChatBody) -> None:

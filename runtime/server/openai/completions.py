@@ -66,13 +66,15 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
             chunk = replace(reply, usage=None) if body.with_usage else reply
             sequences = submission.sequences
             last = partial(replies.last_chunk, chunk, sequences)
-            writers = sse.Writers(lambda index: Choice(sequences[index], index, echoes[index // n], chunk, body).events)
+            writers = sse.Writers(
+                lambda index: CompletionSequence(sequences[index], index, echoes[index // n], chunk, body).events
+            )
             return await sse.stream(request, submission, writers, last)
         done = await submission.finished()
     kept = await likeliest(done, best_of, n) if best_of > n else done
 
     def whole(start: int, stop: int) -> list[replies.CompletionChoice]:
-        return [Choice(kept[i], i, echoes[i // n], reply, body).whole() for i in range(start, stop)]
+        return [CompletionSequence(kept[i], i, echoes[i // n], reply, body).whole() for i in range(start, stop)]
 
     listing: Any = listed(whole, 0, len(kept), NUMBERS_OF_A_CHOICE)
     reply = replace(reply, choices=listing, usage=replies.usage_of(done), sglext=replies.extension_of(kept))
@@ -184,7 +186,7 @@ class Spelling(NamedTuple):
         yield replies.token_name(triple, as_ids=True)
 
 
-class Choice:
+class CompletionSequence:
     """One sequence, whole or as chunks. Without log-probabilities the chunks differ only in their text."""
 
     def __init__(

@@ -50,7 +50,7 @@ class Pair(NamedTuple):
     document_at: str
 
 
-class Asked(NamedTuple):
+class JudgedPairs(NamedTuple):
     """How pairs are judged, but for the method."""
 
     rid: str
@@ -67,7 +67,7 @@ def usual_method(service: Service) -> Method:
     return "generate" if service.client.limits.generates else "embed"
 
 
-async def judged(service: Service, asked: Asked, method: Method, pairs: list[Pair]) -> Judged:
+async def judged(service: Service, asked: JudgedPairs, method: Method, pairs: list[Pair]) -> Judged:
     """Raises ClientError where the method does not fit the model."""
     if asked.instruct and method in ("embed", "classify"):
         fact = f"is {shown(asked.instruct)}, but method {method!r} asks nothing"
@@ -98,7 +98,7 @@ async def _run(service: Service, pairs: list[Pair], prompt_of: Callable[[Pair], 
 # -- a classifier ------------------------------------------------------------------------------------------------------
 
 
-async def _by_classes(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
+async def _by_classes(service: Service, asked: JudgedPairs, pairs: list[Pair]) -> Judged:
     limits, labels = service.client.limits, service.labels
     check_labels(limits)
     if limits.num_labels != 1:
@@ -143,7 +143,7 @@ async def _known(service: Service, text: str) -> tuple[int, ...]:
     return known[text]
 
 
-async def _by_answers(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
+async def _by_answers(service: Service, asked: JudgedPairs, pairs: list[Pair]) -> Judged:
     spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=await answer_ids(service)))
 
     async def question(pair: Pair) -> Prompt:
@@ -173,7 +173,7 @@ async def _question(service: Service, prompt: Prompt, instruct: str | None, pair
     return prompt._replace(content=Content(ids=asked.ids))
 
 
-async def _by_form(service: Service, asked: Asked, pairs: list[Pair]) -> Judged:
+async def _by_form(service: Service, asked: JudgedPairs, pairs: list[Pair]) -> Judged:
     before, after = await _known(service, reranker.BEFORE), await _known(service, reranker.AFTER)
     yes, no = [(await _known(service, word))[0] for word in (reranker.YES, reranker.NO)]
     spec = RequestSpec(NEXT_TOKEN, LogprobSpec(ids=(yes, no)))

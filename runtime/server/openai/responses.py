@@ -95,7 +95,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
             made = Stored(encode(response), kept.items, with_output(kept.entries, response.output), kept.media)
             return service.responses.put(submission.owner, response.id, made)
 
-        output = Output(sequence, reader, _begun(body, sent, asked, params, stored), keep)
+        output = ResponseOutput(sequence, reader, _begun(body, sent, asked, params, stored), keep)
         if body.stream:
             return await sse.stream(request, submission, [output.events], failure=output.failure, done=b"")
         await submission.finished()
@@ -235,7 +235,7 @@ def _begun(
     )
 
 
-class Output(Items[replies.OutputItem]):
+class ResponseOutput(Items[replies.OutputItem]):
     """Once it is read, `response` is the whole response."""
 
     def __init__(self, sequence: Sequence, reader: OutputReader, response: ResponseReply, keep: Keep) -> None:

@@ -25,7 +25,7 @@ from ramet.runtime.intake.messages import ParallelCalls, ToolChoice
 from ramet.runtime.intake.sampling_fields import UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
 from ramet.runtime.intake.tool_choice import CallRules
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.server.http.response_store import StoredItems
 from ramet.runtime.server.openai.formats import ResponseFormat, StructuredFields, of_format
 from ramet.runtime.server.openai.responses_items import InputItem, ItemMessages, Message, messages_of
@@ -190,11 +190,11 @@ def read_stored(messages: bytes, media: bytes) -> list[Message]:
     stored: list[Message] = exact_json.loads(messages)
     if not media:
         return stored
-    found = (replace(convert(each, MediaSource), place="previous_response_id") for each in exact_json.loads(media))
+    found = (replace(convert(each, GivenMedia), place="previous_response_id") for each in exact_json.loads(media))
     return [{**each, "content": _restored(each["content"], found)} for each in stored]
 
 
-def _restored(content: Any, media: Iterator[MediaSource]) -> Any:
+def _restored(content: Any, media: Iterator[GivenMedia]) -> Any:
     if not isinstance(content, list):
         return content
     return [part if part["type"] == "text" else next(media) for part in content]

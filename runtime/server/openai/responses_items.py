@@ -24,7 +24,7 @@ from ramet.runtime.intake.messages import (
     RefusalPart,
     TextPart,
 )
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 
 Message = dict[str, Any]
 Output = str | list[ItemPart]
@@ -179,7 +179,7 @@ class ItemMessages(NamedTuple):
 def messages_of(items: list[InputItem], place: str) -> ItemMessages:
     """The thought, text and calls of one turn of the assistant become one message. `place`: the field of the items."""
     messages: list[Message] = []
-    media: list[MediaSource] = []
+    media: list[GivenMedia] = []
     thinking: list[Message] = []  # messages whose thoughts are still lists: joined once, at the end
     objects = chain.from_iterable(map(_objects_as_json, [items]))  # made when the first of them is needed
     texts: list[str] = []  # the arguments of calls that are texts
@@ -226,7 +226,7 @@ def messages_of(items: list[InputItem], place: str) -> ItemMessages:
 
 
 def _add_message(
-    messages: list[Message], last: Message | None, item: InputMessage, place: str, media: list[MediaSource]
+    messages: list[Message], last: Message | None, item: InputMessage, place: str, media: list[GivenMedia]
 ) -> Message | None:
     """`place`: the field of its content. Takes and returns the turn of the assistant that the chat ends with.
 
@@ -327,7 +327,7 @@ def _without_nulls(action: dict[str, Any]) -> dict[str, Any]:
 # -- contents ----------------------------------------------------------------------------------------------------------
 
 
-def _content(content: Output, place: str, media: list[MediaSource]) -> str | list[Any]:
+def _content(content: Output, place: str, media: list[GivenMedia]) -> str | list[Any]:
     """A text, or a list of parts in order if there are media. WRITES `media`: adds them."""
     if isinstance(content, str) or MEDIA.isdisjoint(map(type, content)):
         return text_of(content)
@@ -335,7 +335,7 @@ def _content(content: Output, place: str, media: list[MediaSource]) -> str | lis
         part_source(f"{place}[{j}]", to_builtins(part)) if type(part) in MEDIA else _text_part(part)
         for j, part in enumerate(content)
     ]
-    media += [part for part in parts if isinstance(part, MediaSource)]
+    media += [part for part in parts if isinstance(part, GivenMedia)]
     return parts
 
 

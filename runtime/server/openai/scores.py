@@ -26,7 +26,7 @@ from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
 from ramet.runtime.server.openai import pooled_replies as replies
 from ramet.runtime.server.openai.embeddings import ModelName, NamedRid, OtherRid, User, run_all
-from ramet.runtime.server.openai.relevance import Asked, Method, Pair, judged, usual_method
+from ramet.runtime.server.openai.relevance import JudgedPairs, Method, Pair, judged, usual_method
 from ramet.runtime.server.openai.replies import usage_of
 from ramet.runtime.workers.offload import offloaded
 
@@ -108,7 +108,7 @@ async def score(service: Service, request: web.Request) -> web.StreamResponse:
         raise ClientError(of_tokens[0], fact)
     if (pairs := await offloaded(partial(_pairs, body))) is None:
         return await _label_scores(service, request, rid, model, body)
-    return await _pair_scores(service, request, rid, model, Asked(rid, None, body.use_activation), pairs)
+    return await _pair_scores(service, request, rid, model, JudgedPairs(rid, None, body.use_activation), pairs)
 
 
 async def _label_scores(
@@ -136,7 +136,7 @@ def _scores(done: list[Sequence], softmax: bool | None, start: int, stop: int) -
 
 
 async def _pair_scores(
-    service: Service, request: web.Request, rid: str, model: str, asked: Asked, pairs: list[Pair]
+    service: Service, request: web.Request, rid: str, model: str, asked: JudgedPairs, pairs: list[Pair]
 ) -> web.StreamResponse:
     """A model that is made to generate is compared by its embeddings here, as vLLM compares it."""
     usual = usual_method(service)
@@ -201,7 +201,7 @@ async def rerank(service: Service, request: web.Request) -> web.Response:
     check_bytes("documents", total, "each goes with query: send fewer, or a shorter query")
     rid = set_request_id(request, f"rerank-{prompts.new_id()}", body.rid or body.request_id)
     pairs = [Pair(body.query, document, "query", f"documents[{i}]") for i, document in enumerate(documents)]
-    asked = Asked(rid, body.instruct, body.use_activation)
+    asked = JudgedPairs(rid, body.instruct, body.use_activation)
     worths, done = await judged(service, asked, body.method or usual_method(service), pairs)
     best = sorted(range(len(documents)), key=lambda i: (-worths[i], i))[: body.top_n]
     with_texts = body.return_documents is not False

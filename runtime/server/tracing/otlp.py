@@ -34,7 +34,7 @@ from ramet.runtime.engine_client.recording import Recording
 from ramet.runtime.engine_client.trace_context import SAMPLED, TraceContext
 from ramet.runtime.log import LOGGER
 from ramet.runtime.options.otlp_endpoint import GRPC, read_endpoint
-from ramet.runtime.server.tracing.spans import OPERATIONS, Served, SpanRecord, spans_of
+from ramet.runtime.server.tracing.spans import OPERATIONS, ServedFacts, SpanRecord, spans_of
 from ramet.version import __version__
 
 MAX_QUEUE = 4096  # spans, of which a request has about ten
@@ -48,7 +48,7 @@ BETWEEN_LINES_S = 60.0  # between two lines of the SDK in the log
 class OtlpTraces:
     """Of one server process."""
 
-    def __init__(self, exporter: SpanExporter, served: Served, ratio: float | None = None) -> None:
+    def __init__(self, exporter: SpanExporter, served: ServedFacts, ratio: float | None = None) -> None:
         """`ratio`: of the traces that begin here; None: what OTEL_TRACES_SAMPLER says, or all."""
         provider = TracerProvider(shutdown_on_exit=False)  # reads the environment's variables
         self._sampler: Sampler = provider.sampler if ratio is None else ParentBased(TraceIdRatioBased(ratio))
@@ -121,7 +121,7 @@ def make_traces(serve: ServeArgs, model_name: str) -> OtlpTraces:
     endpoint = read_endpoint(serve.otlp_traces_endpoint)
     _log_seldom()
     exporter = (_grpc if endpoint.protocol == GRPC else _http)(endpoint.url)
-    return OtlpTraces(exporter, Served(model_name, serve.host, serve.port), serve.trace_sample_ratio)
+    return OtlpTraces(exporter, ServedFacts(model_name, serve.host, serve.port), serve.trace_sample_ratio)
 
 
 def _http(url: str) -> SpanExporter:

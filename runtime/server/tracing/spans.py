@@ -55,7 +55,7 @@ class SpanRecord(NamedTuple):
     error: str = ""  # what it failed with
 
 
-class Served(NamedTuple):
+class ServedFacts(NamedTuple):
     """What is the same for all requests."""
 
     model: str
@@ -63,7 +63,7 @@ class Served(NamedTuple):
     port: int
 
 
-def spans_of(recording: Recording, served: Served) -> list[SpanRecord]:
+def spans_of(recording: Recording, served: ServedFacts) -> list[SpanRecord]:
     """The request's own comes first, and each parent before its children."""
     outcome = recording.outcome
     assert outcome is not None, "a request that has not ended"
@@ -74,7 +74,7 @@ def spans_of(recording: Recording, served: Served) -> list[SpanRecord]:
     return spans
 
 
-def _own(recording: Recording, outcome: Outcome, served: Served) -> SpanRecord:
+def _own(recording: Recording, outcome: Outcome, served: ServedFacts) -> SpanRecord:
     operation = OPERATIONS[recording.path]
     status = max(outcome.status, recording.failure)  # of a stream that has begun the first is 200
     attributes: dict[str, Value] = {

@@ -9,7 +9,7 @@ from typing import cast
 from grammar_cases.case import Case
 from grammar_cases.mutations import mutations
 from grammar_cases.random_model import Output, RandomModel, lean_of
-from ramet.runtime.grammar.base import Backend, Compiled, Grammar, GrammarError, Whitespace
+from ramet.runtime.grammar.base import CompiledConstraint, Grammar, GrammarBackend, GrammarError, Whitespace
 
 NUM_MUTATIONS = 8  # of each text
 
@@ -37,7 +37,7 @@ class Tally:
         return f"{played} played, {share}, {len(self.wrong)} wrong, {len(self.refused)} refused"
 
 
-def judged(backend: Backend, model: RandomModel, cases: Iterable[Case], seed: int = 0) -> Tally:
+def judged(backend: GrammarBackend, model: RandomModel, cases: Iterable[Case], seed: int = 0) -> Tally:
     tally = Tally()
     for number, case in enumerate(cases):
         try:
@@ -71,7 +71,7 @@ def _play(grammar: Grammar, model: RandomModel, case: Case, seed: int, tally: Ta
     return data.decode()
 
 
-def _mutate(ready: Compiled, model: RandomModel, case: Case, text: str, seed: int) -> None:
+def _mutate(ready: CompiledConstraint, model: RandomModel, case: Case, text: str, seed: int) -> None:
     """Texts that nobody drew: what is accepted is right too."""
     for changed in mutations(text, Random(seed), NUM_MUTATIONS):
         if model.takes(ready.start(), changed):

@@ -5,9 +5,9 @@ import pytest
 from constrained import BACKENDS, SIZE, backend, compiled, vocabulary
 
 from ramet.ipc.spec import ConstraintKind
-from ramet.runtime.grammar.after_tail import KNOWN, Walk, may_begin
+from ramet.runtime.grammar.after_tail import KNOWN, TailWalk, may_begin
 from ramet.runtime.grammar.base import TooComplex
-from ramet.runtime.grammar.ending import Ending
+from ramet.runtime.grammar.ending import EndTokens
 from ramet.runtime.grammar.output import ConstrainedOutput
 from ramet.runtime.text.token_bytes import TokenBytes
 
@@ -35,7 +35,7 @@ def reads(output: ConstrainedOutput, text: bytes) -> bool:
 @pytest.mark.parametrize("tail", [b" ", b"t", b"th", b"\xe6", b""])
 def test_all_texts_at_once_and_each_by_itself_agree(name: str, pattern: str, tail: bytes):
     output = ConstrainedOutput(
-        compiled(name, ConstraintKind.REGEX, pattern), backend(name), TOKENIZER, Ending(NOTHING, NOTHING, False, 0)
+        compiled(name, ConstraintKind.REGEX, pattern), backend(name), TOKENIZER, EndTokens(NOTHING, NOTHING, False, 0)
     )
     texts = TABLE.beyond(tail).texts
     assert [tail + text for text in texts] == [TOKENIZER.token_bytes(token) for token in TABLE.begin_with(tail)]
@@ -64,14 +64,14 @@ class Letters:
 def test_what_texts_begin_with_is_read_once():
     table = TokenBytes([(bytes([byte]), byte) for byte in range(128)])
     letters = Letters("abcd", "abx")
-    walk = Walk(letters, table)  # type: ignore[arg-type]
+    walk = TailWalk(letters, table)  # type: ignore[arg-type]
     texts = [b"abca", b"abcd", b"abce", b"abx", b"b", b"ba", b"bb"]
     assert [walk.reads(text) for text in texts] == [False, True, False, True, False, False, False]
     assert letters.asked == 4 + 1 + 1 + 1 + 1  # abca, d, e, x, b
 
 
 def test_what_is_refused_counts_as_well():
-    walk = Walk(Letters("x"), TABLE, 2)
+    walk = TailWalk(Letters("x"), TABLE, 2)
     for text in (b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h"):
         assert not walk.reads(text)
     with pytest.raises(TooComplex):
@@ -79,5 +79,5 @@ def test_what_is_refused_counts_as_well():
 
 
 def test_texts_that_no_tokens_spell_are_not_read():
-    walk = Walk(Letters("ab"), TokenBytes([(b"a", 97)]))  # type: ignore[arg-type]
+    walk = TailWalk(Letters("ab"), TokenBytes([(b"a", 97)]))  # type: ignore[arg-type]
     assert walk.reads(b"a") and not walk.reads(b"ab")

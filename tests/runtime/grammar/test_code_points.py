@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from samples import examples
 
 from ramet.runtime.grammar.code_points import LAST_LETTER, SURROGATES, category, code_points
-from ramet.runtime.text.automaton import Leaf
+from ramet.runtime.text.automaton import AutomatonLeaf
 
 EVERY = [code for code in range(sys.maxunicode + 1) if not SURROGATES[0] <= code <= SURROGATES[1]]
 CASED = [code for code in EVERY if len({chr(code), chr(code).lower(), chr(code).upper(), chr(code).casefold()}) > 1]
@@ -18,27 +18,27 @@ UNCASED = sorted(set(EVERY) - set(CASED))
 FLAGS = [0, re.ASCII, re.IGNORECASE, re.IGNORECASE | re.ASCII]
 
 
-def allowed(leaf: Leaf, codes: list[int]) -> list[int]:
+def allowed(leaf: AutomatonLeaf, codes: list[int]) -> list[int]:
     """Of these code points, which are ascending."""
     parts = [codes[bisect_left(codes, first) : bisect_right(codes, last)] for first, last in code_points(leaf)]
     return [code for part in parts for code in part]
 
 
-def by_re(leaf: Leaf, codes: list[int]) -> list[int]:
+def by_re(leaf: AutomatonLeaf, codes: list[int]) -> list[int]:
     return list(map(ord, re.findall(leaf.source, "".join(map(chr, codes)), leaf.flags)))
 
 
 @pytest.mark.parametrize("name", [r"\d", r"\s", r"\w"])
 @pytest.mark.parametrize("flags", [0, re.ASCII])
 def test_category_is_that_of_re(name: str, flags: int) -> None:
-    leaf = Leaf((name,), False, flags)
+    leaf = AutomatonLeaf((name,), False, flags)
     assert allowed(leaf, EVERY) == by_re(leaf, EVERY)
 
 
 @pytest.mark.parametrize("flags", FLAGS[2:])
 def test_every_letter_in_any_case_is_that_of_re(flags: int) -> None:
     for code in CASED:
-        leaf = Leaf((code,), False, flags)
+        leaf = AutomatonLeaf((code,), False, flags)
         assert allowed(leaf, CASED) == by_re(leaf, CASED), hex(code)
 
 
@@ -60,6 +60,6 @@ ITEMS = st.lists(st.one_of(CODES, NEAR, st.sampled_from([r"\d", r"\D", r"\s", r"
 def test_class_is_that_of_re(
     items: list[int | tuple[int, int] | str], negated: bool, flags: int, codes: list[int]
 ) -> None:
-    leaf = Leaf(tuple(items), negated or not items, flags)
+    leaf = AutomatonLeaf(tuple(items), negated or not items, flags)
     asked = sorted({*codes, *FIRST_PLANE})
     assert allowed(leaf, asked) == by_re(leaf, asked)

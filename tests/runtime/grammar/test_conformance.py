@@ -19,7 +19,7 @@ from grammar_cases.vocabularies import bundled, multi_byte
 from samples import slow
 
 from ramet.runtime.grammar.backends import BACKENDS, build
-from ramet.runtime.grammar.base import Backend, BackendName, GrammarError
+from ramet.runtime.grammar.base import BackendName, GrammarBackend, GrammarError
 
 PARTS = 10
 WITHOUT_GRAMMARS = {"outlines"}
@@ -31,7 +31,7 @@ each_part = pytest.mark.parametrize(
 
 
 @cache
-def players(name: BackendName) -> list[tuple[Backend, RandomModel]]:
+def players(name: BackendName) -> list[tuple[GrammarBackend, RandomModel]]:
     """The backend on each vocabulary, and a random model with it."""
     vocabularies = (bundled(), multi_byte())
     return [(build(name, vocabulary), RandomModel(vocabulary)) for vocabulary in vocabularies]

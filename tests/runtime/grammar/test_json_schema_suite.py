@@ -15,7 +15,7 @@ from samples import sampled
 
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.backends import BACKENDS
-from ramet.runtime.grammar.base import BackendName, Compiled, GrammarError
+from ramet.runtime.grammar.base import BackendName, CompiledConstraint, GrammarError
 
 PARTS = 10
 each_part = pytest.mark.parametrize(
@@ -24,11 +24,11 @@ each_part = pytest.mark.parametrize(
 
 
 @cache
-def compiled(name: BackendName, part: int) -> list[tuple[Group, Compiled | GrammarError]]:
+def compiled(name: BackendName, part: int) -> list[tuple[Group, CompiledConstraint | GrammarError]]:
     return [(group, _compiled(name, group)) for group in groups()[part::PARTS]]
 
 
-def _compiled(name: BackendName, group: Group) -> Compiled | GrammarError:
+def _compiled(name: BackendName, group: Group) -> CompiledConstraint | GrammarError:
     constraint = Constraint(ConstraintKind.JSON_SCHEMA, group.text)
     try:
         return backend(name).load(backend(name).prepare(constraint, "single-space"))
@@ -36,7 +36,7 @@ def _compiled(name: BackendName, group: Group) -> Compiled | GrammarError:
         return error
 
 
-def accepted(ready: Compiled, text: str) -> bool:
+def accepted(ready: CompiledConstraint, text: str) -> bool:
     """As the tokenizer cuts it, or byte by byte."""
     for tokens in (ids_of(text), bytewise(text)):
         grammar = ready.start()

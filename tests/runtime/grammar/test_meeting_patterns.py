@@ -9,7 +9,7 @@ import pytest
 from constrained import compiled, takes
 
 from ramet.ipc.spec import ConstraintKind
-from ramet.runtime.grammar.base import Compiled, GrammarError
+from ramet.runtime.grammar.base import CompiledConstraint, GrammarError
 from ramet.runtime.grammar.json_schema import read_value
 from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.meeting_patterns import Proofs, prove_patterns
@@ -21,7 +21,7 @@ STRING = {"type": "string"}
 BOTH = {"type": "string", **B, "allOf": [C]}
 
 
-def built(schema: Any) -> Compiled:
+def built(schema: Any) -> CompiledConstraint:
     return compiled("llguidance", ConstraintKind.JSON_SCHEMA, json.dumps(schema))
 
 

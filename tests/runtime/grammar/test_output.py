@@ -9,23 +9,23 @@ from constrained import SIZE, allowed, backend, bytewise, compiled, ids_of, voca
 from effort import num_lines
 
 from ramet.ipc.spec import ConstraintKind
-from ramet.runtime.grammar.ending import Ending
+from ramet.runtime.grammar.ending import EndTokens
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, IllegalToken, Jump, JumpMode, Thought
+from ramet.runtime.grammar.output import ConstrainedOutput, IllegalToken, Jump, JumpMode, ThoughtRule
 from ramet.runtime.text.tokenizer import Tokenizer
 
 ENDS = sorted(vocabulary().eos_ids)
-NO_EOS = Ending(np.array([], np.int32), np.array([], np.int32), False, 0)
+NO_EOS = EndTokens(np.array([], np.int32), np.array([], np.int32), False, 0)
 TOKENIZER = vocabulary().tokenizer
 
 
-def ending(*, stops: list[int] | None = None, ignore_eos: bool = False, min_new: int = 0) -> Ending:
+def ending(*, stops: list[int] | None = None, ignore_eos: bool = False, min_new: int = 0) -> EndTokens:
     every = sorted({*ENDS, *(stops or [])})
-    return Ending(np.array(ENDS, np.int32), np.array(every, np.int32), ignore_eos, min_new)
+    return EndTokens(np.array(ENDS, np.int32), np.array(every, np.int32), ignore_eos, min_new)
 
 
 def output(
-    pattern: str, end: Ending | None = None, mode: JumpMode = JumpMode.FF, thought: Thought = Thought()
+    pattern: str, end: EndTokens | None = None, mode: JumpMode = JumpMode.FF, thought: ThoughtRule = ThoughtRule()
 ) -> ConstrainedOutput:
     of = compiled("llguidance", ConstraintKind.REGEX, pattern)
     retokenizer = Retokenizer(TOKENIZER)
@@ -129,9 +129,9 @@ def test_a_stop_token_that_is_all_the_constraint_leaves_is_legal():
 
 def test_ids_that_no_logit_belongs_to_change_nothing():
     far = 32 * (-(-SIZE // 32)) + 5
-    end = Ending(np.array([*ENDS, far], np.int32), np.array([*ENDS, far], np.int32), True, 3)
+    end = EndTokens(np.array([*ENDS, far], np.int32), np.array([*ENDS, far], np.int32), True, 3)
     assert legal(output("a+", end), 0) == legal(output("a+", ending(ignore_eos=True, min_new=3)), 0)
-    thinking = legal(output("a", end, thought=Thought(b"x")), 0)
+    thinking = legal(output("a", end, thought=ThoughtRule(b"x")), 0)
     assert len(thinking) == 32 * (-(-SIZE // 32)) - len(ENDS)
 
 
@@ -152,7 +152,7 @@ def test_nothing_is_forced_when_jumps_are_off():
 
 
 def test_a_retokenised_jump_replaces_only_what_the_constraint_has_accepted():
-    one = output("[a-z]{2}the end", mode=JumpMode.RETOKENIZE, thought=Thought(b"!"))
+    one = output("[a-z]{2}the end", mode=JumpMode.RETOKENIZE, thought=ThoughtRule(b"!"))
     feed(one, ids_of("so!"))
     taken = bytewise("qu")
     feed(one, taken)
@@ -170,7 +170,7 @@ def test_a_retokenised_jump_replaces_only_what_the_constraint_has_accepted():
 
 
 def test_a_constraint_begins_after_its_marker():
-    one = output("a", thought=Thought(b"</think>"))
+    one = output("a", thought=ThoughtRule(b"</think>"))
     feed(one, ids_of("well, a"))
     assert not one.active and len(legal(one, 3)) == 32 * (-(-SIZE // 32)) - len(ENDS)
     assert feed(one, ids_of("</think>")) == [] and one.active
@@ -178,18 +178,18 @@ def test_a_constraint_begins_after_its_marker():
 
 
 def test_no_end_is_legal_before_the_marker():
-    one = output("a", ending(stops=[only("z")], min_new=3), thought=Thought(b"</think>"))
+    one = output("a", ending(stops=[only("z")], min_new=3), thought=ThoughtRule(b"</think>"))
     assert legal(one, 0).isdisjoint([*ENDS, only("z")])
     assert legal(one, 3).isdisjoint(ENDS) and only("z") in legal(one, 3)
 
 
 def test_a_marker_may_be_spelled_by_several_tokens():
-    one = output("a", thought=Thought(b"</think>"))
+    one = output("a", thought=ThoughtRule(b"</think>"))
     assert feed(one, bytewise("</th</think>")) == [] and one.active
 
 
 def test_nothing_is_forced_before_the_marker():
-    one = output("abc", thought=Thought(b"</think>"))
+    one = output("abc", thought=ThoughtRule(b"</think>"))
     feed(one, ids_of("so"))
     assert one.next_jump(np.array(ids_of("so"))) is None
     feed(one, ids_of("</think>"))
@@ -199,7 +199,7 @@ def test_nothing_is_forced_before_the_marker():
 @pytest.mark.parametrize("mode", list(JumpMode))
 def test_a_thought_may_come_first_where_the_model_opens_it(mode: JumpMode):
     opens = TOKENIZER.added_tokens["<think>"]
-    one = output("abc", mode=mode, thought=Thought(b"</think>", "<think>"))
+    one = output("abc", mode=mode, thought=ThoughtRule(b"</think>", "<think>"))
     assert legal(one, 0) == allowed(output("abc").grammar) and one.opening == opens
     assert one.next_jump(np.array([], np.int32)) is None
     assert feed(one, [opens, *ids_of("so")]) == [] and not one.active and one.opening is None
@@ -209,18 +209,18 @@ def test_a_thought_may_come_first_where_the_model_opens_it(mode: JumpMode):
 
 
 def test_a_thought_that_is_not_opened_never_comes():
-    one = output("abc", thought=Thought(b"</think>", "<think>"))
+    one = output("abc", thought=ThoughtRule(b"</think>", "<think>"))
     assert feed(one, [only("a")]) == [] and one.active and one.opening is None
     assert legal(one, 1) == legal_after("abc", "a")
     assert one.next_jump(np.array([only("a")])) is not None
-    empty = output("a?", thought=Thought(b"</think>", "<think>"))
+    empty = output("a?", thought=ThoughtRule(b"</think>", "<think>"))
     assert feed(empty, ENDS[:1]) == [] and empty.ended
-    longer = output("a?", thought=Thought(b"</think>", "<think>"), end=ending(min_new=1))
+    longer = output("a?", thought=ThoughtRule(b"</think>", "<think>"), end=ending(min_new=1))
     assert legal(longer, 0) == legal_after("a?", "") - set(ENDS)
 
 
 def test_a_tag_that_the_vocabulary_does_not_have_opens_no_thought():
-    one = output("abc", thought=Thought(b"</think>", "<no such token>"))
+    one = output("abc", thought=ThoughtRule(b"</think>", "<no such token>"))
     assert one.active and one.opening is None
     assert legal(one, 0) == allowed(output("abc").grammar)
 
@@ -234,7 +234,7 @@ def with_surplus() -> tuple[list[int], int, str]:
 @pytest.mark.parametrize("mode", list(JumpMode))
 def test_a_token_with_more_than_the_marker_gives_way_to_one_without(mode: JumpMode):
     before, token, marker = with_surplus()
-    one = output("a", mode=mode, thought=Thought(marker.encode()))
+    one = output("a", mode=mode, thought=ThoughtRule(marker.encode()))
     assert feed(one, before) == []
     jump = one.accept(token)
     assert jump == Jump(1, (only(">"),)) and not one.active
@@ -247,7 +247,7 @@ def test_a_token_of_the_marker_that_begins_within_a_character_stays():
     """What comes before the surplus is no text by itself, and has no tokens."""
     spelled = Spelled(TOKENIZER, {SIZE: b"\x99.\n"})
     of, end = compiled("llguidance", ConstraintKind.REGEX, "a"), ending()
-    thought = Thought(b"\xe2\x80\x99.")
+    thought = ThoughtRule(b"\xe2\x80\x99.")
     one = ConstrainedOutput(of, backend("llguidance"), spelled, end, JumpMode.FF, thought)  # type: ignore[arg-type]
     feed(one, bytewise("\u2019")[:2])
     assert one.accept(SIZE) is None and one.active
@@ -285,7 +285,7 @@ def legal_after(pattern: str, text: str) -> set[int]:
 
 
 def test_drop_beyond_the_marker_takes_back_the_constraint_alone():
-    one = output("(ab)+", thought=Thought(b"!"))
+    one = output("(ab)+", thought=ThoughtRule(b"!"))
     feed(one, [only("!"), only("a"), only("b")])
     one.drop(2)
     assert one.active and legal(one, 1) == legal_after("(ab)+", "")
@@ -296,7 +296,7 @@ def test_drop_beyond_the_marker_takes_back_the_constraint_alone():
 
 
 def test_drop_before_the_marker_takes_nothing_back():
-    one = output("a", thought=Thought(b"!"))
+    one = output("a", thought=ThoughtRule(b"!"))
     feed(one, ids_of("well"))
     one.drop(1)
     assert feed(one, [only("!")]) == [] and one.active
@@ -304,7 +304,7 @@ def test_drop_before_the_marker_takes_nothing_back():
 
 
 def test_what_had_no_room_is_drawn_without_a_choice():
-    one = output("a", thought=Thought(b"z!"))
+    one = output("a", thought=ThoughtRule(b"z!"))
     one.expect(tuple(ids_of("z!")))
     for position, token in enumerate(ids_of("z!")):
         assert legal(one, position) == {token} and not one.active
@@ -318,7 +318,7 @@ def test_a_constraint_that_begins_with_the_opening_tag_is_the_thought_itself():
     tag = {"type": "tag", "begin": "<think>", "content": content, "end": "b"}
     text = json.dumps({"type": "structural_tag", "format": tag})
     of = compiled("llguidance", ConstraintKind.STRUCTURAL_TAG, text)
-    one = ConstrainedOutput(of, backend("llguidance"), TOKENIZER, ending(), thought=Thought(b"</think>", "<think>"))
+    one = ConstrainedOutput(of, backend("llguidance"), TOKENIZER, ending(), thought=ThoughtRule(b"</think>", "<think>"))
     assert one.opening is None and one.active
     assert feed(one, [opens]) == [] and one.active
 
@@ -326,5 +326,5 @@ def test_a_constraint_that_begins_with_the_opening_tag_is_the_thought_itself():
 @pytest.mark.parametrize(("min_new", "opens"), [(0, True), (1, False)])
 def test_a_stop_token_opens_no_thought_before_min_new_tokens(min_new: int, opens: bool):
     tag = TOKENIZER.added_tokens["<think>"]
-    one = output("abc", ending(stops=[tag], min_new=min_new), thought=Thought(b"</think>", "<think>"))
+    one = output("abc", ending(stops=[tag], min_new=min_new), thought=ThoughtRule(b"</think>", "<think>"))
     assert one.opening == (tag if opens else None)

@@ -18,7 +18,7 @@ from ramet.bench.constrained_cases import cases
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.config import GrammarArgs
 from ramet.runtime.grammar.backends import build
-from ramet.runtime.grammar.base import Backend, BackendName, Grammar, GrammarError, TooComplex
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarBackend, GrammarError, TooComplex
 from scripts.structured_examples import EXAMPLES, WEATHER, Example
 
 EBNF, REGEX, SCHEMA = ConstraintKind.EBNF, ConstraintKind.REGEX, ConstraintKind.JSON_SCHEMA
@@ -28,7 +28,7 @@ PARTS = 10
 
 
 @cache
-def limited(step_items: int) -> Backend:
+def limited(step_items: int) -> GrammarBackend:
     return build("llguidance", vocabulary(), step_items)
 
 

@@ -22,7 +22,7 @@ from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.outlines import END, OutlinesBackend
 from ramet.runtime.grammar.token_fsm import TokenFsm
 from ramet.runtime.grammar.token_trie import ENDED, NOWHERE, TokenTrie
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 
 def tokens_of(mask: np.ndarray) -> set[int]:
@@ -62,7 +62,7 @@ def read(table: np.ndarray, state: int, text: bytes) -> int:
 
 
 BACKEND = OutlinesBackend(vocabulary())
-TOKENS = Tokens(vocabulary())
+TOKENS = TokenTable(vocabulary())
 MAX_STATES = 60  # that are compared of a pattern
 
 

@@ -12,15 +12,15 @@ from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.compiled import Loaded
 from ramet.runtime.grammar.output import JumpMode
 from ramet.runtime.grammar.shortest import literals_of, shortest_text
-from ramet.runtime.grammar.trial import Oracle, Trial, draw
-from ramet.runtime.grammar.vocabulary import Tokens
+from ramet.runtime.grammar.trial import Trial, TrialOracle, draw
+from ramet.runtime.grammar.vocabulary import TokenTable
 
 
 def tried(pattern: str, text: str, mode: JumpMode, name: BackendName = "llguidance", has_fsm: bool = True) -> Trial:
     fsm = build_byte_fsm(pattern) if has_fsm else None
     loaded = Loaded(compiled(name, ConstraintKind.REGEX, pattern), backend(name), fsm)
-    tokens = Tokens(vocabulary())
-    return draw(loaded, tokens, Oracle(tokens, text), mode)
+    tokens = TokenTable(vocabulary())
+    return draw(loaded, tokens, TrialOracle(tokens, text), mode)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,12 +38,14 @@ def tried(pattern: str, text: str, mode: JumpMode, name: BackendName = "llguidan
     ],
 )
 def test_a_short_text_matches_and_is_short(name: BackendName, pattern: str, length: int) -> None:
-    text = shortest_text(compiled(name, ConstraintKind.REGEX, pattern), Tokens(vocabulary()))
+    text = shortest_text(compiled(name, ConstraintKind.REGEX, pattern), TokenTable(vocabulary()))
     assert text is not None and re.fullmatch(pattern, text) and len(text) <= length
 
 
 def test_a_text_that_takes_too_many_draws_is_not_found() -> None:
-    assert shortest_text(compiled("llguidance", ConstraintKind.REGEX, "[0-9a-f]{500}"), Tokens(vocabulary())) is None
+    assert (
+        shortest_text(compiled("llguidance", ConstraintKind.REGEX, "[0-9a-f]{500}"), TokenTable(vocabulary())) is None
+    )
 
 
 REGEX, SCHEMA, EBNF, TAG = ConstraintKind
@@ -89,7 +91,7 @@ def test_a_repetition_before_more_text_is_left(name: BackendName, kind: Constrai
         with pytest.raises(GrammarError):  # it is refused by name
             compiled(name, kind, text)
     else:
-        found = shortest_text(compiled(name, kind, text), Tokens(vocabulary()), literals_of(Constraint(kind, text)))
+        found = shortest_text(compiled(name, kind, text), TokenTable(vocabulary()), literals_of(Constraint(kind, text)))
         assert found == sample
 
 

@@ -19,7 +19,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.intake.programs import read_chats, read_prompts
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from tests.fakes.media import TAKES_MEDIA, TOKENS, prepared
 
 DEFAULTS = CallDefaults(SamplingParams(), TAKES_MEDIA, processors_on=False)
@@ -33,8 +33,8 @@ def read(prompts: Any, **media: Any) -> list[Prompt]:
     return read_prompts(prompts, None, media, DEFAULTS)
 
 
-def sources_of_chat(messages: Any) -> tuple[list[MediaSource], list[Prompt]]:
-    asked: list[MediaSource] = []
+def sources_of_chat(messages: Any) -> tuple[list[GivenMedia], list[Prompt]]:
+    asked: list[GivenMedia] = []
 
     async def render(chat: bytes, *_: bool) -> RenderReply:
         return RenderReply(0, pack_ids([1]), "", chat.decode())

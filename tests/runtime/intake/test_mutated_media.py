@@ -14,7 +14,7 @@ from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.calls import CallDefaults, GenerateBody, read_generate
 from ramet.runtime.intake.chat import write_chat
 from ramet.runtime.intake.media import with_sources
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.server.openai.types import ChatBody
 from tests.fakes.bodies import parsed
 from tests.fakes.media import TAKES_MEDIA
@@ -72,7 +72,7 @@ def test_fields_of_generate(seed: int) -> None:
             body = {**body, (name := draw.choice(list(body))): mutated(body[name], draw)}
         try:
             prompts, _ = read_generate(convert(as_sent(body), GenerateBody), "r", DEFAULTS)
-            assert all(isinstance(source, MediaSource) for prompt in prompts for source in prompt.sources)
+            assert all(isinstance(source, GivenMedia) for prompt in prompts for source in prompt.sources)
             outcomes[True] += 1
         except ClientError as error:
             assert error.place.partition("[")[0].partition(".")[0] in {"text", *body} and 400 <= error.status < 500, (

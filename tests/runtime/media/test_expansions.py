@@ -21,7 +21,7 @@ from ramet.runtime.media.formats.base import Frames, Processed, Sound
 from ramet.runtime.media.formats.pictures import PictureFormat
 from ramet.runtime.media.formats.qwen2_audio import Qwen2AudioFormat
 from ramet.runtime.media.formats.registry import format_of
-from ramet.runtime.media.worker import Done, Job, Preparer
+from ramet.runtime.media.worker import MediaDone, MediaJob, Preparer
 from ramet.runtime.options.media_options import MediaArgs
 
 SIZES = [(32, 32), (40, 30), (90, 30), (33, 100), (64, 64), (200, 190), (1, 1), (63, 500)]  # width, height
@@ -198,10 +198,10 @@ def test_a_picture_is_another_with_an_option_that_changes_it(
 ) -> None:
     preparer, data = Preparer(folders[family], MediaArgs()), media_files.picture(picture(200, 190))
     plain, other = (
-        preparer.run(Job(MediaKind.IMAGE, str(tmp_path / f"{i}"), 1 << 24, data, each))
+        preparer.run(MediaJob(MediaKind.IMAGE, str(tmp_path / f"{i}"), 1 << 24, data, each))
         for i, each in enumerate(({}, options))
     )
-    assert isinstance(plain, Done) and isinstance(other, Done)
+    assert isinstance(plain, MediaDone) and isinstance(other, MediaDone)
     assert plain.key != other.key and plain.expansion != other.expansion
 
 

@@ -25,7 +25,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.media.addresses import address_of, is_public
 from ramet.runtime.media.downloads import MAX_INTERIM, MAX_REDIRECTS, Network
 from ramet.runtime.media.fetch import SLICE, Fetcher
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.options.media_options import MediaArgs
 from tests.fakes.tls_files import Files
 
@@ -36,8 +36,8 @@ PRIVATE = "127.0.0.2"
 Handler = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
-def source(written: Any) -> MediaSource:
-    return MediaSource(MediaKind.IMAGE, "image_data[0]", written)
+def source(written: Any) -> GivenMedia:
+    return GivenMedia(MediaKind.IMAGE, "image_data[0]", written)
 
 
 def fetch(written: str | bytes, network: Network | None = None, **options: Any) -> bytes:

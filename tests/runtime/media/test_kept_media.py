@@ -9,7 +9,7 @@ import pytest
 from ramet.ipc.media import MediaKind, Prepared
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.media.kept import SMALL, KeptMedia
-from ramet.runtime.media.source import Arrays, MediaSource
+from ramet.runtime.media.source import Arrays, GivenMedia
 
 
 class CountingPool:
@@ -19,7 +19,7 @@ class CountingPool:
         self.made: list[str] = []
         self.files: dict[str, int] = {}
 
-    async def prepare(self, source: MediaSource, data: bytes | list[bytes], request: Hashable, owner: str) -> Prepared:
+    async def prepare(self, source: GivenMedia, data: bytes | list[bytes], request: Hashable, owner: str) -> Prepared:
         await asyncio.sleep(0)
         file = str(len(self.made))
         self.made.append(file)
@@ -38,8 +38,8 @@ def run(body: Callable[[CountingPool, KeptMedia], Awaitable[None]], max_bytes: i
     asyncio.run(body(pool, KeptMedia(pool, max_bytes)))  # type: ignore[arg-type]
 
 
-def image(place: str = "a", **options: Any) -> MediaSource:
-    return MediaSource(MediaKind.IMAGE, place, "x", options)
+def image(place: str = "a", **options: Any) -> GivenMedia:
+    return GivenMedia(MediaKind.IMAGE, place, "x", options)
 
 
 def test_the_same_bytes_are_prepared_once_and_named_by_their_own_places() -> None:
@@ -62,7 +62,7 @@ def test_each_scope_prepares_its_own_and_what_a_tower_makes_of_it_is_its_own_too
         ]
         assert [each.file for each in made] == ["0", "1", "2", "1", "0"]
         assert [made[i].key == made[j].key for i, j in ((0, 1), (1, 2), (1, 3), (0, 4))] == [False, False, True, True]
-        given = MediaSource(MediaKind.IMAGE, "a", arrays=Arrays({}, False))
+        given = GivenMedia(MediaKind.IMAGE, "a", arrays=Arrays({}, False))
         keys = {
             (await kept.prepare(given, b"", 0, Owner(name, False, bool(name)))).key for name in ("", "a", "b", "a", "")
         }
@@ -77,11 +77,11 @@ def test_each_scope_prepares_its_own_and_what_a_tower_makes_of_it_is_its_own_too
         (image(), b"12"),
         (image(), [b"1"]),
         (image(max_pixels=3), b"1"),
-        (MediaSource(MediaKind.VIDEO, "a", "x"), b"1"),
-        (MediaSource(MediaKind.IMAGE, "a", arrays=Arrays({}, False)), b"1"),
+        (GivenMedia(MediaKind.VIDEO, "a", "x"), b"1"),
+        (GivenMedia(MediaKind.IMAGE, "a", arrays=Arrays({}, False)), b"1"),
     ],
 )
-def test_what_differs_in_anything_is_prepared_anew(source: MediaSource, data: Any) -> None:
+def test_what_differs_in_anything_is_prepared_anew(source: GivenMedia, data: Any) -> None:
     async def body(pool: CountingPool, kept: KeptMedia) -> None:
         await kept.prepare(image(), b"1", 0)
         await kept.prepare(source, data, 0)
@@ -111,7 +111,7 @@ def test_two_requests_at_once_may_prepare_both_and_leave_one() -> None:
 
 def test_arrays_of_a_client_go_with_their_request() -> None:
     async def body(pool: CountingPool, kept: KeptMedia) -> None:
-        kept.release(await kept.prepare(MediaSource(MediaKind.IMAGE, "a", arrays=Arrays({}, False)), b"", 0))
+        kept.release(await kept.prepare(GivenMedia(MediaKind.IMAGE, "a", arrays=Arrays({}, False)), b"", 0))
         assert pool.made and not pool.files
 
     run(body)

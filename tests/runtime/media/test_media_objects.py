@@ -15,14 +15,14 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.media.fetch import Fetcher
 from ramet.runtime.media.image import decode_picture
 from ramet.runtime.media.objects import RATE
-from ramet.runtime.media.source import MediaSource
+from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.options.media_options import MediaArgs
 
 COLOURS = np.random.default_rng(1).integers(0, 256, (5, 7, 3), np.uint8)
 
 
 def fetched(kind: MediaKind, written: Any) -> Any:
-    return asyncio.run(Fetcher(MediaArgs()).fetch(MediaSource(kind, "image_data", written)))
+    return asyncio.run(Fetcher(MediaArgs()).fetch(GivenMedia(kind, "image_data", written)))
 
 
 @pytest.mark.parametrize("written", [COLOURS, torch.from_numpy(COLOURS), Image.fromarray(COLOURS)], ids=type)

@@ -39,16 +39,16 @@ from ramet.runtime.media import worker_process
 from ramet.runtime.media.formats.registry import format_of
 from ramet.runtime.media.pool import MediaPool
 from ramet.runtime.media.service import MediaIntake
-from ramet.runtime.media.source import MediaSource
-from ramet.runtime.media.turns import Turns
-from ramet.runtime.media.worker import Done, Job, Outcome, Preparer, Refused
+from ramet.runtime.media.source import GivenMedia
+from ramet.runtime.media.turns import MediaTurns
+from ramet.runtime.media.worker import MediaDone, MediaJob, MediaRefused, Outcome, Preparer
 from ramet.runtime.options.media_options import MediaArgs
 from ramet.runtime.workers.subordinate import NICENESS
 
 WAIT_S = 60.0
 MODULE = "ramet.runtime.media.worker"
 RED = media_files.picture(Image.new("RGB", (48, 40), "red"))
-IMAGE = MediaSource(MediaKind.IMAGE, "image_data[0]", RED)
+IMAGE = GivenMedia(MediaKind.IMAGE, "image_data[0]", RED)
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +68,16 @@ class Preparing:
         self.num += 1
         given: dict[str, Any] = {"kind": MediaKind.IMAGE, "options": {}, **more}
         file = str(self._files / f"{self.num}")
-        return self._preparer.run(Job(file=file, max_bytes=max_bytes, data=data, **given))
+        return self._preparer.run(MediaJob(file=file, max_bytes=max_bytes, data=data, **given))
 
-    def done(self, *given: Any, **more: Any) -> Done:
+    def done(self, *given: Any, **more: Any) -> MediaDone:
         outcome = self.run(*given, **more)
-        assert isinstance(outcome, Done), outcome
+        assert isinstance(outcome, MediaDone), outcome
         return outcome
 
-    def refused(self, *given: Any, **more: Any) -> Refused:
+    def refused(self, *given: Any, **more: Any) -> MediaRefused:
         outcome = self.run(*given, **more)
-        assert isinstance(outcome, Refused) and not (self._files / f"{self.num}").exists()
+        assert isinstance(outcome, MediaRefused) and not (self._files / f"{self.num}").exists()
         return outcome
 
 
@@ -148,11 +148,11 @@ def test_a_full_disk_is_no_client_s_fault(folder: Path, tmp_path: Path):
     preparer = Preparer(folder, MediaArgs())
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, most))  # a file that cannot grow stands for a full disk
     try:
-        outcome = preparer.run(Job(IMAGE.kind, str(tmp_path / "1"), 1 << 20, RED, {}))
+        outcome = preparer.run(MediaJob(IMAGE.kind, str(tmp_path / "1"), 1 << 20, RED, {}))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
         signal.signal(signal.SIGXFSZ, before)
-    assert isinstance(outcome, Refused) and outcome.status == 503 and "cannot be written" in outcome.fact
+    assert isinstance(outcome, MediaRefused) and outcome.status == 503 and "cannot be written" in outcome.fact
 
 
 def test_limits_are_named(folder: Path, tmp_path: Path):
@@ -218,21 +218,21 @@ def test_the_output_of_a_processor_goes_on_as_it_is(preparing: Preparing, tmp_pa
 
 
 def test_pictures_of_a_prompt_are_counted():
-    film = MediaSource(MediaKind.VIDEO, "video_data", b"film")
+    film = GivenMedia(MediaKind.VIDEO, "video_data", b"film")
     assert counted([IMAGE, film]) == [IMAGE, film]
     first, between, last = counted([IMAGE, film, IMAGE])
     assert first.options == last.options == {"num_pictures": 2} and between is film
 
 
 def test_a_piece_that_prompts_share_is_prepared_once_for_each_number_of_pictures():
-    asked: list[Sequence[MediaSource]] = []
+    asked: list[Sequence[GivenMedia]] = []
 
-    async def prepare(sources: Sequence[MediaSource]) -> tuple[Prepared, ...]:
+    async def prepare(sources: Sequence[GivenMedia]) -> tuple[Prepared, ...]:
         asked.append(sources)
         return tuple(Prepared(s.kind, b"", (s.options.get("num_pictures", 1),), (), "") for s in sources)
 
     spec = RequestSpec(SamplingParams())
-    other = MediaSource(MediaKind.IMAGE, "image_data[1]", RED)
+    other = GivenMedia(MediaKind.IMAGE, "image_data[1]", RED)
     prompts = [Prompt("", spec, Content(""), sources=own) for own in ((IMAGE,), (IMAGE,), (IMAGE, other))]
     made = asyncio.run(with_media(prompts, EnginePreparing({}, prepare)))
     assert [[media.num_tokens for media in prompt.content.media] for prompt in made] == [[1], [1], [2, 2]]
@@ -244,7 +244,7 @@ def test_a_piece_that_prompts_share_is_prepared_once_for_each_number_of_pictures
 
 def test_an_owner_has_no_more_than_its_share_of_workers_and_of_what_waits():
     async def body() -> None:
-        turns: Turns = Turns(["first", "second"], 4, 0.5)  # type: ignore[list-item]
+        turns: MediaTurns = MediaTurns(["first", "second"], 4, 0.5)  # type: ignore[list-item]
         mine = await turns.take("one", "a", "a")
         waiting = [asyncio.ensure_future(turns.take("one", "a", "a")) for _ in range(2)]
         await asyncio.sleep(0)
@@ -268,7 +268,7 @@ def test_an_owner_has_no_more_than_its_share_of_workers_and_of_what_waits():
 
 def test_requests_take_turns():
     async def served() -> list[str]:
-        turns: Turns = Turns(["worker"], 100)  # type: ignore[list-item]
+        turns: MediaTurns = MediaTurns(["worker"], 100)  # type: ignore[list-item]
         order: list[str] = []
 
         async def piece(request: str) -> None:
@@ -288,7 +288,7 @@ def test_requests_take_turns():
 
 def test_one_who_left_takes_no_turn():
     async def served() -> None:
-        turns: Turns = Turns(["worker"], 2)  # type: ignore[list-item]
+        turns: MediaTurns = MediaTurns(["worker"], 2)  # type: ignore[list-item]
         worker = await turns.take("first", "")
         waiting = [asyncio.ensure_future(turns.take(name, "")) for name in ("gone", "next")]
         await asyncio.sleep(0)
@@ -321,7 +321,7 @@ class Asking:
         return self.loop.run(coroutine)
 
     def prepare(self, data: bytes = RED, **options: Any) -> Prepared:
-        source = MediaSource(MediaKind.IMAGE, "image_data[0]", data, options)
+        source = GivenMedia(MediaKind.IMAGE, "image_data[0]", data, options)
         (prepared,) = self.run(self.intake.prepare([source]))
         return prepared
 
@@ -498,7 +498,7 @@ def test_a_client_that_goes_away_frees_its_place(asking: Asking):
 
 
 def test_where_one_piece_fails_the_others_are_given_up(asking: Asking):
-    bad = MediaSource(MediaKind.IMAGE, "image_data[2]", b"no picture")
+    bad = GivenMedia(MediaKind.IMAGE, "image_data[2]", b"no picture")
     with pytest.raises(ClientError, match=r"image_data\[2\] is no picture"):
         asking.run(asking.intake.prepare([IMAGE, IMAGE, bad, IMAGE, IMAGE, IMAGE]))
     asking.release(asking.prepare())  # what was running has ended by now
@@ -568,9 +568,9 @@ def test_a_worker_makes_what_its_code_makes_here(family: str, tmp_path: Path):
     own, here = Asking(folder, files), Preparer(folder, MediaArgs())
     try:
         for kind in format_of(folder).tokens:
-            (made,) = own.run(own.intake.prepare([MediaSource(kind, "", PIECES[kind])]))
-            done = here.run(Job(kind, str(tmp_path / kind.value), 1 << 30, PIECES[kind], {}))
-            assert isinstance(done, Done) and (done.key, done.expansion, done.grids) == (
+            (made,) = own.run(own.intake.prepare([GivenMedia(kind, "", PIECES[kind])]))
+            done = here.run(MediaJob(kind, str(tmp_path / kind.value), 1 << 30, PIECES[kind], {}))
+            assert isinstance(done, MediaDone) and (done.key, done.expansion, done.grids) == (
                 made.key,
                 made.expansion,
                 made.grids,

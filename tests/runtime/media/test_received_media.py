@@ -17,7 +17,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.media.arrays import write_arrays
 from ramet.runtime.media.formats.base import Frames, MediaFormat, Processed, Sound
 from ramet.runtime.media.formats.registry import format_of
-from ramet.runtime.media.worker import Job, Preparer, Refused
+from ramet.runtime.media.worker import MediaJob, MediaRefused, Preparer
 from ramet.runtime.models.registry import read_config
 from ramet.runtime.models.towers.registry import TOWERS
 from ramet.runtime.options.media_options import MediaArgs
@@ -244,8 +244,8 @@ def test_mutated_arrays_are_refused_or_read(
             field: (str(each.dtype), each.shape, each.tobytes()) for field, each in mutated(random, arrays).items()
         }
         file = str(tmp_path / str(number))
-        done = preparer.run(Job(kind, file, 1 << 26, b"", {}, given))
-        if isinstance(done, Refused):
+        done = preparer.run(MediaJob(kind, file, 1 << 26, b"", {}, given))
+        if isinstance(done, MediaRefused):
             assert done.status == 400 and "cannot be prepared" not in done.fact
             continue
         (made,) = media.compute([Prepared(kind, done.key, done.expansion, done.arrays, file)])
@@ -260,8 +260,8 @@ def test_numbers_beyond_what_a_model_reads_are_refused(folders: dict[str, Path],
         feature[1, 2] = -number
         given = {"feature": ("float32", feature.shape, feature.tobytes())}
         preparer = Preparer(folders["llava"], MediaArgs())
-        done = preparer.run(Job(IMAGE, str(tmp_path / "file"), 1 << 20, b"", {}, given, are_features=True))
-        assert isinstance(done, Refused) and done.status == 400 and fact in done.fact
+        done = preparer.run(MediaJob(IMAGE, str(tmp_path / "file"), 1 << 20, b"", {}, given, are_features=True))
+        assert isinstance(done, MediaRefused) and done.status == 400 and fact in done.fact
 
 
 def test_features_that_are_not_finite_are_none(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ from ramet.runtime.grammar.aside_process import MEMORY_BYTES, Kill, Parent
 from ramet.runtime.grammar.base import BackendName, GrammarError, Vocabulary
 from ramet.runtime.grammar.bounded import Apart, Bounded
 from ramet.runtime.grammar.compiled import Loaded
-from ramet.runtime.grammar.ending import Ending
+from ramet.runtime.grammar.ending import EndTokens
 from ramet.runtime.grammar.jump import Retokenizer
-from ramet.runtime.grammar.output import ConstrainedOutput, JumpMode, Thought
+from ramet.runtime.grammar.output import ConstrainedOutput, JumpMode, ThoughtRule
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -431,16 +431,16 @@ def test_a_process_is_bounded_and_the_end_of_its_parent_ends_what_it_parses(asid
 # -- how an output moves, and how it ends ------------------------------------------------------------------------------
 
 PAIRS = 'root ::= s\ns ::= s s s | s s | "xy"'  # becomes too complex where a token is accepted, not in a mask
-NO_END = Ending(np.array([], np.int32), np.array([], np.int32), False, 0)
+NO_END = EndTokens(np.array([], np.int32), np.array([], np.int32), False, 0)
 
 
 def output_of(
-    grammars: Grammars, constraint: Constraint, end: Ending, mode: JumpMode = JumpMode.OFF
+    grammars: Grammars, constraint: Constraint, end: EndTokens, mode: JumpMode = JumpMode.OFF
 ) -> ConstrainedOutput:
     loaded = grammars.get(replace(constraint, whitespace="single-space"))
     assert isinstance(loaded, Loaded)
     return ConstrainedOutput(
-        loaded.compiled, loaded.backend, TOKENIZER, end, mode, Thought(), Retokenizer(TOKENIZER), loaded.fsm
+        loaded.compiled, loaded.backend, TOKENIZER, end, mode, ThoughtRule(), Retokenizer(TOKENIZER), loaded.fsm
     )
 
 
@@ -482,7 +482,10 @@ def test_nothing_is_appended_without_a_draw_to_what_is_parsed_aside(
 
 
 def test_without_a_token_for_it_an_output_ends_where_its_parser_says_so(aside: Grammars) -> None:
-    for end, ends in ((NO_END, True), (Ending(np.array([END], np.int32), np.array([END], np.int32), False, 0), False)):
+    for end, ends in (
+        (NO_END, True),
+        (EndTokens(np.array([END], np.int32), np.array([END], np.int32), False, 0), False),
+    ):
         one = output_of(aside, ebnf('root ::= "x" "y"', "xgrammar"), end)
         grammar = settled(one)
         for token in bytewise("xy"):

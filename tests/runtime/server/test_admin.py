@@ -12,7 +12,7 @@ from ramet.ipc.control import MAX_LOCATED, Control, LocateSequences, StartProfil
 from ramet.ipc.messages import Abort, Generate, PeerDied
 from ramet.ipc.stats import Stats
 from ramet.runtime.config import Args
-from ramet.runtime.metrics.table import Metrics, Page
+from ramet.runtime.metrics.table import Metrics, MetricsPage
 from ramet.runtime.server.native import admin
 from ramet.runtime.server.routes import ROUTES
 from ramet.version import __version__
@@ -502,5 +502,5 @@ def test_requests_are_logged_without_their_text(caplog: Any) -> None:
 def test_every_metric_has_the_prefix_and_says_what_it_is() -> None:
     for row in Metrics().rows():
         assert len(row.about) > 10
-    page = Page(Metrics()).render()[0].decode()
+    page = MetricsPage(Metrics()).render()[0].decode()
     assert all(line.startswith(("ramet:", "# HELP ramet:", "# TYPE ramet:")) for line in page.splitlines())

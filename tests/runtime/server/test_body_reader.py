@@ -247,8 +247,8 @@ def test_an_error_of_ours_is_raised_here_with_its_traceback(reader: BodyReader) 
 @pytest.mark.parametrize(
     ("num", "params", "type_"),
     [
-        (1, {"json_schema": {"enum": [1.5]}}, generate.Prompts),
-        (FEW_ITEMS, [{}] * FEW_ITEMS, generate.Prompts),
+        (1, {"json_schema": {"enum": [1.5]}}, generate.GeneratePrompts),
+        (FEW_ITEMS, [{}] * FEW_ITEMS, generate.GeneratePrompts),
         (5, [*SCHEMAS[:4], {"json_schema": "{"}], ClientError),
         (FEW_ITEMS + 1, [{}] * (FEW_ITEMS + 1), type(None)),
         (2, {"json_schema": {"enum": [1.5]}}, type(None)),  # each would come back with a schema of its own

@@ -7,7 +7,7 @@ import pytest
 
 from ramet.ipc.ring import Activity, Ring
 from ramet.runtime.errors import ServerError
-from ramet.runtime.server.liveness import Liveness, Peer
+from ramet.runtime.server.liveness import Liveness, WatchedProcess
 
 TIMEOUT_S = 100.0
 
@@ -18,7 +18,7 @@ class Watched:
     def __init__(self, tmp_path: Path) -> None:
         self.ring = Ring(tmp_path / "scheduler.ring", {"step": ()}, 4)
         self.num_asked, self.passed_s, self.work = 0, 0.0, list[str]()
-        peer = Peer("scheduler", tmp_path / "scheduler.ring", self.ask)
+        peer = WatchedProcess("scheduler", tmp_path / "scheduler.ring", self.ask)
         self.liveness = Liveness([peer], TIMEOUT_S, [self.work], lambda: time.monotonic() + self.passed_s)
 
     def ask(self) -> None:

@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from ramet.runtime.engine_client.trace_context import TraceContext
 from ramet.runtime.server.tracing import otlp
 from ramet.runtime.server.tracing.otlp import BATCH, BETWEEN_LINES_S, MAX_QUEUE, OtlpTraces, Seldom
-from ramet.runtime.server.tracing.spans import Served
+from ramet.runtime.server.tracing.spans import ServedFacts
 from tests.fakes.manual_clock import ManualClock
 
-NAMES = Served("the model", "127.0.0.1", 30000)
+NAMES = ServedFacts("the model", "127.0.0.1", 30000)
 NUM = 3000  # requests, of two spans each
 
 

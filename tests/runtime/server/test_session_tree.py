@@ -18,15 +18,15 @@ from ramet.runtime.server.http.session_tree import (
     NEVER_FINISHED,
     NO_INPUT,
     TURN_BYTES,
-    Ended,
     Sessions,
-    Turn,
+    SessionTurn,
+    TurnEnded,
 )
 from tests.fakes.effort import num_lines
 
 BOS = 1
 TOKENS = st.lists(st.integers(0, 9), max_size=3)
-DONE, ABORTED, FAILED = Ended(), Ended(aborted=True), Ended(failed=True)
+DONE, ABORTED, FAILED = TurnEnded(), TurnEnded(aborted=True), TurnEnded(failed=True)
 
 
 class Engine:
@@ -69,7 +69,7 @@ class PlainSession(RuleBasedStateMachine):
         super().__init__()
         self.sessions, self.model = Sessions(1 << 20), Model()
         self.sessions.bos = pack_ids([BOS])
-        self.turns: dict[str, tuple[Turn, Engine]] = {}
+        self.turns: dict[str, tuple[SessionTurn, Engine]] = {}
         self.ended: set[str] = set()
         self.num = 0
 
@@ -100,7 +100,7 @@ class PlainSession(RuleBasedStateMachine):
 
     @precondition(lambda self: any(request[3] for request in self.model.requests.values()))
     @rule(data=st.data(), output=TOKENS, how=st.sampled_from([DONE, DONE, ABORTED, FAILED]))
-    def ends(self, data: Any, output: list[int], how: Ended) -> None:
+    def ends(self, data: Any, output: list[int], how: TurnEnded) -> None:
         name = data.draw(st.sampled_from([name for name, request in self.model.requests.items() if request[3]]))
         self.sessions.end(self.turns[name][0], pack_ids(output), how, 0.0)
         self.model.requests[name][2:] = [output, False]
@@ -146,7 +146,7 @@ class StreamingSession(RuleBasedStateMachine):
         self.sessions, self.said, self.num = Sessions(1 << 20), list[int](), 0
         self.sessions.bos = pack_ids([BOS])
         self.sessions.open("s", 60.0, 0.0, streaming=True)
-        self.running: Turn | None = None
+        self.running: SessionTurn | None = None
 
     @rule(piece=TOKENS)
     def appends(self, piece: list[int]) -> None:
@@ -162,7 +162,7 @@ class StreamingSession(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running is not None)
     @rule(output=TOKENS, how=st.sampled_from([DONE, DONE, ABORTED, FAILED]))
-    def ends(self, output: list[int], how: Ended) -> None:
+    def ends(self, output: list[int], how: TurnEnded) -> None:
         assert self.running is not None
         if how is DONE:
             self.said = unpack_ids(self.running.prompt) + output
@@ -192,7 +192,7 @@ TestStreamingSessions = StreamingSession.TestCase
 TestStreamingSessions.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 
 
-def begun(sessions: Sessions, name: str, piece: list[int], now_s: float = 0.0, **asked: Any) -> Turn:
+def begun(sessions: Sessions, name: str, piece: list[int], now_s: float = 0.0, **asked: Any) -> SessionTurn:
     return sessions.begin(SessionParams(id="s", **asked), name, pack_ids(piece), Engine([5]), now_s)
 
 
@@ -308,9 +308,9 @@ def test_a_request_that_outlives_its_session_changes_nothing() -> None:
 
 def test_clearing_a_request_compares_it_with_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands go on from one request, and all of them are cleared at once, or each as it fails."""
-    compared = list[Turn]()
+    compared = list[SessionTurn]()
 
-    def is_same(turn: Turn, other: object) -> bool:
+    def is_same(turn: SessionTurn, other: object) -> bool:
         compared.append(turn)
         return turn is other
 
@@ -318,7 +318,7 @@ def test_clearing_a_request_compares_it_with_no_other(monkeypatch: pytest.Monkey
     sessions.open("s", 60.0, 0.0)
     begun(sessions, "root", [1], replace=True)
     turns = [begun(sessions, f"{i}", [2], rid="root", replace=i == 0) for i in range(num)]
-    monkeypatch.setattr(Turn, "__eq__", is_same)
+    monkeypatch.setattr(SessionTurn, "__eq__", is_same)
     for turn in turns[num // 2 :]:
         sessions.end(turn, b"", FAILED, 0.0)
     assert begun(sessions, "new", [3], replace=True).prompt == pack_ids([3])

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Generate, Render, Tokenize
-from ramet.runtime.access.shares import Places, part
+from ramet.runtime.access.shares import SharedPlaces, part
 from ramet.runtime.config import make_args, resolve
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.server.http import session_tree
@@ -281,7 +281,7 @@ def test_a_tokenizer_is_told_whose_calls_it_gets(keys: dict[str, str]) -> None:
 
 def test_a_key_that_fills_its_places_leaves_some_to_another_one() -> None:
     async def check() -> None:
-        places, entered, leaves = Places(4, 0.5), list[str](), asyncio.Event()
+        places, entered, leaves = SharedPlaces(4, 0.5), list[str](), asyncio.Event()
 
         async def hold(name: str) -> None:
             async with places.one(name):

@@ -13,7 +13,7 @@ from ramet.ipc.messages import Abort, Generate
 from ramet.runtime.engine_client.recording import MAX_SEQUENCES
 from ramet.runtime.server.tracing.otlp import OtlpTraces
 from ramet.runtime.server.tracing.spans import OPERATIONS
-from ramet.runtime.server.tracing.spans import Served as Names
+from ramet.runtime.server.tracing.spans import ServedFacts as Names
 from tests.fakes.engine import CACHED
 from tests.fakes.server import Served, served
 

@@ -20,12 +20,12 @@ import pytest
 from ramet.__main__ import main as ramet
 from ramet.runtime.commands.trace import asked
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.terminal.answer import Answer, say
+from ramet.runtime.terminal.answer import StreamedAnswer, say
 from ramet.runtime.terminal.commands import obey
 from ramet.runtime.terminal.conversation import Conversation, read_field
 from ramet.runtime.terminal.http_client import ServiceError
 from ramet.runtime.terminal.lines import read_message
-from ramet.runtime.terminal.service import Service, Usage
+from ramet.runtime.terminal.service import ChatService, ReceivedUsage
 from ramet.runtime.terminal.visible import visible
 
 
@@ -63,7 +63,7 @@ def events(*deltas: dict[str, Any], done: bool = True) -> bytes:
 def said(reply: bytes, capsys: pytest.CaptureFixture[str], **kind: Any) -> tuple[str, str, Conversation]:
     conversation = Conversation("", {})
     with sending(reply, **kind) as (url, _):
-        say(Service(url, ""), conversation, "hello")
+        say(ChatService(url, ""), conversation, "hello")
     return *capsys.readouterr(), conversation
 
 
@@ -118,15 +118,15 @@ def test_fields_that_are_null_are_as_those_that_are_not_there(capsys: pytest.Cap
 @pytest.mark.parametrize("reply", [b"{}", b'{"data": 5}', b'{"data": [{"id": 5}]}', b'"\xff"', b"[" * 100_000])
 def test_a_list_of_models_that_is_none_is_an_error(reply: bytes) -> None:
     with sending(reply) as (url, _), pytest.raises(ServiceError, match="/v1/models has no list of models: "):
-        Service(url, "").models()
+        ChatService(url, "").models()
 
 
 def test_the_pace_is_of_all_the_time_since_the_request() -> None:
-    answer = Answer()
-    answer.pieces, answer.usage = 9, Usage(completion_tokens=9)
+    answer = StreamedAnswer()
+    answer.pieces, answer.usage = 9, ReceivedUsage(completion_tokens=9)
     answer.begun, answer.first, answer.last = 100.0, 102.0, 102.000144  # in one burst
     assert answer.report() == "[9 tokens in 2.00 s, 4.5 tokens/s, the first after 2.00 s]"
-    answer.usage = Usage()
+    answer.usage = ReceivedUsage()
     assert "tokens/s" not in answer.report()
 
 
@@ -136,7 +136,7 @@ def test_a_key_does_not_follow_a_redirect() -> None:
         sending(b"", status=302, Location=other) as (url, got),
         pytest.raises(ServiceError, match=f"HTTP 302: {url} redirects to {other}, which is not followed"),
     ):
-        Service(url, "secret").models()
+        ChatService(url, "secret").models()
     assert got[0]["Authorization"] == "Bearer secret" and not got_there
 
 
@@ -160,7 +160,7 @@ def test_what_is_no_timeline_is_not_saved(sent: bytes, tmp_path: Path, capsys: p
     assert f"ramet: what {url} sent is not a timeline: " in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
-ASK = {"chat": lambda url, key: Service(url, key).models(), "trace": lambda url, key: asked(url, 30, key)}
+ASK = {"chat": lambda url, key: ChatService(url, key).models(), "trace": lambda url, key: asked(url, 30, key)}
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_refused_key_names_the_option_and_the_variable(command: str, variable:
 )  # fmt: skip
 def test_a_refused_key_has_the_servers_own_words(sent: bytes, said: str) -> None:
     with sending(sent, status=401) as (url, _), pytest.raises(ServiceError, match=rf"not take the key: .*{said}"):
-        Service(url, "k").models()
+        ChatService(url, "k").models()
 
 
 def test_a_trace_that_takes_another_key_says_so(capsys: pytest.CaptureFixture[str]) -> None:

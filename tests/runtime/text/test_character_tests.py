@@ -8,7 +8,7 @@ import pytest
 
 from ramet.ipc.errors import ClientError
 from ramet.runtime.text import character_tests
-from ramet.runtime.text.automaton import Leaf
+from ramet.runtime.text.automaton import AutomatonLeaf
 from ramet.runtime.text.character_tests import CharacterTests
 from ramet.runtime.text.checks import check_stop_patterns
 from ramet.runtime.text.pattern import MAX_FOLDED
@@ -22,9 +22,9 @@ ITEMS = [*map(ord, CASES), (97, 122), (0x3B1, 0x3C9), (0x130, 0x17F), r"\d", r"\
 @pytest.mark.parametrize("flags", [0, re.IGNORECASE, re.ASCII, re.IGNORECASE | re.ASCII])
 def test_a_character_passes_what_it_matches(flags: int) -> None:
     draw = random.Random(flags)
-    leaves = [Leaf((item,), negated, flags) for item in ITEMS for negated in (False, True)]
-    leaves += [Leaf(tuple(draw.choices(ITEMS, k=3)), draw.random() < 0.5, flags) for _ in range(200)]
-    leaves += [Leaf((), True, flags), Leaf((10,), True, flags)]
+    leaves = [AutomatonLeaf((item,), negated, flags) for item in ITEMS for negated in (False, True)]
+    leaves += [AutomatonLeaf(tuple(draw.choices(ITEMS, k=3)), draw.random() < 0.5, flags) for _ in range(200)]
+    leaves += [AutomatonLeaf((), True, flags), AutomatonLeaf((10,), True, flags)]
     tests, compiled = CharacterTests(leaves), [re.compile(leaf.source, leaf.flags) for leaf in leaves]
     for char in CASES + "".join(chr(draw.randrange(0x3000)) for _ in range(200)):
         matches = {index for index, pattern in enumerate(compiled) if pattern.fullmatch(char)}
@@ -33,7 +33,7 @@ def test_a_character_passes_what_it_matches(flags: int) -> None:
 
 def test_no_character_without_cases_ignores_them() -> None:
     every = [chr(code) for code in range(sys.maxunicode + 1) if code not in SURROGATES]
-    plain = [char for char in every if Leaf((ord(char),), False, re.IGNORECASE).character]
+    plain = [char for char in every if AutomatonLeaf((ord(char),), False, re.IGNORECASE).character]
     folded = "".join(set(every).difference(plain))
     assert len(folded) < 4000
     assert not re.findall(f"(?i)[{re.escape(folded)}]", "".join(plain))

@@ -8,7 +8,7 @@ from ramet.ipc.messages import Chat
 from ramet.runtime.exact_json import encode
 from ramet.runtime.text.chat_template import RenderLimits
 from ramet.runtime.text.chats import Chats
-from ramet.runtime.text.render_worker import Ended, Outcome, Rendered, _answer
+from ramet.runtime.text.render_worker import ChatEnded, Outcome, Rendered, _answer
 from ramet.runtime.text.template_files import TemplateSources
 
 
@@ -21,5 +21,5 @@ def test_memory_that_runs_out_around_a_rendering_is_answered_and_the_next_chat_i
     def answer(render: Callable[[], str]) -> Outcome:
         return msgspec.msgpack.decode(_answer(render, limits), type=Outcome)
 
-    assert answer(short_of_memory) == Ended(limits.too_large)
+    assert answer(short_of_memory) == ChatEnded(limits.too_large)
     assert answer(lambda: Chats(TemplateSources("Hello")).render_json(chat)) == Rendered("Hello")

@@ -18,7 +18,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, read_shape
 from ramet.runtime.models.shape import CheckpointQuantization
-from ramet.runtime.weights.packing import FORMS, Form, form_of, pack_model, packer_of, weight_bytes
+from ramet.runtime.weights.packing import FORMS, WeightForm, form_of, pack_model, packer_of, weight_bytes
 from ramet.runtime.weights.random import fill_random
 
 AWQ = CheckpointQuantization("awq", "int4", 64)
@@ -100,8 +100,10 @@ def test_bytes_of_weights_are_those_of_their_form(folder: Path) -> None:
 
 
 def test_what_a_checkpoint_says_of_itself_counts() -> None:
-    assert form_of("int4", None) == Form("int4", "int8", 128) and form_of(None, None) == Form("plain", "plain", 128)
-    assert form_of(None, AWQ) == form_of("awq", AWQ) == Form("int4", "plain", 64)
+    assert form_of("int4", None) == WeightForm("int4", "int8", 128) and form_of(None, None) == WeightForm(
+        "plain", "plain", 128
+    )
+    assert form_of(None, AWQ) == form_of("awq", AWQ) == WeightForm("int4", "plain", 64)
     with pytest.raises(ConfigError, match="--quantization is gptq, must be awq or left out"):
         form_of("gptq", AWQ)
     with pytest.raises(ConfigError, match="--quantization is awq, but config"):
