@@ -144,7 +144,7 @@ def test_context_is_bounded_by_option_and_pool(tmp_path: Path) -> None:
     assert found == (256, 1024, 8, 512)
     small = Args(model=ModelArgs(model_path=str(folder)), cache=CacheArgs(max_total_tokens=100, page_size=16))
     paged = ModelRunner(small, lambda name, seconds: None)
-    assert (paged.max_total_tokens, paged.context_length, len(paged.pool.keys[0])) == (96, 96, 112)
+    assert (paged.facts.max_total_tokens, paged.facts.context_length, len(paged.pool.keys[0])) == (96, 96, 112)
 
 
 def test_dummy_weights_need_the_config_alone(tmp_path: Path) -> None:
