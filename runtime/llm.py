@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from ramet.ipc.messages import unpack_ids
-from ramet.runtime.engine_client.submission import Prompt
-from ramet.runtime.engine_client.submission import Sequence as Output
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence as Output
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import Style, style_of
 from ramet.runtime.intake.classes import ClassifyFields, class_numbers, read_classified
@@ -228,13 +228,13 @@ class LLM(EngineOwner):
         """The ids of a text, as a prompt has them. Raises ClientError."""
         check_type("text", text, str, "a string")
         check_type("add_special_tokens", add_special_tokens, bool, "True or False")
-        return unpack_ids(self._run(self._handle.tokenize(text, add_special_tokens)).ids)
+        return unpack_ids(self._run(self._handle.text.tokenize(text, add_special_tokens)).ids)
 
     def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Raises ClientError."""
         check_type("skip_special_tokens", skip_special_tokens, bool, "True or False")
         packed = pack_any("tokens", ids, self._handle.limits.vocab_size)
-        return self._run(self._handle.detokenize(packed, skip_special_tokens))
+        return self._run(self._handle.text.detokenize(packed, skip_special_tokens))
 
     def cache_prefix(self, prefix: str, seconds: float = 60.0) -> None:
         """Compute a text now and keep it in the prefix cache for that long. Raises ClientError."""
@@ -252,7 +252,7 @@ class LLM(EngineOwner):
     async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
         """Every sequence that ended, with how it is read."""
         with self._handle.open(streaming=False, as_batch=True) as submission:
-            given = self._handle.render, self._handle.preparing(submission)
+            given = self._handle.text.render, self._handle.preparing(submission)
             ready = await submission.during(asyncio.gather(*(call(*given) for call in calls)))
             self._handle.send([prompt for prompt, _ in ready], submission)
             readings = [reading for prompt, reading in ready for _ in range(prompt.params.n)]

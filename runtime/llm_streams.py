@@ -9,7 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from ramet.ipc.owned import NotCopied
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
 from ramet.runtime.intake.programs import ChatCall
 from ramet.runtime.intake.reply import GrowingReply, made_in_turn
 from ramet.runtime.replies.long_list import Listed, LongList, parts_of
@@ -22,7 +23,7 @@ def sending(prompts: list[Prompt]) -> Callable[[EngineClient, Submission], Await
 
 
 async def send_chat(call: ChatCall, handle: EngineClient, submission: Submission) -> None:
-    prompt, _ = await submission.during(call(handle.render, handle.preparing(submission)))
+    prompt, _ = await submission.during(call(handle.text.render, handle.preparing(submission)))
     handle.send([prompt], submission)
 
 
@@ -53,7 +54,7 @@ class ReplyStream(NotCopied):
 class GrownReply(GrowingReply):
     """For a stream: entries that were made for a reply are in the later ones as well."""
 
-    def __init__(self, sequence: Sequence, index: int | UnsetType) -> None:
+    def __init__(self, sequence: GeneratedSequence, index: int | UnsetType) -> None:
         super().__init__(sequence, index)
         self._lists: dict[str, list[Any]] = defaultdict(list)  # by the fields of meta_info
 

@@ -4,14 +4,15 @@ A name is given to another generation only once that is loaded, and a generation
 was sent with it has ended: no request meets another adapter than the one it was sent with, nor the keys of one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.options.adapter_paths import NamedAdapter, wrong_name, wrong_path
 
@@ -46,6 +47,18 @@ class AdapterNames:
             raise ClientError("lora_path", f"is {shown(spec.lora.name)}, {self.words}", "/load_lora_adapter loads one")
         return spec.sent_with(known.generation)
 
+    def with_generations(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
+        """Prompts that are sent now, with the generations of their adapters. Raises ClientError."""
+        found = []
+        for prompt in prompts:
+            if prompt.spec.lora is not None:
+                try:
+                    prompt = prompt._replace(spec=self.sent(prompt.spec))
+                except ClientError as error:
+                    raise prompt.places.as_written(error.record) from None
+            found.append(prompt)
+        return found
+
     @property
     def words(self) -> str:
         names = [*self._known][:MAX_NAMED]
@@ -79,12 +92,12 @@ class AdapterNames:
         return self._known.pop(name).generation
 
 
-def in_use(sequences: Iterable[Sequence]) -> tuple[frozenset[str], frozenset[str]]:
+def in_use(sequences: Iterable[GeneratedSequence]) -> tuple[frozenset[str], frozenset[str]]:
     """The names of those that run, and of those that wait."""
     running, waiting = set[str](), set[str]()
     for sequence in sequences:
         if (lora := sequence.prompt.spec.lora) is not None:
-            (running if sequence.opened else waiting).add(lora.name)
+            (running if sequence.opened is not None else waiting).add(lora.name)
     return frozenset(running), frozenset(waiting)
 
 

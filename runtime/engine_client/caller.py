@@ -51,12 +51,23 @@ class Caller:
             change.cancel()
 
 
-async def for_caller(
-    change: Callable[[Caller], Coroutine[Any, Any, T]], begin: Callable[[Coroutine[Any, Any, T]], asyncio.Future[T]]
-) -> T:
-    """What the change returns. `begin` runs it as a task."""
+class Background:
+    """Tasks that go on, whatever becomes of their callers."""
+
+    def __init__(self) -> None:
+        self._tasks = set[asyncio.Future[Any]]()  # without a reference a task may be collected while it runs
+
+    def begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def for_caller(change: Callable[[Caller], Coroutine[Any, Any, T]], background: Background) -> T:
+    """What the change returns."""
     caller = Caller()
-    task = begin(change(caller))
+    task = background.begin(change(caller))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

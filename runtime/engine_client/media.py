@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol
 
 from ramet.ipc.media import MediaKind, MediaTokens, Prepared
 from ramet.runtime.access.owner import Owner
-from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.metrics.table import Metrics
@@ -70,7 +71,7 @@ def preparing(
         if most is not None and len(sources) > most:
             fact = f"is one of {len(sources)} pieces of this request, must be at most {most}"
             raise ClientError(sources[most].place, fact, "--max-media-per-request")
-        prepared = await service.prepare(sources, submission.owner)
+        prepared = await service.prepare(sources, submission.origin.owner)
         submission.at_end.append(partial(service.release, prepared))
         return prepared
 

@@ -15,7 +15,7 @@ from ramet.runtime.errors import ClientError
 
 
 class Occupation:
-    """`ask` is EngineClient.control. Whoever changes weights or memory has `changing`."""
+    """`ask` is Calls.control. Whoever changes weights or memory has `changing`."""
 
     def __init__(
         self, ask: Callable[[Callable[[int], Control]], Awaitable[ControlReply]], pauses: Pauses, changing: asyncio.Lock

@@ -22,7 +22,7 @@ class PauseMode(Enum):
 
 
 class Pauses:
-    """`ask` is EngineClient.control, `abort_all` ends every sequence that was sent.
+    """`ask` is Calls.control, `abort_all` ends every sequence that was sent.
 
     `is_paused`: by an operator, or about to be. `released`: the memory that is, without which nothing runs either.
     """

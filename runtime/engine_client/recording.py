@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import NamedTuple
 
 from ramet.ipc.messages import Finish
-from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
 from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime.engine_client.trace_context import TraceContext
 
@@ -47,17 +47,22 @@ class Recording:
         self.sent_s = 0.0  # its prompts went to the tokenizer
         self.first_token_s = 0.0
         self.is_stream = False
-        self.sampling: SamplingParams | None = None  # of its first prompt
-        self.adapter = ""  # of its first prompt
+        self.spec: RequestSpec | None = None  # of its first prompt
         self.sequences: list[Ended] = []  # the first ones that ended
         self.num_sequences = self.num_prompts = 0  # sent
         self.prompt_tokens = self.cached_tokens = self.new_tokens = 0  # of all of them; a prompt counts once
-        self.finish_reasons: list[str] = []
         self.failure = 0  # status of the error that ended it, also where the reply had begun; 0: none did
         self.outcome: Outcome | None = None
         self._num_open = 0
 
-    def sent(self, num_prompts: int, num_sequences: int) -> None:
+    @property
+    def finish_reasons(self) -> list[str]:
+        return [each.finish.kind.value if each.finish is not None else "refused" for each in self.sequences]
+
+    def sent(self, first: RequestSpec, num_prompts: int, num_sequences: int, is_stream: bool) -> None:
+        """Some of its prompts were sent. `first`: the spec of the first one."""
+        if self.spec is None:
+            self.spec, self.is_stream = first, is_stream
         self.sent_s = self.sent_s or time.monotonic()
         self.num_prompts += num_prompts
         self.num_sequences += num_sequences
@@ -67,7 +72,6 @@ class Recording:
         """A sequence ended."""
         if len(self.sequences) < MAX_SEQUENCES:
             self.sequences.append(ended)
-            self.finish_reasons.append(ended.finish.kind.value if ended.finish is not None else "refused")
         if ended.sample == 0:
             self.prompt_tokens += prompt_tokens
             self.cached_tokens += cached_tokens

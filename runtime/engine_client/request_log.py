@@ -22,7 +22,8 @@ from ramet.ipc.messages import FinishKind, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.runtime import log
 from ramet.runtime.config import ServeArgs
-from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.metrics.table import REQUESTS, Metrics
 from ramet.runtime.workers.log_lines import LineWriter, LoggerSink, RotatingFile, StdoutSink
 
@@ -67,14 +68,14 @@ class RequestLog:
         self.settings = settings
         self.on, self.keeps_texts = settings.on, settings.on and settings.level >= 2
 
-    def begins(self, sequence: Sequence) -> None:
+    def begins(self, sequence: GeneratedSequence) -> None:
         """It is about to be sent. The first sample of a prompt speaks for all of them."""
         if self.keeps_texts:
             sequence.said = []
         if sequence.sample == 0 and self.settings.format == "json" and self.settings.min_ms is None:
             self._put("request.received", sequence, sequence.prompt.rid, {})
 
-    def ended(self, sequence: Sequence, kind: FinishKind, latency_s: float) -> None:
+    def ended(self, sequence: GeneratedSequence, kind: FinishKind, latency_s: float) -> None:
         if self.settings.min_ms is not None and latency_s * 1000 <= self.settings.min_ms:
             return
         out = {
@@ -109,8 +110,8 @@ class RequestLog:
         with self._lock:
             self._metrics.dropped_lines.add(num, REQUESTS)
 
-    def _put(self, event: str, sequence: Sequence, rid: str, out: Fields) -> None:
-        prompt, trace, settings = sequence.prompt, sequence.submission.trace, self.settings
+    def _put(self, event: str, sequence: GeneratedSequence, rid: str, out: Fields) -> None:
+        prompt, trace, settings = sequence.prompt, sequence.submission.origin.trace, self.settings
         trace_id = trace.trace_id if trace is not None else ""
         size = LINE_BYTES + (prompt.num_bytes + len(out.get("text", "")) if settings.level >= 2 else 0)
         entry = Entry(event, rid, trace_id, time.time(), prompt, out, settings.level)

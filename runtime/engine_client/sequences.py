@@ -11,13 +11,17 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Closed, FinishKind, Opened, Rejected, TextStep
 from ramet.ipc.times import SequenceTimes, Span
+from ramet.runtime.access.owner import CURRENT as OWNER
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.engine_client.recording import Ended, Recording
 from ramet.runtime.engine_client.request_log import RequestLog
-from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Prompt, Sequence, Submission
+from ramet.runtime.engine_client.submission import WEIGHT_VERSION, GeneratedSequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.metrics.table import DEVICE, Metrics
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
@@ -31,7 +35,7 @@ class SequenceTable:
 
     def __init__(self, metrics: Metrics, request_log: RequestLog) -> None:
         self._metrics, self._request_log = metrics, request_log
-        self.by_uid: dict[Uid, Sequence] = {}
+        self.by_uid: dict[Uid, GeneratedSequence] = {}
         self.num_waiting = 0
         self.waiting_of = Counter[str]()  # the same by the name of their owner
         self.weight_version = WEIGHT_VERSION  # of the weights that compute now
@@ -39,12 +43,23 @@ class SequenceTable:
         self._step_waiters: list[asyncio.Future[None]] = []
         self._end_waiters: list[asyncio.Future[None]] = []
 
-    async def none_left(self, held: Callable[[Sequence], bool]) -> None:
+    async def none_left(self, held: Callable[[GeneratedSequence], bool]) -> None:
         """Returns when the last of those that are `held` has ended."""
         while any(map(held, self.by_uid.values())):
             waiter = asyncio.get_running_loop().create_future()
             self._end_waiters.append(waiter)
             await waiter
+
+    def named(self, rid: str) -> list[GeneratedSequence]:
+        """Sequences of this name that the one who asks may use."""
+        may_use = OWNER.get().may_use
+        return [
+            each for each in self.by_uid.values() if each.is_named(rid) and may_use(each.submission.origin.owner.name)
+        ]
+
+    def open_of(self, submission: Submission) -> list[GeneratedSequence]:
+        """Sequences of the request that have not ended."""
+        return [sequence for sequence in submission.sequences if sequence.uid in self.by_uid]
 
     def next_step(self) -> asyncio.Future[None]:
         """Becomes done when a step arrives, whosesoever tokens it brings."""
@@ -68,12 +83,12 @@ class SequenceTable:
             if submission.is_mixed:
                 submission.fail(ServerError(MIXED, 503))
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: GeneratedSequence) -> None:
         """One that is sent now."""
         self.by_uid[sequence.uid] = sequence
         sequence.submission.num_open += 1
         self.num_waiting += 1
-        self.waiting_of[sequence.submission.owner.name] += 1
+        self.waiting_of[sequence.submission.origin.owner.name] += 1
 
     def apply(self, step: TextStep) -> None:
         """One pass over the columns of a step."""
@@ -91,8 +106,8 @@ class SequenceTable:
             sequence = sequences[uid]
             gaps[sequence.last_s] += 1
             if sequence.last_s == NO_TOKEN_YET:
-                self._metrics.first_token_s.observe(now - sequence.submission.arrival_s)
-                if (recording := sequence.submission.recording) is not None:
+                self._metrics.first_token_s.observe(now - sequence.submission.origin.arrival_s)
+                if (recording := sequence.submission.origin.recording) is not None:
                     recording.first_token_s = recording.first_token_s or now
             sequence.last_s = now
             texts = sequence.texts
@@ -115,10 +130,9 @@ class SequenceTable:
         for closed, tail in zip(step.closed, step.tails, strict=True):
             sequence = sequences.pop(closed.uid)
             if closed.routes and sequence.texts is not None:
-                sequence.routes = closed.routes
                 sequence.submission.hold(len(closed.routes) // 4)
             woken.add(self._close(sequence, closed, tail, now))
-            if (recording := sequence.submission.recording) is not None:
+            if (recording := sequence.submission.origin.recording) is not None:
                 _record(recording, sequence, closed, step.detokenized)
         if step.closed and self._end_waiters:
             self._wake_end_waiters()
@@ -128,9 +142,9 @@ class SequenceTable:
             self._wake_waiters()
         self._observe(gaps, now)
 
-    def _leaves_queue(self, sequence: Sequence) -> None:
+    def _leaves_queue(self, sequence: GeneratedSequence) -> None:
         self.num_waiting -= 1
-        name = sequence.submission.owner.name
+        name = sequence.submission.origin.owner.name
         self.waiting_of[name] -= 1
         if not self.waiting_of[name]:
             del self.waiting_of[name]
@@ -141,7 +155,7 @@ class SequenceTable:
             sequence = self.by_uid.pop(uid)
             self._end(sequence, FinishKind.ABORT, now)
             sequence.submission.fail(sequence.prompt.places.as_written(message.error))
-            if (recording := sequence.submission.recording) is not None:
+            if (recording := sequence.submission.origin.recording) is not None:
                 _record(recording, sequence, None, None)
         self._wake_end_waiters()
 
@@ -157,11 +171,11 @@ class SequenceTable:
                 waiter.set_result(None)
         self._step_waiters.clear()
 
-    def _open(self, sequence: Sequence, opened: Opened) -> None:
-        sequence.opened, sequence.weight_version = True, self.weight_version
-        sequence.num_prompt, sequence.num_cached = opened.prompt_tokens, opened.cached_tokens
-        if opened.prompt_ids and sequence.texts is not None:
-            sequence.prompt_ids = opened.prompt_ids
+    def _open(self, sequence: GeneratedSequence, opened: Opened) -> None:
+        if sequence.texts is None:  # abandoned
+            opened = replace(opened, prompt_ids=b"")
+        sequence.opened, sequence.weights.version = opened, self.weight_version
+        if opened.prompt_ids:
             sequence.submission.hold(opened.prompt_tokens)
         if opened.spec.logprobs is not None and sequence.texts is not None:
             sequence.logprobs = LogprobLists(opened)
@@ -173,9 +187,9 @@ class SequenceTable:
         self._metrics.prompt_tokens.add(opened.prompt_tokens)
         self._metrics.cached_tokens.add(opened.cached_tokens, DEVICE)
 
-    def _close(self, sequence: Sequence, closed: Closed, tail: str, now: float) -> Submission:
+    def _close(self, sequence: GeneratedSequence, closed: Closed, tail: str, now: float) -> Submission:
         submission, finish = sequence.submission, closed.finish
-        sequence.finish, sequence.tail = finish, tail
+        sequence.closed, sequence.tail = closed, tail
         self._end(sequence, finish.kind, now)
         if not finish.aborted and not submission.probe:
             self._metrics.observe_sequence(closed.times, sequence.num_prompt, sequence.num_generated)
@@ -186,16 +200,16 @@ class SequenceTable:
             submission.fresh.append(sequence)
         return submission
 
-    def _end(self, sequence: Sequence, kind: FinishKind, now: float) -> None:
+    def _end(self, sequence: GeneratedSequence, kind: FinishKind, now: float) -> None:
         """Its last message came, and the table has forgotten it."""
         sequence.submission.num_open -= 1
         if sequence.submission.at_end:
             sequence.submission.end_if_done()
-        if not sequence.opened:
+        if sequence.opened is None:
             self._leaves_queue(sequence)
         if sequence.submission.probe:
             return  # of no client: one that a busy server did not get to would count as a request that was aborted
-        latency_s = now - sequence.submission.arrival_s
+        latency_s = now - sequence.submission.origin.arrival_s
         self._metrics.sequences.add(1)
         self._metrics.ended.add(1, kind.value)
         self._observe_longest(sequence)
@@ -206,7 +220,7 @@ class SequenceTable:
         if self._request_log.on:
             self._request_log.ended(sequence, kind, latency_s)
 
-    def _observe_longest(self, sequence: Sequence) -> None:
+    def _observe_longest(self, sequence: GeneratedSequence) -> None:
         """Of a request, when the last of its sequences has ended."""
         submission = sequence.submission
         submission.longest = max(submission.longest, sequence.num_generated)
@@ -220,7 +234,7 @@ class SequenceTable:
                 self._metrics.token_gap_s.observe(now - last_s, num)
 
 
-def _record(recording: Recording, sequence: Sequence, closed: Closed | None, detokenized: Span | None) -> None:
+def _record(recording: Recording, sequence: GeneratedSequence, closed: Closed | None, detokenized: Span | None) -> None:
     """The end of a sequence that is traced. `closed` None: it was refused before the scheduler got it."""
     finish, times = (closed.finish, closed.times) if closed is not None else (None, SequenceTimes())
     recording.add(

@@ -7,16 +7,16 @@ sequence that goes on says from which token on they have drawn its output.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from ramet.ipc.control import Control, ControlReply, HoldRequests, MemoryTag, PlaceWeights, ReadWeights
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.caller import Caller
+from ramet.runtime.engine_client.open_requests import OpenRequests
 from ramet.runtime.engine_client.pauses import Pauses
 from ramet.runtime.engine_client.sequences import SequenceTable
-from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 
 UPDATED = "aborted by /update_weights_from_disk"
@@ -25,7 +25,7 @@ UPDATED = "aborted by /update_weights_from_disk"
 class ServedWeights:
     """`path` and `version` are of those that compute now; `model_name` is what requests may call them.
 
-    `submissions` are those that are open, and `abort_all` ends every sequence that was sent.
+    `requests` are those that are open, and `abort_all` ends every sequence that was sent.
     """
 
     def __init__(
@@ -33,16 +33,15 @@ class ServedWeights:
         args: Args,
         ask: Callable[[Callable[[int], Control]], Awaitable[ControlReply]],
         sequences: SequenceTable,
-        submissions: Collection[Submission],
+        requests: OpenRequests,
         pauses: Pauses,
         abort_all: Callable[[str], object],
     ) -> None:
         self.path, self.model_name = str(args.model_folder), args.model_name
         self._is_named = bool(args.model.served_model_name)
-        self._ask, self._sequences, self._submissions = ask, sequences, submissions
+        self._ask, self._sequences, self._requests = ask, sequences, requests
         self._pauses, self._abort_all = pauses, abort_all
         self.changing = asyncio.Lock()
-        self.left = asyncio.Event()  # set whenever one of the submissions ends
 
     @property
     def version(self) -> str:
@@ -81,9 +80,9 @@ class ServedWeights:
 
     async def _none_before(self, begun_s: float) -> None:
         """Returns when the last request that arrived before has ended, or generation is paused."""
-        while not self._pauses.began.is_set() and any(each.arrival_s <= begun_s for each in self._submissions):
-            self.left.clear()
-            waits = [asyncio.ensure_future(event.wait()) for event in (self.left, self._pauses.began)]
+        while not self._pauses.began.is_set() and self._requests.any_before(begun_s):
+            self._requests.left.clear()
+            waits = [asyncio.ensure_future(event.wait()) for event in (self._requests.left, self._pauses.began)]
             try:
                 await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -11,7 +11,7 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_NEW_TOKENS, MAX_SAMPLES, SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.places import PARAMS, FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake import prompts as checks

@@ -16,7 +16,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind, RequestSpec
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.media import NO_MEDIA, Preparing
 from ramet.runtime.engine_client.places import OF_OPENAI, FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ConfigError
 from ramet.runtime.exact_json import MAX_EXPONENT, has_no_number, may_round
 from ramet.runtime.intake.body import convert

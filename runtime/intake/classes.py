@@ -9,7 +9,7 @@ from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import about
 from ramet.ipc.spec import PoolingTask
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.embeddings import finite, prompt_to_pool
 from ramet.runtime.intake.fields import Prompts

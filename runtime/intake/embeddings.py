@@ -17,7 +17,7 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import HiddenMode, PoolingTask, RequestSpec
 from ramet.runtime.engine_client.places import FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.fields import Prompts
 from ramet.runtime.intake.limits import MAX_INPUTS

@@ -18,7 +18,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.media import Preparing
 from ramet.runtime.engine_client.places import FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert

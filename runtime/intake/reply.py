@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType, to_builtins
 from msgspec.structs import asdict
 
 from ramet.ipc.messages import Finish, FinishKind, unpack_ids
-from ramet.runtime.engine_client.submission import WEIGHT_VERSION, Sequence
+from ramet.runtime.engine_client.submission import WEIGHT_VERSION, GeneratedSequence
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Thought
 from ramet.runtime.intake.reading import OutputReader, ThoughtCount
 from ramet.runtime.replies.logprobs import Place, Triple
@@ -121,7 +121,9 @@ class ChatMessage(Reply, frozen=True, kw_only=True):
 class GrowingReply:
     """The output of one sequence as far as it was read."""
 
-    def __init__(self, sequence: Sequence, index: int | UnsetType = UNSET, thought: ThoughtCount | None = None) -> None:
+    def __init__(
+        self, sequence: GeneratedSequence, index: int | UnsetType = UNSET, thought: ThoughtCount | None = None
+    ) -> None:
         self._sequence, self._index, self._thought = sequence, index, thought
         self._text, self._ids = "", list[int]()
         self._num_places = 0, 0  # of output and prompt, whose log-probabilities were read
@@ -168,7 +170,7 @@ class GrowingReply:
         return new
 
 
-def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
+def meta_info(sequence: GeneratedSequence, asked: dict[str, Any]) -> MetaInfo:
     """Of all that was taken of it. `asked`: fields as LogprobLists.meta gives them. Without a rid its uid names it.
 
     Latency, retractions and hidden states are known at the end.
@@ -181,32 +183,32 @@ def meta_info(sequence: Sequence, asked: dict[str, Any]) -> MetaInfo:
         completion_tokens=sequence.num_taken,
         cached_tokens=sequence.num_cached,
         num_retractions=finish.num_retractions if finish is not None else 0,
-        weight_version=sequence.weight_version,
+        weight_version=sequence.weights.version,
         weight_versions=weight_spans(sequence),
-        e2e_latency=time.monotonic() - sequence.submission.arrival_s if finish is not None else UNSET,
+        e2e_latency=time.monotonic() - sequence.submission.origin.arrival_s if finish is not None else UNSET,
         hidden_states=hidden.meta() if hidden is not None and finish is not None else UNSET,
         routed_experts=routes_of(sequence),
         **asked,
     )
 
 
-def weight_spans(sequence: Sequence) -> list[WeightSpan] | UnsetType:
+def weight_spans(sequence: GeneratedSequence) -> list[WeightSpan] | UnsetType:
     """Of all that was taken of it, if others than one version have computed it."""
-    if not sequence.changes:
+    if not sequence.weights.changes:
         return UNSET
     spans, start = list[WeightSpan](), 0
-    for version, end in [*sequence.changes, (sequence.weight_version, sequence.num_taken)]:
+    for version, end in [*sequence.weights.changes, (sequence.weights.version, sequence.num_taken)]:
         spans.append(WeightSpan(version, start, end))
         start = end
     return spans
 
 
-def prompt_ids_of(sequence: Sequence) -> list[int] | UnsetType:
+def prompt_ids_of(sequence: GeneratedSequence) -> list[int] | UnsetType:
     """UNSET where they were not asked for."""
     return list(unpack_ids(sequence.prompt_ids)) if sequence.prompt_ids else UNSET
 
 
-def prompt_places_of(sequence: Sequence) -> list[Place]:
+def prompt_places_of(sequence: GeneratedSequence) -> list[Place]:
     """Log-probabilities of its prompt's tokens from the first one on that was asked for; of that nothing is known."""
     assert sequence.logprobs is not None, f"{sequence.uid} did not ask for log-probabilities"
     return sequence.logprobs.prompt[:]
@@ -230,7 +232,7 @@ async def made_in_turn(body: Any) -> dict[str, Any]:
     return made
 
 
-def chat_message(sequence: Sequence, reader: OutputReader) -> ChatMessage:
+def chat_message(sequence: GeneratedSequence, reader: OutputReader) -> ChatMessage:
     """Of a sequence that has ended. Thousands of pieces are joined once: adding them up copies each as often."""
     said, thoughts, calls = list[str](), list[str](), list[tuple[str, list[str]]]()
     for part in [part for text in sequence.take()[0] for part in reader.push(text)] + reader.close(sequence.tail):
@@ -253,7 +255,7 @@ def chat_message(sequence: Sequence, reader: OutputReader) -> ChatMessage:
     )
 
 
-def chat_reply(sequence: Sequence, reader: OutputReader) -> dict[str, Any]:
+def chat_reply(sequence: GeneratedSequence, reader: OutputReader) -> dict[str, Any]:
     """Of one that has ended: its message as OpenAI's chat completions have it, and `meta_info` as of /generate."""
     finish = sequence.finish
     assert finish is not None, f"{sequence.uid} has not ended"
@@ -267,7 +269,7 @@ def chat_reply(sequence: Sequence, reader: OutputReader) -> dict[str, Any]:
     return reply if isinstance(ids, UnsetType) else {**reply, "prompt_token_ids": ids}
 
 
-def routes_of(sequence: Sequence, *, compact: bool = False) -> str | UnsetType:
+def routes_of(sequence: GeneratedSequence, *, compact: bool = False) -> str | UnsetType:
     """The experts of its tokens, as the scheduler has packed them: a text, maybe an empty one, of a sequence that asked
     for this form and has ended.
     """

@@ -14,7 +14,8 @@ from ramet.ipc.messages import Limits
 from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.places import FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.fields import Ids, PromptId, Some, Text
 from ramet.runtime.intake.limits import MAX_IDS
@@ -66,7 +67,7 @@ def _joined(first: Content, second: Content) -> Content:
     return Content(ids=first.ids + second.ids)
 
 
-def label_scores(sequence: Sequence, softmax: bool | None) -> list[float]:
+def label_scores(sequence: GeneratedSequence, softmax: bool | None) -> list[float]:
     """Of the tokens that an ended prompt asked about, in their order. With `softmax` they add up to 1."""
     assert sequence.logprobs is not None, "a prompt to score asks for log-probabilities"
     (place,) = sequence.logprobs.output

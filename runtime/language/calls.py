@@ -13,7 +13,8 @@ from ramet.ipc.media import Prepared
 from ramet.ipc.messages import PromptReply, unpack_ids
 from ramet.ipc.params import shown
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.calls import CallDefaults, make_prompts
 from ramet.runtime.intake.chat import Style, thoughts_apart
@@ -52,7 +53,7 @@ class LanguageCalls:
         # what is wrong with the parameters is said before anything is rendered
         [prompt] = make_prompts(body, [("prompt", Content(ids=b""))], False, [rid], self._defaults)
         media = await self._prepared(sources, submission)
-        rendered = await submission.during(self._client.render_prompt(segments, media))
+        rendered = await submission.during(self._client.text.render_prompt(segments, media))
         spec = completed(body, rendered.may_heal, prompt.spec)
         content = Content(ids=rendered.ids, contexts=rendered.contexts, media=media)
         prompt = prompt._replace(spec=spec, content=content)
@@ -81,7 +82,7 @@ class LanguageCalls:
         segments, sources = await offloaded(partial(read_prompt, body.prompt, self._client.limits.media))
         with self.open(streaming=False, rid=rid) as submission:
             media = await self._prepared(sources, submission)
-            asked = self._client.render_choices(segments, body.choices, body.healed, media)
+            asked = self._client.text.render_choices(segments, body.choices, body.healed, media)
             tokens = await submission.during(asked)
             making = partial(Selection, body, rid, tokens, self._client.limits.context_length, media)
             selection = await offloaded(making)
@@ -92,7 +93,7 @@ class LanguageCalls:
         """Media are not looked at: their placeholders are shown. Raises ClientError."""
         segments, _ = await offloaded(partial(read_prompt, body.prompt, self._client.limits.media))
         with self.open(streaming=False) as submission:
-            rendered = await submission.during(self._client.render_prompt(segments))
+            rendered = await submission.during(self._client.text.render_prompt(segments))
         return RenderedPrompt(rendered.text, len(unpack_ids(rendered.ids)))
 
     def end(self, body: EndBody) -> Ended:

@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, UnsetType
 
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.intake.parsers.tools import Thought
 from ramet.runtime.intake.reading import OutputReader
 from ramet.runtime.intake.reply import GrowingReply, MetaInfo, Reply, meta_info, prompt_ids_of
@@ -64,7 +64,7 @@ class Ended(Reply, frozen=True):
 class Output(GrowingReply):
     """One sequence, its thought apart from its text where it has a reader."""
 
-    def __init__(self, sequence: Sequence, index: int | UnsetType, reader: OutputReader | None) -> None:
+    def __init__(self, sequence: GeneratedSequence, index: int | UnsetType, reader: OutputReader | None) -> None:
         super().__init__(sequence, index)
         self._reader = reader
         self._closed = False  # its end was read

@@ -4,8 +4,7 @@ Decides which tokens are computed, and where their log-probabilities are read fr
 """
 
 import math
-from collections.abc import Callable
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Sequence
 from typing import overload
 
 from msgspec import UNSET
@@ -16,7 +15,8 @@ from ramet.ipc.content import Content
 from ramet.ipc.media import Prepared
 from ramet.ipc.messages import ID_BYTES, ChoicesReply, pack_ids, unpack_ids
 from ramet.runtime.engine_client.places import FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt, Sequence, check_bytes
+from ramet.runtime.engine_client.prompt import Prompt, check_bytes
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.language import SelectBody, read_scoring
 from ramet.runtime.intake.reply import prompt_places_of
@@ -30,7 +30,7 @@ WITH_END = "exact_sequence"
 METHOD = "token_length_normalized"  # of a body that names none
 
 
-class Prompts(Many[Prompt]):
+class Prompts(Sequence[Prompt]):
     """Each is made when it is asked for: a long prompt stands in as many of them as there are choices."""
 
     def __init__(self, make: Callable[[int], Prompt], num: int) -> None:
@@ -68,7 +68,7 @@ class Selection:
         self._check_sizes(each, context_length)
         self.prompts = Prompts(self._prompt, len(self._trie.leaves) + len(self._bare.leaves))
 
-    def reply(self, done: list[Sequence]) -> SelectReply:
+    def reply(self, done: list[GeneratedSequence]) -> SelectReply:
         """`done`: the sequences of the prompts, which have ended. Raises ServerError."""
         body, num = self._body, len(self._trie.leaves)
         paths = _paths(self._trie, done[:num], bool(self._ends))
@@ -99,7 +99,7 @@ class Selection:
                 id=self._rid,
                 prompt_tokens=self._tokens.prompt_tokens,
                 cached_tokens=self._cached(done),
-                weight_version=done[0].weight_version,
+                weight_version=done[0].weights.version,
                 choices=infos,
             ),
         )
@@ -129,7 +129,7 @@ class Selection:
         content = Content(ids=before + pack_ids(leaf.ids), contexts=contexts, media=media)
         return Prompt(self._rid, spec, content, places=FieldPlaces(place))
 
-    def _cached(self, done: list[Sequence]) -> int:
+    def _cached(self, done: list[GeneratedSequence]) -> int:
         """Tokens of the prompt that were cached before: all sequences but the first find it cached."""
         found = min(sequence.num_cached for sequence in done[: len(self._trie.leaves)])
         return min(found, self._tokens.prompt_tokens)
@@ -142,7 +142,7 @@ def _check_method(method: str, tokens: ChoicesReply) -> None:
         raise ClientError("method", f"is {method!r}, but this model has no token that a text begins or ends with")
 
 
-def _paths(trie: Trie, done: list[Sequence], with_end: bool) -> list[Path]:
+def _paths(trie: Trie, done: list[GeneratedSequence], with_end: bool) -> list[Path]:
     """Of each choice. A leaf's tokens are those that it shares with the one before, and its own."""
     computed: list[list[Place]] = []  # of each leaf
     places: list[Place] = []

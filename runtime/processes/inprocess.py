@@ -127,7 +127,8 @@ class InProcessEngine:
 
     def _can_wait(self, message: Message) -> bool:
         """Nobody reads a token before the end of its request, unless there is a stream."""
-        return isinstance(message, TokenStep) and not (message.opened or message.closed or self.client.num_streams)
+        streams = self.client.requests.num_streams
+        return isinstance(message, TokenStep) and not (message.opened or message.closed or streams)
 
     # -- on the tokenizer's thread ----------------------------------------------------------------------------------
 

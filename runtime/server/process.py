@@ -205,19 +205,19 @@ async def _drained(client: EngineClient) -> None:
     """Returns when the last request has ended. What waits for the end of a pause, or for memory that is released, goes
     on, or it would end with an error.
     """
-    if client.pauses.released and (client.num_open or client.num_waiting):
+    if client.admin.pauses.released and (client.num_open or client.num_waiting):
         await _take_memory(client)
-    if client.pauses.is_paused:
+    if client.admin.pauses.is_paused:
         LOGGER.info("generation is paused; it goes on, so that what waits can end")
-        await client.pauses.go_on()
-    await client.drained()
+        await client.admin.pauses.go_on()
+    await client.requests.none_left()
 
 
 async def _take_memory(client: EngineClient) -> None:
     """What waits ends with an error where that is not possible."""
     LOGGER.info("memory is released; it is taken again, so that what waits can end")
     try:
-        await client.resume_memory(list(MemoryTag))
+        await client.admin.resume_memory(list(MemoryTag))
     except ClientError as error:
         LOGGER.error("memory cannot be taken again: %s", error)
         client.fail(ServerError(f"The server is shutting down, and its memory cannot be taken again: {error}", 503))

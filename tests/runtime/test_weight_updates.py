@@ -52,7 +52,7 @@ def llm(folders: tuple[str, str]) -> Iterator[LLM]:
 
 
 async def renamed(llm: LLM, version: str) -> None:
-    llm._handle.weights.rename(version)
+    llm._handle.admin.weights.rename(version)
 
 
 def test_every_reply_under_load_is_wholly_of_the_version_that_it_names(

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 
 from ramet.ipc.messages import ID_BYTES, Finish
 from ramet.ipc.params import shown
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.exact_json import loads
 from ramet.runtime.intake.body import convert as as_struct
@@ -81,7 +81,7 @@ async def count_tokens(service: Service, request: web.Request) -> web.Response:
 class MessageBlocks(Items[replies.ContentBlock]):
     """The content of a message, and its stream."""
 
-    def __init__(self, sequence: Sequence, reader: OutputReader, asked: Asked, silent: bool) -> None:
+    def __init__(self, sequence: GeneratedSequence, reader: OutputReader, asked: Asked, silent: bool) -> None:
         super().__init__(sequence, reader, silent)
         self._asked = asked
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, defstruct, field
 
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.intake.reply import Reply, WeightSpan
 from ramet.runtime.server.http.problems import AnthropicError
 
@@ -98,7 +98,7 @@ MessageStop = _tagged("MessageStop", "message_stop")
 AnthropicEvent: Any = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | AnthropicError
 
 
-def usage_of(sequence: Sequence) -> AnthropicUsage:
+def usage_of(sequence: GeneratedSequence) -> AnthropicUsage:
     return AnthropicUsage(
         input_tokens=sequence.num_prompt - sequence.num_cached,
         cache_read_input_tokens=sequence.num_cached,

@@ -7,7 +7,8 @@ from msgspec.structs import asdict, replace
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec, Truncation
-from ramet.runtime.engine_client.submission import Prompt, Submission, num_sequences
+from ramet.runtime.engine_client.prompt import Prompt, num_sequences
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.chat import EncodedChat, HeldCalls, OutputForm, Style, hold_calls, prepare, rendered_by
@@ -72,13 +73,13 @@ def with_chat(asked: Asked, chat: Chat, calls: CallRules, style: Style) -> Asked
 async def chat_ids(service: Service, chat: EncodedChat) -> bytes:
     """Those of its prompt, packed. Raises ClientError."""
     client = service.client
-    rendered = await rendered_by(client.render, chat.json, has_media=bool(chat.sources))
+    rendered = await rendered_by(client.text.render, chat.json, has_media=bool(chat.sources))
     if not chat.sources:
         return rendered.ids
     with client.open(streaming=False) as submission:
         media = await submission.during(client.preparing(submission).of_prompt(chat.sources))
         text, _ = expand_text(rendered.text, media, client.limits.media)
-        return (await submission.during(client.tokenize(text, add_special_tokens=False))).ids
+        return (await submission.during(client.text.tokenize(text, add_special_tokens=False))).ids
 
 
 async def send_chat(
@@ -95,11 +96,11 @@ async def send_chat(
     `thoughts` as `prepare`'s.
     """
     num = num_sequences([Prompt(asked.rid, asked.spec)])
-    service.client.check_count(place, num, submission)  # rendering takes longer
+    service.client.queue.check_count(place, num, submission)  # rendering takes longer
     form = OutputForm(calls, thoughts, asked.held)
     media = service.client.preparing(submission)
     made = prepare(
-        service.client.render, service.style, chat, asked.spec, form, media=media, rid=asked.rid, place=place
+        service.client.text.render, service.style, chat, asked.spec, form, media=media, rid=asked.rid, place=place
     )
     prompt, reading = await submission.during(made)
     service.client.send([prompt], submission)

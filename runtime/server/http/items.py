@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from ramet.ipc.messages import Finish
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.parsers.json_text import is_whole
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Part, Thought
@@ -23,7 +23,7 @@ I = TypeVar("I", bound=Struct)  # noqa: E741
 class Items(ABC, Generic[I]):
     """Reads one sequence, by `events` for a stream or by `read_whole`. Then `closed` has all items."""
 
-    def __init__(self, sequence: Sequence, reader: OutputReader, silent: bool = False) -> None:
+    def __init__(self, sequence: GeneratedSequence, reader: OutputReader, silent: bool = False) -> None:
         """`silent`: without thoughts."""
         self._sequence, self._reader, self._silent = sequence, reader, silent
         self.closed: list[I] = []

@@ -77,7 +77,7 @@ class Service:
     def served(self) -> "Served":
         """What is served now."""
         client, processors_on = self.client, self.args.execute.enable_custom_logit_processor
-        names = ModelNames(client.weights.model_name, self.args.model_name, client.adapters)
+        names = ModelNames(client.admin.weights.model_name, self.args.model_name, client.admin.adapters)
         return Served(names, self.defaults, client.limits, self.style, processors_on)
 
 

@@ -17,7 +17,7 @@ from ramet.ipc.params import shown
 from ramet.ipc.spec import owned
 from ramet.runtime.access.owner import NOBODY, Owner
 from ramet.runtime.access.shares import over, part
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.calls import SessionParams
 from ramet.runtime.metrics.table import Metrics

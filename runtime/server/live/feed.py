@@ -86,13 +86,13 @@ class LiveFeed:
         try:
             begins = True
             while self._num_viewers:
-                reply = await self._client().control(partial(Watch, begins=begins))
+                reply = await self._client().admin.control(partial(Watch, begins=begins))
                 await self._take(msgspec.json.decode(reply.body, type=LiveState))
                 begins = False
                 await asyncio.sleep(ASK_EVERY_S)
                 if not self._num_viewers:
                     self._state, begins = None, True
-                    await self._client().control(Unwatch)
+                    await self._client().admin.control(Unwatch)
         except RametError as error:
             await self._fail(error)
         except Exception:  # noqa: BLE001  a bug ends the streams alone
@@ -115,7 +115,7 @@ class LiveFeed:
 
     def _named(self, rows: list[SequenceRow]) -> list[SequenceRow]:
         """With the ids that clients know."""
-        return [replace(row, rid=self._client().id_of(row.uid)) for row in rows]
+        return [replace(row, rid=self._client().admin.id_of(row.uid)) for row in rows]
 
     def _event(self, whole: bool) -> bytes:
         assert self._state is not None

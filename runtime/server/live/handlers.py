@@ -61,7 +61,7 @@ class LastHour(Struct, frozen=True):
 def add_to(app: web.Application, front: Front) -> None:
     """Keeps the last hour while the app serves, and ends streams when it stops."""
     kept = app[HISTORY] = History(
-        front.metrics, lambda: Stats() if front.service is None else front.service.client.stats
+        front.metrics, lambda: Stats() if front.service is None else front.service.client.stats.newest
     )
     feed = app[FEED] = LiveFeed(lambda: _client(front), kept)
 
@@ -126,11 +126,11 @@ async def prefix(service: Service, request: web.Request) -> web.Response:
         raise ClientError("text", "or input_ids must be set, and not both")
     if body.text is not None:
         prompts.check_most("text", "characters", len(body.text), MAX_TEXT)
-        ids = (await service.client.tokenize(body.text)).ids
+        ids = (await service.client.text.tokenize(body.text)).ids
     else:
         assert body.input_ids is not None
         ids = prompts.pack_to_decode("input_ids", body.input_ids, service.client.limits.vocab_size)
-    reply = await service.client.control(lambda call: MatchPrefix(call, ids))
+    reply = await service.client.admin.control(lambda call: MatchPrefix(call, ids))
     return respond(msgspec.json.decode(reply.body, type=PrefixFound))
 
 
@@ -138,9 +138,9 @@ async def node(service: Service, request: web.Request) -> web.Response:
     """The text of a node of the tree."""
     check_served(service, request.path)
     body = await read_body(request, NodeBody)
-    reply = await service.client.control(lambda call: ReadNode(call, body.node))
+    reply = await service.client.admin.control(lambda call: ReadNode(call, body.node))
     if not reply.ok:
         raise ClientError("node", f"is {body.node}: there is no such node any more", status=404)
     found = msgspec.json.decode(reply.body, type=NodeTokens)
-    text = await service.client.detokenize(pack_ids(found.ids), skip_special_tokens=False)
+    text = await service.client.text.detokenize(pack_ids(found.ids), skip_special_tokens=False)
     return respond(NodeText(body.node, text, found.num_tokens, found.num_tokens > len(found.ids)))

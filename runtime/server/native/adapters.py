@@ -44,22 +44,22 @@ async def load(service: Service, request: web.Request) -> web.Response:
     body = await read_body(request, LoadBody)
     options: dict[str, Any] = dict(pinned=bool(body.pinned), replaces=bool(body.load_inplace))
     try:
-        await service.client.load_adapter(body.lora_name, body.lora_path, **options)
+        await service.client.admin.load_adapter(body.lora_name, body.lora_path, **options)
     except ClientError as error:
         return _refused(service, error)
-    return respond(AdapterReply(success=True, loaded_adapters=service.client.adapters.paths))
+    return respond(AdapterReply(success=True, loaded_adapters=service.client.admin.adapters.paths))
 
 
 async def unload(service: Service, request: web.Request) -> web.Response:
     """Forget an adapter. It is refused to new requests at once; the reply comes when those that have it are done."""
     body = await read_body(request, UnloadBody)
     try:
-        await service.client.unload_adapter(body.lora_name)
+        await service.client.admin.unload_adapter(body.lora_name)
     except ClientError as error:
         return _refused(service, error)
-    return respond(AdapterReply(success=True, loaded_adapters=service.client.adapters.paths))
+    return respond(AdapterReply(success=True, loaded_adapters=service.client.admin.adapters.paths))
 
 
 def _refused(service: Service, error: ClientError) -> web.Response:
-    paths = service.client.adapters.paths
+    paths = service.client.admin.adapters.paths
     return respond(AdapterReply(success=False, error_message=str(error), loaded_adapters=paths), error.status)

@@ -19,8 +19,8 @@ from ramet.ipc.params import SamplingParams, about, shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.client import MAX_FLUSH_WAIT_S
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.admin import MAX_FLUSH_WAIT_S
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import Checked
@@ -140,7 +140,7 @@ async def health_generate(service: Service, request: web.Request) -> web.Respons
     probe = Prompt(f"health-{prompts.new_id()}", RequestSpec(least), Content(ids=pack_ids([0])))
     with service.client.submit([probe], streaming=False, probe=True) as submission:
         try:
-            await asyncio.wait_for(submission.during(service.client.next_step()), GENERATE_WITHIN_S)
+            await asyncio.wait_for(submission.during(service.client.admin.next_step()), GENERATE_WITHIN_S)
         except TimeoutError:
             raise ServerError(f"No token came within {GENERATE_WITHIN_S:g} s.", 503) from None
         except ClientError as error:
@@ -152,8 +152,8 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
     """Prometheus metrics, as OpenMetrics for who accepts it."""
     args, page_size = service.args, service.args.cache.page_size
     num_pages = service.client.limits.max_total_tokens // page_size
-    adapters = args.adapters.max_loras_per_batch, *service.client.adapters_in_use()
-    served = ModelLabels(service.client.weights.model_name, page_size, num_pages, *adapters)
+    adapters = args.adapters.max_loras_per_batch, *service.client.admin.adapters_in_use()
+    served = ModelLabels(service.client.admin.weights.model_name, page_size, num_pages, *adapters)
     service.sessions.count(service.metrics)
     if service.client.media is not None:
         service.client.media.count(service.metrics)
@@ -165,7 +165,7 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
 async def model_info(service: Service, request: web.Request) -> web.Response:
     """The model: where it lies, its served name, context length, vocabulary, hidden size, and which media it takes."""
     limits = service.client.limits
-    version, size = service.client.weights.version, limits.hidden_size
+    version, size = service.client.admin.weights.version, limits.hidden_size
     of_model = _served_model(service)
     takes: Any = {f"has_{kind.value}_understanding": kind in limits.media for kind in MediaKind}
     takes["media_placeholders"] = {kind.value: token.placeholder for kind, token in limits.media.items()}
@@ -176,7 +176,7 @@ async def model_info(service: Service, request: web.Request) -> web.Response:
 async def server_info(service: Service, request: web.Request) -> web.Response:
     """Every resolved option, the limits that model and memory gave, and, for the admin key, the scheduler's state."""
     limits = service.client.limits
-    states = [_object(await service.client.state())] if OWNER.get().is_admin else []
+    states = [_object(await service.client.admin.state())] if OWNER.get().is_admin else []
     info = ServerInfo(
         **_served_model(service),
         max_total_num_tokens=limits.max_total_tokens,
@@ -193,7 +193,7 @@ async def server_info(service: Service, request: web.Request) -> web.Response:
 async def flush_cache(service: Service, request: web.Request) -> web.Response:
     """Forget every cached prefix. Works when nothing runs; `timeout` seconds to wait for that."""
     body = await read_command(request, FlushBody, query=("timeout",))
-    reply = await service.client.flush_cache(_flush_wait(request.query.get("timeout", body.timeout or 0)))
+    reply = await service.client.admin.flush_cache(_flush_wait(request.query.get("timeout", body.timeout or 0)))
     if not reply.ok:
         raise ClientError("", f"The cache was not flushed: {_object(reply)['error']}")
     return respond(Flushed())
@@ -215,14 +215,14 @@ async def abort_request(service: Service, request: web.Request) -> web.Response:
 
 async def where(service: Service, request: web.Request, rid: str) -> web.Response:
     """State of one request, and why it waits."""
-    uids = service.client.uids_of(rid)
-    if not uids and service.client.is_making(rid):
+    uids = service.client.admin.uids_of(rid)
+    if not uids and service.client.admin.is_making(rid):
         return respond({**MAKING, **asdict(RequestState(rid, MAKING["state"], []))})
     if not uids:
         raise ClientError("id", f"is {shown(rid)}: no such request is open", status=404)
     sequences: list[dict[str, Any]] = []
     for start in range(0, len(uids), MAX_LOCATED):
-        reply = await service.client.locate(uids[start : start + MAX_LOCATED])
+        reply = await service.client.admin.locate(uids[start : start + MAX_LOCATED])
         sequences += [found or ELSEWHERE for found in _object(reply)["sequences"]]
     first = sequences[0]
     return respond({**first, **asdict(RequestState(rid, first["state"], sequences))})
@@ -247,15 +247,15 @@ def _resolved(args: Args) -> dict[str, Any]:
 
 
 def _check_runs(service: Service) -> None:
-    if service.client.pauses.is_paused:
+    if service.client.admin.pauses.is_paused:
         raise ServerError("Generation is paused (/pause_generation): requests wait until /continue_generation.", 503)
-    if service.client.pauses.released:
+    if service.client.admin.pauses.released:
         raise ServerError("Memory is released: requests wait until /resume_memory_occupation.", 503)
 
 
 def _served_model(service: Service) -> dict[str, Any]:
     """The fields of ServedModel."""
-    args, limits, weights = service.args, service.client.limits, service.client.weights
+    args, limits, weights = service.args, service.client.limits, service.client.admin.weights
     return {
         "model_path": weights.path,
         "tokenizer_path": str(args.tokenizer_folder),

@@ -1,6 +1,6 @@
 """POST|PUT /generate: one prompt or a batch, n samples of each, whole or as a stream. Section 1 of the native API."""
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,7 +8,8 @@ from aiohttp import web
 from msgspec import UNSET
 
 from ramet.ipc.messages import unpack_ids
-from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import calls
 from ramet.runtime.intake.body import convert
@@ -51,7 +52,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     processors_on = service.args.execute.enable_custom_logit_processor
     defaults = calls.CallDefaults(service.defaults, service.client.limits, processors_on, service.heals_unasked)
     rid, asked, body, prompts = await read_object(request, partial(_read, defaults))
-    service.client.check_count(*asked)
+    service.client.queue.check_count(*asked)
     if prompts is None:
         prompts = await offloaded(partial(_read_prompts, body, rid, defaults), _num_prompts(body))
     if isinstance(prompts, RametError):
@@ -109,18 +110,20 @@ def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.CallDefaul
     return GeneratePrompts(*calls.read_generate(body, rid, defaults))
 
 
-def _replies(done: list[Sequence], tag: tuple[str, Many[int]] | None, start: int, stop: int) -> list[GenerateReply]:
+def _replies(
+    done: list[GeneratedSequence], tag: tuple[str, Sequence[int]] | None, start: int, stop: int
+) -> list[GenerateReply]:
     return [GrowingReply(sequence, thought=_counted(tag)).whole() for sequence in done[start:stop]]
 
 
-async def _closing_tag(service: Service) -> tuple[str, Many[int]]:
+async def _closing_tag(service: Service) -> tuple[str, Sequence[int]]:
     """The tag that ends a thought, and its tokens. Raises ClientError."""
     if service.style.reasoning is None:
         fact = "is True, but how this model marks its thoughts is not known"
         raise ClientError("require_reasoning", fact, "--reasoning-parser")
     tag = reasoning_style(service.style.reasoning).close_tag
-    return tag, unpack_ids((await service.client.tokenize(tag, add_special_tokens=False)).ids)
+    return tag, unpack_ids((await service.client.text.tokenize(tag, add_special_tokens=False)).ids)
 
 
-def _counted(tag: tuple[str, Many[int]] | None) -> ThoughtCount | None:
+def _counted(tag: tuple[str, Sequence[int]] | None) -> ThoughtCount | None:
     return ThoughtCount(*tag) if tag is not None else None

@@ -122,11 +122,11 @@ def _resolved(service: Service) -> dict[str, object]:
 
 
 def _load(service: Service, sections: set[str]) -> Load:
-    stats, limits = service.client.stats, service.client.limits
+    stats, limits = service.client.stats.newest, service.client.limits
     total = limits.max_total_tokens
     usage, prompt_tokens = stats.used_tokens / total, stats.cached_tokens + stats.prefill_tokens
     return Load(
-        timestamp=round(service.client.stats_s, 3),
+        timestamp=round(service.client.stats.at_s, 3),
         num_running_reqs=stats.running_requests,
         num_waiting_reqs=stats.waiting_requests,
         num_waiting_uncached_tokens=max(0, stats.waiting_uncached_tokens) + stats.prefill_left_tokens,
@@ -150,7 +150,7 @@ def _load(service: Service, sections: set[str]) -> Load:
 
 
 def _memory(service: Service) -> MemoryLoad:
-    resolved, released = _resolved(service), service.client.pauses.released
+    resolved, released = _resolved(service), service.client.admin.pauses.released
     sizes = ((MemoryTag.WEIGHTS, "weight_bytes"), (MemoryTag.KV_CACHE, "kv_pool_bytes"))
     weights, pool = (0.0 if tag in released else _gb(resolved.get(name, 0)) for tag, name in sizes)
     return MemoryLoad(weight_gb=weights, kv_cache_gb=pool, token_capacity=service.client.limits.max_total_tokens)
@@ -162,14 +162,14 @@ def _gb(num_bytes: object) -> float:
 
 
 def _queues(service: Service) -> QueuesLoad:
-    stats = service.client.stats
+    stats = service.client.stats.newest
     waiting, compiling = stats.waiting_requests, stats.compiling_requests
     paused, retracted = stats.paused_requests, stats.retracted_requests
     return QueuesLoad(waiting=waiting, grammar=compiling, paused=paused, retracted=retracted)
 
 
 def _lora(service: Service) -> LoraLoad:
-    used, total = service.client.stats.adapters_in_slots, service.args.adapters.max_loras_per_batch
+    used, total = service.client.stats.newest.adapters_in_slots, service.args.adapters.max_loras_per_batch
     return LoraLoad(slots_used=used, slots_total=total, utilization=round(used / total, 4))
 
 

@@ -50,5 +50,5 @@ async def configure_logging(service: Service, request: web.Request) -> web.Respo
     service.client.request_log.change(replace(service.client.request_log.settings, **changed))
     if level is not None:
         log.set_level(level)
-        await service.client.control(lambda call: SetLogLevel(call, level))
+        await service.client.admin.control(lambda call: SetLogLevel(call, level))
     return web.Response()

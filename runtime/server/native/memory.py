@@ -28,12 +28,12 @@ async def release(service: Service, request: web.Request) -> web.Response:
     """Give memory back to the system while nothing runs: new requests wait until /resume_memory_occupation."""
     body = await read_command(request, TagsBody)
     service.client.check_ready()  # while it drains, what waits must go on
-    await service.client.release_memory(body.chosen)
+    await service.client.admin.release_memory(body.chosen)
     return respond(None)
 
 
 async def resume(service: Service, request: web.Request) -> web.Response:
     """Take the memory again, and compute what waits once all of it is there."""
     body = await read_command(request, TagsBody)
-    await service.client.resume_memory(body.chosen)
+    await service.client.admin.resume_memory(body.chosen)
     return respond(None)

@@ -37,13 +37,13 @@ async def pause(service: Service, request: web.Request) -> web.Response:
     """Stop computing: new requests wait until /continue_generation. The reply comes when no step runs."""
     body = await read_command(request, PauseBody)
     service.client.check_ready()  # while it drains, what waits must go on
-    await service.client.pauses.pause(PauseMode(body.mode or "abort"))
+    await service.client.admin.pauses.pause(PauseMode(body.mode or "abort"))
     return respond(PauseReply("Generation paused successfully."))
 
 
 async def go_on(service: Service, request: web.Request) -> web.Response:
     """Compute again what waits."""
     await read_command(request, ContinueBody)
-    was_paused = service.client.pauses.is_paused
-    await service.client.pauses.go_on()
+    was_paused = service.client.admin.pauses.is_paused
+    await service.client.admin.pauses.go_on()
     return respond(PauseReply("Generation continued successfully." if was_paused else "Generation was not paused."))

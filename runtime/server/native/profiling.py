@@ -54,7 +54,7 @@ async def start_profile(service: Service, request: web.Request) -> web.Response:
     """Record the operations of steps with torch's profiler, into a file that Perfetto opens."""
     body = await read_command(request, ProfileBody)
     kinds, name = body.activities or ["CPU", "GPU"], body.profile_id or f"{time.time():.6f}"
-    reply = await service.client.control(
+    reply = await service.client.admin.control(
         lambda call: StartProfile(
             call,
             name=f"{body.profile_prefix}-{name}" if body.profile_prefix else name,
@@ -73,7 +73,7 @@ async def start_profile(service: Service, request: web.Request) -> web.Response:
 
 async def stop_profile(service: Service, request: web.Request) -> web.Response:
     """End the recording. The reply comes when the file is written, and names it, also when it has ended by itself."""
-    reply = await service.client.control(StopProfile)
+    reply = await service.client.admin.control(StopProfile)
     path = _told(reply.ok, reply.body)["path"]
     return web.Response(text=f"Stop profiling. This will take some time.\n{path}\n")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UnsetType
 
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.intake.reading import ThoughtCount
 from ramet.runtime.intake.reply import GrowingReply
 from ramet.runtime.replies.long_list import Listed, parts_of
@@ -55,7 +55,9 @@ class GrowingLongList:
 class Progress(GrowingReply):
     """For a stream: the lists of whole replies are encoded as they grow."""
 
-    def __init__(self, sequence: Sequence, index: int | UnsetType, thought: ThoughtCount | None, deltas: bool) -> None:
+    def __init__(
+        self, sequence: GeneratedSequence, index: int | UnsetType, thought: ThoughtCount | None, deltas: bool
+    ) -> None:
         super().__init__(sequence, index, thought)
         self._deltas = deltas
         self._json_ids = GrowingList()

@@ -19,7 +19,8 @@ from ramet.ipc.spec import RequestSpec
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake.calls import SessionParams
 from ramet.runtime.intake.prompts import new_id
@@ -91,8 +92,9 @@ async def take_turn(
         piece = await submission.during(_ids_of(service, prompt))
         run = TurnRun(service, submission)
         _expire(service)
-        turn = run.turn = service.sessions.begin(asked, prompt.rid, piece, run, time.monotonic(), submission.owner)
-        submission.owner = turn.session.owner  # with the admin key it is another one's
+        origin, now_s = submission.origin, time.monotonic()
+        turn = run.turn = service.sessions.begin(asked, prompt.rid, piece, run, now_s, origin.owner)
+        submission.origin = origin._replace(owner=turn.session.owner)  # with the admin key it is another one's
         try:
             service.client.send([prompt._replace(content=Content(ids=turn.prompt))], submission)
             (sequence,) = submission.sequences
@@ -144,12 +146,12 @@ async def _ids_of(service: Service, prompt: Prompt) -> bytes:
     """A request's own tokens, packed."""
     client, sessions = service.client, service.sessions
     if sessions.bos is None:
-        whole, bare = [unpack_ids((await client.tokenize(PROBE_TEXT, special)).ids) for special in (True, False)]
+        whole, bare = [unpack_ids((await client.text.tokenize(PROBE_TEXT, special)).ids) for special in (True, False)]
         sessions.bos = pack_ids(whole[:1]) if whole[:1] != bare[:1] else b""
     if prompt.content.ids is not None:
         return prompt.content.ids
     assert prompt.content.text is not None, "a prompt of a session has a text or ids"
-    return (await client.tokenize(prompt.content.text)).ids
+    return (await client.text.tokenize(prompt.content.text)).ids
 
 
 def _expire(service: Service) -> None:
@@ -166,13 +168,13 @@ def _hold(service: Service, turn: SessionTurn, spec: RequestSpec) -> None:
     turn.session.held = held
     seconds = service.args.cache.max_prefix_lease_s
     asked = [(held, seconds)] if before is None else [(held, seconds), (before, 0.0)]
-    service.client.in_background(_ask_for(service.client, asked, turn.session.owner))
+    service.client.background.begin(_ask_for(service.client, asked, turn.session.owner))
 
 
 def _let_go(service: Service, session: Session | None) -> None:
     """Of a session that is closed."""
     if session is not None and session.held is not None:
-        service.client.in_background(_ask_for(service.client, [(session.held, 0.0)], session.owner))
+        service.client.background.begin(_ask_for(service.client, [(session.held, 0.0)], session.owner))
 
 
 async def _ask_for(client: EngineClient, leases: list[tuple[Prompt, float]], owner: Owner) -> None:

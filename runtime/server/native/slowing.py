@@ -23,5 +23,5 @@ class SlowBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def slow_down(service: Service, request: web.Request) -> web.Response:
     """Sleep after each step, to test what a slow server does to others."""
     body = await read_command(request, SlowBody)
-    await service.client.control(lambda call: SlowDown(call, body.forward_sleep_time))
+    await service.client.admin.control(lambda call: SlowDown(call, body.forward_sleep_time))
     return respond(None)

@@ -62,7 +62,7 @@ async def update(service: Service, request: web.Request) -> web.Response:
     body = await read_body(request, UpdateBody)
     asked = body.model_path, body.weight_version
     try:
-        num_paused = await service.client.update_weights(*asked, abort_all=bool(body.abort_all_requests))
+        num_paused = await service.client.admin.update_weights(*asked, abort_all=bool(body.abort_all_requests))
     except ClientError as error:
         return respond(UpdateReply(False, str(error)), error.status)
     return respond(UpdateReply(True, "Succeeded to update model weights.", num_paused))
@@ -73,5 +73,5 @@ async def rename(service: Service, request: web.Request) -> web.Response:
     body = await read_body(request, VersionBody)
     if body.abort_all_requests:
         service.client.abort(None, UPDATED)
-    service.client.weights.rename(body.new_version)
+    service.client.admin.weights.rename(body.new_version)
     return respond(VersionReply(True, f"Weight version updated to {body.new_version}", body.new_version))

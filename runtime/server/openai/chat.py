@@ -11,7 +11,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ramet.ipc.params import MAX_NEW_TOKENS
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.chat import EncodedChat, chosen_chat, write_chat
@@ -96,7 +96,7 @@ def _thoughts(body: ChatBody) -> Thoughts:
     return Thoughts.WHOLE if body.stream_reasoning is False else Thoughts.STREAMED
 
 
-def _whole(sequence: Sequence, reader: OutputReader, body: ChatBody) -> replies.ChatChoice:
+def _whole(sequence: GeneratedSequence, reader: OutputReader, body: ChatBody) -> replies.ChatChoice:
     ids, top, lists, logprobs = list(sequence.tokens), _top(body), sequence.logprobs, None
     message = chat_message(sequence, reader)
     if top is not None and lists is not None:
@@ -114,7 +114,9 @@ def _whole(sequence: Sequence, reader: OutputReader, body: ChatBody) -> replies.
 class ChoiceChunks:
     """The chunks of one sequence. Where no parser reads its text they differ only in their content."""
 
-    def __init__(self, sequence: Sequence, reader: OutputReader, chunk: replies.ChatChunk, body: ChatBody) -> None:
+    def __init__(
+        self, sequence: GeneratedSequence, reader: OutputReader, chunk: replies.ChatChunk, body: ChatBody
+    ) -> None:
         self._sequence, self._reader, self._chunk, self._body = sequence, reader, chunk, body
         self._detailed = bool(body.logprobs or body.return_token_ids or body.with_usage_each)
         self._delta_frame = sse.frame(self._made(sse.HOLE))

@@ -14,7 +14,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.params import about
-from ramet.runtime.engine_client.submission import Sequence, check_numbers
+from ramet.runtime.engine_client.prompt import check_numbers
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers, prompts
 from ramet.runtime.intake.body import Checked
@@ -160,7 +161,7 @@ def chosen_input(body: Any) -> tuple[str, Any]:
     return given[0], getattr(body, given[0])
 
 
-async def classified(service: Service, rid: str, place: str, given: Any) -> list[Sequence]:
+async def classified(service: Service, rid: str, place: str, given: Any) -> list[GeneratedSequence]:
     """What was run for each input. Raises ClientError where the model is no classifier."""
     check_inputs(place, given)
     limits = service.client.limits
@@ -181,7 +182,7 @@ def _is_classifying(service: Service, task: Task | None, dimensions: int | None)
     return classifies
 
 
-def _logits(sequence: Sequence) -> list[float]:
+def _logits(sequence: GeneratedSequence) -> list[float]:
     return class_numbers(sequence.pooled, Labels(), use_activation=False)
 
 
@@ -190,7 +191,7 @@ def _size(numbers: int) -> int:
 
 
 def _labelled(
-    done: list[Sequence], labels: Labels, use_activation: bool | None, start: int, stop: int
+    done: list[GeneratedSequence], labels: Labels, use_activation: bool | None, start: int, stop: int
 ) -> list[replies.Classified]:
     made = []
     for i, sequence in enumerate(done[start:stop], start):
@@ -205,7 +206,7 @@ def _pooled(rows: list[Vector], write: Any, start: int, stop: int) -> list[repli
 
 
 async def _respond_native(
-    request: web.Request, rows: list[Any], done: list[Sequence], as_list: bool
+    request: web.Request, rows: list[Any], done: list[GeneratedSequence], as_list: bool
 ) -> web.StreamResponse:
     if not as_list:
         return await respond_in_turn(request, _encoded(rows, done, 0, 1)[0])
@@ -213,6 +214,6 @@ async def _respond_native(
     return await respond_in_turn(request, LongList(in_parts(partial(_encoded, rows, done), 0, len(done), each)))
 
 
-def _encoded(rows: list[Any], done: list[Sequence], start: int, stop: int) -> list[replies.Encoded]:
+def _encoded(rows: list[Any], done: list[GeneratedSequence], start: int, stop: int) -> list[replies.Encoded]:
     infos = (replace(meta_info(sequence, {}), hidden_states=UNSET) for sequence in done[start:stop])
     return [replies.Encoded(list(row), info) for row, info in zip(rows[start:stop], infos, strict=True)]

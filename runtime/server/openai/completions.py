@@ -16,7 +16,8 @@ from ramet.ipc.messages import pack_ids, unpack_ids
 from ramet.ipc.params import MAX_SAMPLES, SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec, Truncation
 from ramet.runtime.engine_client.places import FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt, Sequence
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.reply import prompt_ids_of
@@ -49,7 +50,7 @@ async def completions(service: Service, request: web.Request) -> web.StreamRespo
     await offloaded(partial(prompts.check_prompts, "prompt", body.prompt), prompts.num_prompts(body.prompt))
     asked_for = best_of * (len(body.prompt) if prompts.is_batch(body.prompt) else 1)
     prompts.check_count("prompt", asked_for)
-    service.client.check_count("prompt", asked_for)
+    service.client.queue.check_count("prompt", asked_for)
     sampled = replace(params, n=best_of)
     details = _details(served, body, params, best_of)
     asked = read_asked(served, id_of(request), body, "cmpl-", sampled, *details)
@@ -107,14 +108,14 @@ def _best_of(body: CompletionBody, n: int) -> int:
     return best_of
 
 
-async def likeliest(sequences: list[Sequence], best_of: int, n: int) -> list[Sequence]:
+async def likeliest(sequences: list[GeneratedSequence], best_of: int, n: int) -> list[GeneratedSequence]:
     """Of each prompt's outputs the n whose tokens have the highest mean log-probability, the best first."""
     means = await in_pieces(_mean_logprob, sequences, COMPARED_AT_ONCE)
     groups = (range(i, i + best_of) for i in range(0, len(sequences), best_of))
     return [sequences[i] for group in groups for i in sorted(group, key=means.__getitem__, reverse=True)[:n]]
 
 
-def _mean_logprob(sequence: Sequence) -> float:
+def _mean_logprob(sequence: GeneratedSequence) -> float:
     """Of its tokens; an output without any comes last."""
     places = sequence.logprobs.output if sequence.logprobs is not None else None
     if not places:
@@ -145,7 +146,7 @@ async def _echo(service: Service, item: Prompt) -> str:
     if item.content.text is not None:
         return item.content.text
     assert item.content.ids is not None
-    return await service.client.detokenize(item.content.ids, item.params.skip_special_tokens)
+    return await service.client.text.detokenize(item.content.ids, item.params.skip_special_tokens)
 
 
 async def _cut(service: Service, item: Prompt) -> Prompt:
@@ -153,7 +154,7 @@ async def _cut(service: Service, item: Prompt) -> Prompt:
     if item.content.text is None or item.spec.truncate is None:
         return item
     try:
-        ids = (await service.client.tokenize(item.content.text)).ids
+        ids = (await service.client.text.tokenize(item.content.text)).ids
     except ClientError as error:
         raise error.at(item.places.prompt) from None
     return item._replace(content=Content(ids=pack_ids(item.spec.truncate.kept(unpack_ids(ids)))))
@@ -190,7 +191,7 @@ class CompletionSequence:
     """One sequence, whole or as chunks. Without log-probabilities the chunks differ only in their text."""
 
     def __init__(
-        self, sequence: Sequence, index: int, echo: str, reply: replies.CompletionReply, body: CompletionBody
+        self, sequence: GeneratedSequence, index: int, echo: str, reply: replies.CompletionReply, body: CompletionBody
     ) -> None:
         """`reply`: what all chunks have in common."""
         self._sequence, self._index, self._echo, self._reply, self._body = sequence, index, echo, reply, body

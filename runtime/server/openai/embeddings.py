@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 
 from ramet.ipc.params import about
-from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
+from ramet.runtime.engine_client.prompt import Prompt, check_numbers
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings as numbers
 from ramet.runtime.intake import other_servers, prompts
@@ -57,7 +58,7 @@ async def embeddings(service: Service, request: web.Request) -> web.StreamRespon
 
 async def embedded(
     service: Service, rid: str, fields: numbers.EmbedFields, place: str = "input"
-) -> tuple[list[numbers.Vector], list[Sequence]]:
+) -> tuple[list[numbers.Vector], list[GeneratedSequence]]:
     """A vector of each input of the field `place`, and what was run for it. Raises ClientError."""
     check_inputs(place, fields.input)
     limits = service.client.limits
@@ -73,12 +74,12 @@ def check_inputs(place: str, given: Any) -> None:
         raise ClientError(place, f"has {len(given)} entries, must have 1 to {MAX_INPUTS}")
 
 
-async def run_all(service: Service, items: list[Prompt]) -> list[Sequence]:
+async def run_all(service: Service, items: list[Prompt]) -> list[GeneratedSequence]:
     with service.client.open(streaming=False) as submission:
         return await service.client.run_in_turn(items, submission)
 
 
-async def vector_of(sequence: Sequence, pooling: Pooling, dimensions: int | None = None) -> numbers.Vector:
+async def vector_of(sequence: GeneratedSequence, pooling: Pooling, dimensions: int | None = None) -> numbers.Vector:
     """Others are served in between: thousands of them take seconds. What is not finite is found before any is sent."""
     await asyncio.sleep(0)
     return numbers.vector_of(sequence.pooled, pooling, dimensions)

@@ -11,7 +11,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from ramet.ipc.messages import ID_BYTES, unpack_ids
-from ramet.runtime.engine_client.submission import in_pieces
+from ramet.runtime.engine_client.prompt import in_pieces
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
@@ -35,14 +35,14 @@ MAX_TOKENIZE = 4 << 20  # characters of one request: seconds of work that other 
 async def models(service: Service, request: web.Request) -> web.Response:
     """The served model, and its adapters behind it."""
     own = _card(service)
-    adapters = service.client.adapters.paths.items()
+    adapters = service.client.admin.adapters.paths.items()
     cards = [own, *(_of_adapter(own, name, path) for name, path in adapters)]
     return respond(ModelList(data=cards, first_id=own.id, last_id=cards[-1].id))
 
 
 async def model(service: Service, request: web.Request, name: str) -> web.Response:
     """The served model, or one of its adapters; 404 for another name."""
-    own, adapters = _card(service), service.client.adapters.paths
+    own, adapters = _card(service), service.client.admin.adapters.paths
     for known in (own.id, *adapters):
         if name == "/".join(filter(None, known.split("/"))):  # a path has lost its doubled and leading slashes
             return respond(own if known == own.id else _of_adapter(own, known, adapters[known]))
@@ -54,7 +54,7 @@ def _of_adapter(own: ModelCard, name: str, path: str) -> ModelCard:
 
 
 def _card(service: Service) -> ModelCard:
-    name = service.client.weights.model_name
+    name = service.client.admin.weights.model_name
     return ModelCard(
         id=name,
         created=service.started,
@@ -77,7 +77,7 @@ async def tokenize(service: Service, request: web.Request) -> web.StreamResponse
     texts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     prompts.check_count("prompt", len(texts))
     prompts.check_most("prompt", "characters in all", sum(map(len, texts)), MAX_TOKENIZE)
-    replies = await _answers(lambda text: service.client.tokenize(text, body.add_special_tokens), texts)
+    replies = await _answers(lambda text: service.client.text.tokenize(text, body.add_special_tokens), texts)
     reply = _listed([reply.ids for reply in replies], isinstance(body.prompt, str), limit)
     return await respond_in_turn(request, reply)
 
@@ -137,5 +137,5 @@ async def detokenize(service: Service, request: web.Request) -> web.Response:
     vocab_size, each = service.client.limits.vocab_size, prompts.placed("tokens", body.tokens, batch)
     packed = await offloaded(lambda: [prompts.pack_to_decode(place, ids, vocab_size) for place, ids in each])
     skips = body.skip_special_tokens
-    texts = await _answers(lambda ids: service.client.detokenize(ids, skips), packed)
+    texts = await _answers(lambda ids: service.client.text.detokenize(ids, skips), packed)
     return respond(DetokenizeReply(texts if batch else texts[0]))

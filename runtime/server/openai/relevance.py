@@ -14,7 +14,8 @@ from ramet.ipc.messages import Chat, pack_ids, unpack_ids
 from ramet.ipc.params import shown
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.places import FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt, Sequence, check_numbers
+from ramet.runtime.engine_client.prompt import Prompt, check_numbers
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings, reranker
 from ramet.runtime.intake.chat import encode_chat, rendered_by
@@ -38,7 +39,7 @@ AT_ONCE = 64  # questions that are rendered, and answers that are read, while ot
 AFTER_A_COLON = ((" yes", " no"), ("yes", "no"))
 IN_A_TURN = (("yes", "no"), ("Yes", "No"))
 Method = Literal["generate", "embed", "classify", "qwen3"]
-Judged = tuple[list[float], list[Sequence]]  # the worth of each pair, and what was run to find it
+Judged = tuple[list[float], list[GeneratedSequence]]  # the worth of each pair, and what was run to find it
 
 
 class Pair(NamedTuple):
@@ -86,7 +87,9 @@ async def judged(service: Service, asked: JudgedPairs, method: Method, pairs: li
             return await _by_answers(service, asked, pairs)
 
 
-async def _run(service: Service, pairs: list[Pair], prompt_of: Callable[[Pair], Awaitable[Prompt]]) -> list[Sequence]:
+async def _run(
+    service: Service, pairs: list[Pair], prompt_of: Callable[[Pair], Awaitable[Prompt]]
+) -> list[GeneratedSequence]:
     """Make the prompt of each pair, and run them, within one deadline."""
     with service.client.open(streaming=False) as submission:
         items: list[Prompt] = []
@@ -108,7 +111,7 @@ async def _by_classes(service: Service, asked: JudgedPairs, pairs: list[Pair]) -
     async def joined(pair: Pair) -> Prompt:
         place = pair.document_at
         try:
-            ids = (await service.client.tokenize(pair.query, pair=pair.document)).ids
+            ids = (await service.client.text.tokenize(pair.query, pair=pair.document)).ids
         except ClientError as error:
             raise error.at(place) from None
         check_context(place, len(unpack_ids(ids)), limits, new=0)
@@ -139,7 +142,7 @@ async def _known(service: Service, text: str) -> tuple[int, ...]:
     """The ids of a text that every such request needs."""
     known = service.known_ids
     if text not in known:
-        known[text] = tuple(unpack_ids((await service.client.tokenize(text, add_special_tokens=False)).ids))
+        known[text] = tuple(unpack_ids((await service.client.text.tokenize(text, add_special_tokens=False)).ids))
     return known[text]
 
 
@@ -153,7 +156,7 @@ async def _by_answers(service: Service, asked: JudgedPairs, pairs: list[Pair]) -
     return await _answers(await _run(service, pairs, question))
 
 
-async def _answers(done: list[Sequence]) -> Judged:
+async def _answers(done: list[GeneratedSequence]) -> Judged:
     """The share of yes among the two."""
     return await in_pieces(lambda sequence: label_scores(sequence, softmax=True)[0], done, AT_ONCE), done
 
@@ -164,7 +167,7 @@ async def _question(service: Service, prompt: Prompt, instruct: str | None, pair
         return prompt._replace(content=Content(question + THEN))
     chat = Chat([{"role": "user", "content": question}], kwargs={"enable_thinking": False})
     try:
-        asked = await rendered_by(service.client.render, encode_chat(chat))
+        asked = await rendered_by(service.client.text.render, encode_chat(chat))
     except ClientError as error:
         raise error.at(prompt.places.prompt) from None
     if service.style.reasoning is not None and make_reasoning(service.style.reasoning, asked.tail).starts_inside:
@@ -182,7 +185,7 @@ async def _by_form(service: Service, asked: JudgedPairs, pairs: list[Pair]) -> J
     async def filled(pair: Pair) -> Prompt:
         text = reranker.ASKED.format(instruct=instruct, query=pair.query, document=pair.document)
         try:
-            ids = unpack_ids((await service.client.tokenize(text, add_special_tokens=False)).ids)
+            ids = unpack_ids((await service.client.text.tokenize(text, add_special_tokens=False)).ids)
         except ClientError as error:
             raise error.at(pair.document_at) from None
         check_context(pair.document_at, len(before) + len(ids) + len(after), limits, new=1)

@@ -1,13 +1,13 @@
 """The replies of OpenAI's endpoints except /v1/responses (responses_replies.py), and those parts that several have."""
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.intake.reading import OutputReader
 from ramet.runtime.intake.reply import ChatMessage, Reply, WeightSpan, routes_of, weight_spans
 from ramet.runtime.replies.logprobs import LogprobLists, Triple
@@ -204,7 +204,7 @@ class EmbeddingReply(Reply, frozen=True, kw_only=True):
     usage: PromptUsage
 
 
-def usage_of(sequences: Many[Sequence], readers: Many[OutputReader] = ()) -> Usage:
+def usage_of(sequences: Sequence[GeneratedSequence], readers: Sequence[OutputReader] = ()) -> Usage:
     """Prompts count once, whatever n: their cached tokens are those of the first sample."""
     firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()
     return _usage(
@@ -215,7 +215,7 @@ def usage_of(sequences: Many[Sequence], readers: Many[OutputReader] = ()) -> Usa
     )
 
 
-def usage_so_far(sequence: Sequence, completion_tokens: int, reader: OutputReader | None = None) -> Usage:
+def usage_so_far(sequence: GeneratedSequence, completion_tokens: int, reader: OutputReader | None = None) -> Usage:
     """`completion_tokens`: those that were sent."""
     thought = reader.reasoning_tokens if reader is not None else 0
     return _usage(sequence.num_prompt, sequence.num_cached, completion_tokens, thought)
@@ -260,7 +260,7 @@ def token_name(triple: Triple, as_ids: bool) -> str:
     return f"token_id:{triple[1]}" if as_ids else triple[2] or ""
 
 
-def last_chunk(chunk: Completed, sequences: Many[Sequence], readers: Many[OutputReader] = ()) -> bytes:
+def last_chunk(chunk: Completed, sequences: Sequence[GeneratedSequence], readers: Sequence[OutputReader] = ()) -> bytes:
     """Experts and usage, each in a chunk without choices, where the client asked for it."""
     extension, made = extension_of(sequences), b""
     if extension is not UNSET:
@@ -268,13 +268,13 @@ def last_chunk(chunk: Completed, sequences: Many[Sequence], readers: Many[Output
     return made + sse.event(replace(chunk, usage=usage_of(sequences, readers))) if chunk.usage is None else made
 
 
-def extension_of(sequences: Many[Sequence]) -> Extension | UnsetType:
+def extension_of(sequences: Sequence[GeneratedSequence]) -> Extension | UnsetType:
     """`sequences`: that of each choice, in their order."""
     routes = routes_of(sequences[0])
     return routes if routes is UNSET else Extension(routes)
 
 
-def ending(sequence: Sequence, reader: OutputReader | None = None) -> dict[str, Any]:
+def ending(sequence: GeneratedSequence, reader: OutputReader | None = None) -> dict[str, Any]:
     """How a choice ended: its last fields."""
     finish = sequence.finish
     assert finish is not None

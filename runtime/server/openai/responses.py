@@ -13,7 +13,7 @@ from ramet.ipc.messages import Finish, FinishKind
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.access.owner import CURRENT as OWNER
-from ramet.runtime.engine_client.submission import Sequence
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import prompts
 from ramet.runtime.intake.body import convert
@@ -93,7 +93,7 @@ async def responses(service: Service, request: web.Request) -> web.StreamRespons
 
         def keep(response: ResponseReply) -> bool:
             made = Stored(encode(response), kept.items, with_output(kept.entries, response.output), kept.media)
-            return service.responses.put(submission.owner, response.id, made)
+            return service.responses.put(submission.origin.owner, response.id, made)
 
         output = ResponseOutput(sequence, reader, _begun(body, sent, asked, params, stored), keep)
         if body.stream:
@@ -238,7 +238,7 @@ def _begun(
 class ResponseOutput(Items[replies.OutputItem]):
     """Once it is read, `response` is the whole response."""
 
-    def __init__(self, sequence: Sequence, reader: OutputReader, response: ResponseReply, keep: Keep) -> None:
+    def __init__(self, sequence: GeneratedSequence, reader: OutputReader, response: ResponseReply, keep: Keep) -> None:
         super().__init__(sequence, reader)
         self.response, self._keep = response, keep
         self._groups = groups_in(response.tools)

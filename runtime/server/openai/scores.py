@@ -13,7 +13,8 @@ from msgspec import UNSET, Meta, Struct
 
 from ramet.ipc.messages import ID_BYTES
 from ramet.ipc.params import about
-from ramet.runtime.engine_client.submission import Sequence, check_bytes, check_numbers
+from ramet.runtime.engine_client.prompt import check_bytes, check_numbers
+from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers, prompts
 from ramet.runtime.intake import scores as numbers
@@ -131,7 +132,7 @@ async def _label_scores(
     return await respond_in_turn(request, replies.LabelScores(model=model, scores=scores, usage=usage_of(done)))
 
 
-def _scores(done: list[Sequence], softmax: bool | None, start: int, stop: int) -> list[list[float]]:
+def _scores(done: list[GeneratedSequence], softmax: bool | None, start: int, stop: int) -> list[list[float]]:
     return [numbers.label_scores(sequence, softmax) for sequence in done[start:stop]]
 
 

@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
 from ramet.ipc.times import PrefillChunk
 from ramet.runtime.engine_client.recording import Ended, Outcome, Recording
 
@@ -88,7 +88,7 @@ def _own(recording: Recording, outcome: Outcome, served: ServedFacts) -> SpanRec
         "http.route": recording.path,
         "http.response.status_code": outcome.status,
         **_process(SERVER, os.getpid()),
-        **(_asked(recording, recording.sampling) if recording.sampling is not None else {}),
+        **(_asked(recording, recording.spec) if recording.spec is not None else {}),
         **(_used(recording) if recording.num_sequences else {}),
     }
     if outcome.request_id:
@@ -102,7 +102,8 @@ def _own(recording: Recording, outcome: Outcome, served: ServedFacts) -> SpanRec
     )
 
 
-def _asked(recording: Recording, sampling: SamplingParams) -> dict[str, Value]:
+def _asked(recording: Recording, spec: RequestSpec) -> dict[str, Value]:
+    sampling = spec.params
     found: dict[str, Value] = {
         "gen_ai.request.stream": recording.is_stream,
         "gen_ai.request.max_tokens": sampling.max_new_tokens,
@@ -118,8 +119,8 @@ def _asked(recording: Recording, sampling: SamplingParams) -> dict[str, Value]:
         found["gen_ai.request.choice.count"] = sampling.n
     if sampling.sampling_seed is not None:
         found["gen_ai.request.seed"] = sampling.sampling_seed
-    if recording.adapter:
-        found["ramet.request.adapter"] = recording.adapter
+    if spec.lora is not None:
+        found["ramet.request.adapter"] = spec.lora.name
     return found
 
 

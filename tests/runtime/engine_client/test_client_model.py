@@ -12,7 +12,8 @@ from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import Abort, Finish, FinishKind, Rejected
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.submission import Prompt, Submission
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import RametError
 from ramet.runtime.metrics.table import Metrics
 from tests.fakes.engine import LIMITS, FakeEngine, piece_at
@@ -100,7 +101,7 @@ async def play(events: list[tuple[str, int]]) -> None:
                 assert handler.texts[uid] == "".join(piece_at(uid, i) for i in range(made[uid])) + "!"
         handler.block.close()
     assert client.num_open == client.num_waiting == 0
-    await client.drained()
+    await client.requests.none_left()
     went = {uid for abort in engine.of_type(Abort) for uid in abort.uids}
     assert all(worker >= 0 for worker, message in engine.sent if isinstance(message, Abort)) and went <= set(
         engine.made

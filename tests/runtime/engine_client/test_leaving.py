@@ -9,7 +9,7 @@ from ramet.ipc.content import Content
 from ramet.ipc.messages import Abort
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.submission import SEQUENCES_AT_ONCE, Prompt
+from ramet.runtime.engine_client.prompt import SEQUENCES_AT_ONCE, Prompt
 from ramet.runtime.metrics.table import Metrics
 from tests.fakes.engine import LIMITS, FakeEngine
 from tests.fakes.specs import make_spec
@@ -68,6 +68,6 @@ def test_few_end_before_the_block_is_left(num: int) -> None:
     async def check(client: EngineClient, engine: FakeEngine) -> None:
         with client.submit([Prompt("few", make_spec(), Content("a"))] * num, streaming=False):
             pass
-        assert pieces(engine) == [num] and not client._tasks
+        assert pieces(engine) == [num] and not client.background._tasks
 
     asked(check)

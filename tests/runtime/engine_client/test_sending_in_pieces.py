@@ -12,7 +12,7 @@ from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.config import make_args
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.submission import BYTES_AT_ONCE, SEQUENCES_AT_ONCE, Prompt
+from ramet.runtime.engine_client.prompt import BYTES_AT_ONCE, SEQUENCES_AT_ONCE, Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.metrics.table import Metrics
 from tests.fakes.engine import LIMITS, FakeEngine

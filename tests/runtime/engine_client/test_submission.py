@@ -5,7 +5,8 @@ import gc
 
 import pytest
 
-from ramet.runtime.engine_client.submission import MAX_NUMBERS, Submission
+from ramet.runtime.engine_client.prompt import MAX_NUMBERS
+from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 
 

@@ -14,7 +14,7 @@ from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import RenderReply, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.runtime.engine_client.media import Preparing
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.chat import Style

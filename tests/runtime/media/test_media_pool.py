@@ -33,7 +33,7 @@ from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.media import Preparing as EnginePreparing
 from ramet.runtime.engine_client.media import counted, with_media
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.media import worker_process
 from ramet.runtime.media.formats.registry import format_of

@@ -19,7 +19,7 @@ from ramet.runtime.engine.batch import Batch, LoadedRunner, Pending
 from ramet.runtime.engine.scripted import ScriptedRunner
 from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.places import FieldPlaces
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
 from ramet.runtime.processes.inprocess import InProcessEngine
 from ramet.runtime.processes.threads import MAX_WAITING, Arrivals
@@ -88,11 +88,12 @@ def test_a_failure_on_the_schedulers_thread_ends_every_open_call_and_every_later
     async def check(client: EngineClient) -> None:
         calls = [asyncio.create_task(whole(client, prompt(text))) for text in "abc"]
         await until(lambda: client.num_open == 3)
-        await client.tokenize("a")  # answered behind the prompts: none of them is tokenized later than the steps below
+        # answered behind the prompts: none of them is tokenized later than the steps below
+        await client.text.tokenize("a")
         for _ in range(20):
             runner.permits.release()
         await until(lambda: not client.num_waiting)  # they run: a flush has to wait
-        waiting = asyncio.create_task(client.flush_cache(1000))
+        waiting = asyncio.create_task(client.admin.flush_cache(1000))
         await asyncio.sleep(0)  # it is sent
         runner.fails = True
         runner.permits.release()
@@ -102,9 +103,9 @@ def test_a_failure_on_the_schedulers_thread_ends_every_open_call_and_every_later
         with pytest.raises(EngineFailed):
             await whole(client, prompt())
         with pytest.raises(EngineFailed):
-            await client.state()
+            await client.admin.state()
         with pytest.raises(EngineFailed):
-            await client.tokenize("a")
+            await client.text.tokenize("a")
 
     started(check, lambda: runner)
 
@@ -147,7 +148,7 @@ def test_a_closed_engine_ends_open_calls_with_its_error() -> None:
     async def main() -> None:
         engine = await InProcessEngine.start(make_args(), TOKENIZER, scripted)
         call = asyncio.create_task(whole(engine.client, prompt()))
-        await engine.client.tokenize("a")  # answered behind the prompt
+        await engine.client.text.tokenize("a")  # answered behind the prompt
         await engine.close()
         with pytest.raises(EngineClosed):
             await call
@@ -164,7 +165,7 @@ def test_a_batch_is_refused_whole_before_any_of_it_runs() -> None:
             await whole(client, prompt("a"), prompt("b"), bad, prompt("c"), as_batch=True)
         assert caught.value.place == "text[2]"
         await until(lambda: client.num_open == client.num_waiting == 0)  # each of its sequences has been refused
-        assert b'"steps":0' in (await client.state()).body
+        assert b'"steps":0' in (await client.admin.state()).body
 
     started(check)
 
@@ -172,12 +173,12 @@ def test_a_batch_is_refused_whole_before_any_of_it_runs() -> None:
 def test_cancelling_a_call_frees_what_it_held() -> None:
     async def check(client: EngineClient) -> None:
         call = asyncio.create_task(whole(client, prompt("a"), prompt("b")))
-        while b'"running_requests":2' not in (await client.state()).body:
+        while b'"running_requests":2' not in (await client.admin.state()).body:
             pass
         call.cancel()
-        reply = await client.flush_cache(1000)  # once nothing runs
+        reply = await client.admin.flush_cache(1000)  # once nothing runs
         assert reply.ok and client.num_open == 0
-        state = (await client.state()).body
+        state = (await client.admin.state()).body
         assert b'"owned_tokens":0' in state and b'"leased_tokens":0' in state
 
     started(check)
@@ -263,12 +264,12 @@ def test_tokens_that_nobody_streams_arrive_some_steps_at_a_time_and_those_of_a_s
                 await asyncio.sleep(0)
             assert len(seen) < 10, seen
         with client.submit([prompt(params=params)], streaming=True) as submission:
-            assert client.num_streams == 1
+            assert client.requests.num_streams == 1
             sequence = submission.sequences[0]
             for step in range(1, 1 + 3 * MAX_WAITING):
                 runner.permits.release()
                 await until(lambda step=step: sequence.num_generated == step)
-        assert client.num_streams == 0
+        assert client.requests.num_streams == 0
 
     started(test, lambda: runner)
 
@@ -284,8 +285,8 @@ def test_a_chat_without_end_keeps_nobody_waiting_and_ends_with_the_engine(tmp_pa
 
     async def test(client: EngineClient) -> None:
         turns = [{"role": "user", "content": "the fox"}]
-        calls.append(asyncio.create_task(client.render(msgspec.json.encode(Chat(turns)))))
-        ended = await client.render(msgspec.json.encode(Chat(turns, kwargs={"ends": True})))
+        calls.append(asyncio.create_task(client.text.render(msgspec.json.encode(Chat(turns)))))
+        ended = await client.text.render(msgspec.json.encode(Chat(turns, kwargs={"ends": True})))
         assert ended.ids == pack_ids(TOKENIZER.encode("the fox"))
         assert await whole(client, prompt(params=SamplingParams(max_new_tokens=3, ignore_eos=True))) == [3]
         assert not calls[0].done()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.messages import Abort, Drain, Finish, Generate, Render
 from ramet.runtime.engine_client.client import IN_TURN
-from ramet.runtime.engine_client.submission import Sequence, Submission
+from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
 from ramet.runtime.intake.limits import MAX_ARGUMENT_ITEMS, MAX_TOOLS, MAX_TURNS, OPENED_SHARE
 from ramet.runtime.text.chat_messages import normalise
 from tests.fakes.engine import LIMITS
@@ -57,7 +57,7 @@ def test_a_chat_that_came_before_the_end_is_served(path: str, body: dict[str, An
         early = asyncio.create_task(server.post(path, body))
         await server.engine.saw(Render)
         server.engine.tell(Drain(5.0))
-        draining = asyncio.create_task(server.client.drained())
+        draining = asyncio.create_task(server.client.requests.none_left())
         assert (await server.post(path, body))[0] == 503
         assert not draining.done()
         server.engine.answers_renders = True
@@ -68,8 +68,8 @@ def test_a_chat_that_came_before_the_end_is_served(path: str, body: dict[str, An
     served(check)
 
 
-def kept() -> list[Submission | Sequence]:
-    return [each for each in gc.get_objects() if type(each) in (Submission, Sequence)]
+def kept() -> list[Submission | GeneratedSequence]:
+    return [each for each in gc.get_objects() if type(each) in (Submission, GeneratedSequence)]
 
 
 def test_nothing_is_kept_of_a_request_that_was_refused() -> None:

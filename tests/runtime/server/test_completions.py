@@ -10,7 +10,8 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, Opened, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
-from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
 from ramet.runtime.replies.logprobs import LogprobLists
 from ramet.runtime.server.openai.completions import COMPARED_AT_ONCE, Spelling, likeliest, named, shown_length
 from tests.fakes.engine import CACHED, floats, logprob_of, text_of, token_at
@@ -89,7 +90,7 @@ def test_stream_equals_whole(prompt: object, n: int, echo: bool) -> None:
     async def check(server: Served) -> None:
         body = {"prompt": prompt, "n": n, "echo": echo, "max_tokens": 6}
         _, whole = await server.post("/v1/completions", body)
-        server.client._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
+        server.client._outbox._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
         *events, done = await server.events("/v1/completions", {**body, "stream": True})
         assert done == "[DONE]"
         texts, reasons = {}, {}
@@ -273,7 +274,7 @@ def test_a_rid_names_the_request() -> None:
 
 def test_an_output_without_tokens_is_the_least_likely() -> None:
     prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec()), Content("a"))
-    drawn, empty = [Sequence(Uid(i), i, 0, prompt, Submission(False, 0.0)) for i in range(2)]
+    drawn, empty = [GeneratedSequence(Uid(i), i, 0, prompt, Submission(False, 0.0)) for i in range(2)]
     for sequence in (drawn, empty):
         sequence.logprobs = LogprobLists(Opened(sequence.uid, prompt.spec, 1, 0))
     assert drawn.logprobs is not None

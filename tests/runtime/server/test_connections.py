@@ -178,7 +178,7 @@ def test_a_stream_that_nobody_reads_ends_and_its_sequence_is_aborted(path: str, 
             forward(60)  # what waits to be sent has a second for each 16 KiB
             (abort,) = await server.engine.saw(Abort)
             assert abort.uids == [1]
-            assert server.client.num_streams == 0
+            assert server.client.requests.num_streams == 0
 
     on_clock(check, auto=False)
 
@@ -203,7 +203,7 @@ def test_a_stream_that_nobody_reads_is_freed_when_it_ends() -> None:
     async def check(server: Served) -> None:
         with deaf(server, post("/generate", {"text": "a", "stream": True})):
             await server.engine.saw(Generate)
-            submission = weakref.ref(next(iter(server.client._submissions)))
+            submission = weakref.ref(next(iter(server.client.requests.all)))
             for _ in range(20):
                 server.engine.step([1])
                 server.engine.tell(TextStep([1], b"\0\0\0\0", ["x" * 50_000]))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.messages import Finish, Generate, unpack_ids
 from ramet.ipc.spec import HiddenMode
-from ramet.runtime.engine_client.submission import MAX_NUMBERS
+from ramet.runtime.engine_client.prompt import MAX_NUMBERS
 from ramet.runtime.text.pooling import Pooling
 from tests.fakes.engine import HIDDEN, LIMITS, VOCAB, state_of
 from tests.fakes.server import Served, served

@@ -127,7 +127,7 @@ def test_stream_equals_whole(body: dict, deltas: bool) -> None:
     async def check(server: Served) -> None:
         _, whole = await server.post("/generate", body)
         whole = whole if isinstance(whole, list) else [whole]
-        server.client._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
+        server.client._outbox._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
         *events, done = await server.events("/generate", {**body, "stream": True})
         assert done == "[DONE]"
         texts, ids, last = [""] * len(whole), [[] for _ in whole], {}

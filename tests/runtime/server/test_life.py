@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ramet.ipc.content import Content
 from ramet.ipc.control import Control
 from ramet.ipc.messages import Abort, Drain, Finish, Generate, PeerDied, TextStep
-from ramet.runtime.engine_client.submission import Prompt
+from ramet.runtime.engine_client.prompt import Prompt
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, parse_events, served
 from tests.fakes.specs import make_spec
@@ -295,7 +295,7 @@ def test_draining_refuses_new_requests_and_finishes_the_running_ones() -> None:
             assert status == 503 and "shutting down" in reply["error"]["message"]
         assert (await server.get("/ready"))[0] == 503
         assert (await server.get("/health"))[0] == 200
-        drained = asyncio.create_task(server.client.drained())
+        drained = asyncio.create_task(server.client.requests.none_left())
         server.engine.step()
         assert not drained.done()
         server.engine.step()

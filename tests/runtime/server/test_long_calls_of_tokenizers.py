@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from ramet.ipc.messages import pack_ids
-from ramet.runtime.engine_client.submission import BYTES_AT_ONCE, SEQUENCES_AT_ONCE
+from ramet.runtime.engine_client.prompt import BYTES_AT_ONCE, SEQUENCES_AT_ONCE
 from ramet.runtime.replies.long_list import MAX_PART, MAX_SHORT
 from ramet.runtime.server.openai import models
 from tests.fakes.server import Served, served

@@ -10,8 +10,8 @@ import pytest
 
 from ramet.ipc.content import Content
 from ramet.ipc.control import SetLogLevel
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.engine_client.request_log import Entry, as_json
-from ramet.runtime.engine_client.submission import Prompt
 from ramet.runtime.log import LOGGER
 from tests.fakes.engine import text_of
 from tests.fakes.server import Served, served

@@ -13,7 +13,8 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Generate, Logprobs, Opened, Tokenize, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
-from ramet.runtime.engine_client.submission import Prompt, Sequence, Submission
+from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
 from ramet.runtime.intake.chat import Style
 from ramet.runtime.replies.logprobs import LogprobLists
 from ramet.runtime.server.openai.relevance import AT_ONCE, INSTRUCT, QUESTION, THEN, _answers
@@ -162,13 +163,13 @@ def test_embed_needs_hidden_states_and_generate_does_not() -> None:
 
 def test_others_are_served_while_the_answers_to_thousands_of_questions_are_read() -> None:
     prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec(ids=(5, 6))), Content("a"))
-    done = Sequence(Uid(1), 0, 0, prompt, Submission(False, 0.0))
+    done = GeneratedSequence(Uid(1), 0, 0, prompt, Submission(False, 0.0))
     done.logprobs = LogprobLists(Opened(done.uid, prompt.spec, 1, 0))
     numbers = array("f", [-1.0, -1.0, -2.0]).tobytes()
     done.logprobs.add(Logprobs(done.uid, False, pack_ids([5]), numbers[:4], chosen=numbers[4:]))
     turns = 0
 
-    async def main() -> tuple[list[float], list[Sequence]]:
+    async def main() -> tuple[list[float], list[GeneratedSequence]]:
         async def tick() -> None:
             nonlocal turns
             while True:

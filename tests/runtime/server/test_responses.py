@@ -92,7 +92,7 @@ def test_a_stream_adds_up_to_the_response(text: str, seed: int) -> None:
         most = cut_somewhere(server.engine, text, seed)
         body = {"input": "Hello", "tools": [WEATHER], "max_output_tokens": most, "include": INCLUDED[: seed % 2]}
         _, whole = await server.post(PATH, body)
-        server.client._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
+        server.client._outbox._uids = iter(range(1, 1000))  # the formulas of the fake depend on the uid
         events = await events_of(server, body)
         assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
         assert events[-1]["type"] == f"response.{whole['status']}"

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ramet.ipc.messages import Generate
-from ramet.runtime.engine_client.submission import MAX_PROMPT_BYTES
+from ramet.runtime.engine_client.prompt import MAX_PROMPT_BYTES
 from tests.fakes.engine import HIDDEN, LIMITS
 from tests.fakes.server import Served, served
 

@@ -133,7 +133,7 @@ def test_a_caller_that_goes_away_ends_what_waits_for_its_turn() -> None:
         await server.engine.saw(HoldRequests)
         later = [
             asyncio.create_task(change)
-            for change in (server.client.update_weights("c", None), server.client.release_memory([]))
+            for change in (server.client.admin.update_weights("c", None), server.client.admin.release_memory([]))
         ]
         for _ in range(5):  # until both wait
             await asyncio.sleep(0)
@@ -184,7 +184,7 @@ def test_a_caller_that_left_while_the_files_were_read_has_nobody_aborted() -> No
         running = asyncio.create_task(server.post("/generate", GENERATE))
         await server.engine.saw(Generate)
         server.engine.auto_answer = False
-        updating = asyncio.create_task(server.client.update_weights("b", None, abort_all=True))
+        updating = asyncio.create_task(server.client.admin.update_weights("b", None, abort_all=True))
         (read,) = await server.engine.saw(ReadWeights)
         updating.cancel()
         await asyncio.wait([updating])

@@ -1,0 +1,61 @@
+"""Prompts on their way to the tokenizers: whose they are, their adapters' generations, uids, and the worker."""
+
+from collections.abc import Sequence
+from itertools import count
+
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Generate, GenerateAll
+from ramet.runtime.access.owner import Owner
+from ramet.runtime.engine_client.adapters import AdapterNames
+from ramet.runtime.engine_client.calls import Tokenizers
+from ramet.runtime.engine_client.open_requests import OpenRequests
+from ramet.runtime.engine_client.prompt import Prompt, num_sequences
+from ramet.runtime.engine_client.request_log import RequestLog
+from ramet.runtime.engine_client.sequences import SequenceTable
+from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
+
+
+class PromptOutbox:
+    def __init__(
+        self,
+        tokenizers: Tokenizers,
+        sequences: SequenceTable,
+        requests: OpenRequests,
+        adapters: AdapterNames,
+        request_log: RequestLog,
+    ) -> None:
+        self._tokenizers, self._sequences, self._requests = tokenizers, sequences, requests
+        self._adapters, self._request_log = adapters, request_log
+        self._uids = count(1)
+
+    def marked(self, prompts: Sequence[Prompt], owner: Owner) -> Sequence[Prompt]:
+        """The prompts as they are sent. Raises ClientError where they name an adapter that is not loaded."""
+        if owner.name:
+            prompts = [prompt._replace(spec=prompt.spec.owned_by(owner.name, owner.scope)) for prompt in prompts]
+        return self._adapters.with_generations(prompts)
+
+    def send(self, prompts: Sequence[Prompt], submission: Submission) -> None:
+        num, recording = num_sequences(prompts), submission.origin.recording
+        self._requests.sent(submission, num)
+        if recording is not None and prompts:
+            recording.sent(prompts[0].spec, len(prompts), num, submission.streaming)
+        if submission.as_batch:
+            worker = self._tokenizers.next()
+            batch = GenerateAll([self._generate(prompt, submission, worker) for prompt in prompts])
+            self._tokenizers.send(worker, batch)
+            return
+        for prompt in prompts:
+            worker = self._tokenizers.next()
+            self._tokenizers.send(worker, self._generate(prompt, submission, worker))
+
+    def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:
+        """The prompt's message, with its samples in the table."""
+        uids = [Uid(next(self._uids)) for _ in range(prompt.params.n)]
+        for sample, uid in enumerate(uids):
+            sequence = GeneratedSequence(uid, len(submission.sequences), worker, prompt, submission, sample)
+            submission.sequences.append(sequence)
+            self._sequences.add(sequence)
+            if self._request_log.on and not submission.probe:
+                self._request_log.begins(sequence)
+        traced = submission.origin.recording is not None
+        return Generate(uids, prompt.spec, prompt.content, submission.origin.arrival_s, traced)
