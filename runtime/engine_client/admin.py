@@ -103,7 +103,7 @@ class Admin:
         await self._changed(lambda caller: self._occupation.resume(caller, tags))
 
     async def _changed(self, change: Callable[[Caller], Coroutine[Any, Any, T]]) -> T:
-        return await for_caller(change, self._background)
+        return await for_caller(change, self._background.begin)
 
     async def _load_adapter(self, caller: Caller, name: str, path: str, pinned: bool, replaces: bool) -> None:
         async with caller.turn(self._changes_adapters):

@@ -64,10 +64,12 @@ class Background:
         return task
 
 
-async def for_caller(change: Callable[[Caller], Coroutine[Any, Any, T]], background: Background) -> T:
-    """What the change returns."""
+async def for_caller(
+    change: Callable[[Caller], Coroutine[Any, Any, T]], begin: Callable[[Coroutine[Any, Any, T]], asyncio.Future[T]]
+) -> T:
+    """What the change returns. `begin` runs it as a task."""
     caller = Caller()
-    task = background.begin(change(caller))
+    task = begin(change(caller))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

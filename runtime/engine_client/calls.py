@@ -38,15 +38,12 @@ class Tokenizers:
         """The worker whose turn it is."""
         return next(self._turns)
 
-    def send(self, worker: int, message: Message) -> None:
-        self.outboxes[worker].send(message)
-
     def abort(self, sequences: Iterable[GeneratedSequence], message: str) -> None:
         by_worker: dict[int, list[Uid]] = defaultdict(list)
         for sequence in sequences:
             by_worker[sequence.worker].append(sequence.uid)
         for worker, uids in by_worker.items():
-            self.send(worker, Abort(uids, message))
+            self.outboxes[worker].send(Abort(uids, message))
 
 
 class Calls:

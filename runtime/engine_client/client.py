@@ -114,7 +114,7 @@ class EngineClient:
 
     def check_ready(self) -> None:
         """Raises why no new request is taken."""
-        self.check_alive()
+        self._calls.check_alive()
         if self.draining.done():
             raise ServerError("The server is shutting down and takes no new requests.", 503)
 
@@ -217,7 +217,7 @@ class EngineClient:
 
     def end_programs(self, names: list[str]) -> None:
         """What is kept for their next requests is not needed. Raises what ended the engine."""
-        self.check_alive()
+        self._calls.check_alive()
         self._calls.to_scheduler.send(ProgramsEnded(names, OWNER.get().name))
 
     # -- what arrives -----------------------------------------------------------------------------------------------

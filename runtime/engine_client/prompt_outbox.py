@@ -42,11 +42,11 @@ class PromptOutbox:
         if submission.as_batch:
             worker = self._tokenizers.next()
             batch = GenerateAll([self._generate(prompt, submission, worker) for prompt in prompts])
-            self._tokenizers.send(worker, batch)
+            self._tokenizers.outboxes[worker].send(batch)
             return
         for prompt in prompts:
             worker = self._tokenizers.next()
-            self._tokenizers.send(worker, self._generate(prompt, submission, worker))
+            self._tokenizers.outboxes[worker].send(self._generate(prompt, submission, worker))
 
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:
         """The prompt's message, with its samples in the table."""

@@ -132,13 +132,11 @@ def specs_of(body: SpecLists, count: int, batch: bool, defaults: CallDefaults) -
 
 def places_of(body: SpecLists, contents: list[Placed], batch: bool) -> list[FieldPlaces]:
     """How the client wrote each prompt and what is asked of it."""
-    listed, fields = listed_fields(body), {PARAMS: PARAMS}
-
-    def places(i: int) -> FieldPlaces:
+    listed, fields, found = listed_fields(body), {PARAMS: PARAMS}, []
+    for i, (place, _) in enumerate(contents):
         own = fields | {name: f"{name}[{i}]" for name in listed} if listed else fields
-        return FieldPlaces(contents[i][0], f"[{i}]" if batch else "", own)
-
-    return [places(i) for i in range(len(contents))]
+        found.append(FieldPlaces(place, f"[{i}]" if batch else "", own))
+    return found
 
 
 # -- of a body, before its fields are read -----------------------------------------------------------------------------

@@ -96,9 +96,18 @@ class MediaPool:
         file = piece.job.file
         self._sizes[file] = done.num_bytes
         self.num_prepared[source.kind] += 1
-        made = done.expansion, done.arrays, file, source.place, done.grids, piece.job.are_features
-        is_given = source.arrays is not None
-        return Prepared(source.kind, done.key, *made, is_given=is_given, is_expanded=done.is_expanded)
+        return Prepared(
+            kind=source.kind,
+            key=done.key,
+            expansion=done.expansion,
+            arrays=done.arrays,
+            file=file,
+            place=source.place,
+            grids=done.grids,
+            are_features=piece.job.are_features,
+            is_given=source.arrays is not None,
+            is_expanded=done.is_expanded,
+        )
 
     def _job(self, source: GivenMedia, data: bytes | list[bytes]) -> MediaJob:
         file = str(self._folder / f"{next(self._numbers)}.media")

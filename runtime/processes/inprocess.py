@@ -36,7 +36,8 @@ from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.bounded_rendering import chats_here
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.dispatch import Dispatch
-from ramet.runtime.text.encode_process import Encoder, dispatch_to
+from ramet.runtime.text.encode_process import dispatch_to
+from ramet.runtime.text.encoder import Encoder
 from ramet.runtime.text.rendering import ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.tokenizer import Tokenizer
 

@@ -60,8 +60,8 @@ class Places:
 
     def __getitem__(self, at: slice) -> list[Place]:
         start, stop, _ = at.indices(len(self))
-        columns = (self.tokens(start, stop), self.tops(start, stop), self.chosen(start, stop))
-        return list(map(Place, *columns, self.lengths(start, stop)))
+        tokens, tops = self.tokens(start, stop), self.tops(start, stop)
+        return list(map(Place, tokens, tops, self.chosen(start, stop), self.lengths(start, stop)))
 
     @property
     def num_top(self) -> int:

@@ -107,8 +107,9 @@ class Detokenizer:
 
     def _decoder(self, opened: Opened) -> TextDecoder:
         params = opened.spec.params
-        shown = params.skip_special_tokens, params.spaces_between_special_tokens
-        return TextDecoder(self._tokenizer, *shown, opened.tail_bytes)
+        return TextDecoder(
+            self._tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens, opened.tail_bytes
+        )
 
     def _decode_one(self, token_id: int) -> str:
         return self._tokenizer.decode([token_id], skip_special_tokens=False)

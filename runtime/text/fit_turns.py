@@ -49,8 +49,8 @@ def _led(lead: list[Message], rest: list[Message], rules: TemplateRules) -> tupl
     """The first turns of system or developer, and the remaining turns."""
     roles = [turn["role"] for turn in lead]
     then, later = _end_of(rest), sorted(set(roles[1:]))
-    asked = roles[0], *later, *(later if len(roles) > 2 else ())  # two may be shown, and three not
-    if not rules.loses(*asked, *then, instead=then or ("user",)):
+    again = later if len(roles) > 2 else ()  # two may be shown, and three not
+    if not rules.loses(roles[0], *later, *again, *then, instead=then or ("user",)):
         return lead, rest
     for role in dict.fromkeys(roles):
         if rules.shows(role, *then):
@@ -115,8 +115,8 @@ def _must_join(before: Kind, turn: Kind, rules: TemplateRules) -> bool:
         case ("assistant", False), ("assistant", False):
             return rules.loses("user", "assistant", "assistant", "user", instead=CHAT)
         case ("tool", _), ("user", _):
-            after = "user", "call", "tool", "user", "assistant", "user"
-            return rules.loses(*after, instead=CALLED, form=rules.call_form or PLAIN)
+            form = rules.call_form or PLAIN
+            return rules.loses("user", "call", "tool", "user", "assistant", "user", instead=CALLED, form=form)
     return False
 
 

@@ -162,11 +162,11 @@ class Steps:
         return self._characters[char]
 
     def _state(self, before: int, groups: Groups) -> _State:
-        key = before & self._sides_before, groups
-        if key not in self._states:
-            self._states[key] = _State(*key)
+        before &= self._sides_before
+        if (before, groups) not in self._states:
+            self._states[before, groups] = _State(before, groups)
             self.units += STEP_UNITS + sum(map(len, groups))
-        return self._states[key]
+        return self._states[before, groups]
 
     def _forget(self) -> None:
         self._states.clear()

@@ -88,8 +88,8 @@ class TemplateRules:
     def call_form(self) -> CallForm | None:
         """The first form in which the template shows a call and its result. None: it shows them in no form."""
         if not self._has_call_form:
-            asked = "user", "call", "tool", "assistant", "user"
-            self._call_form = next((form for form in FORMS if self.shows(*asked, form=form)), None)
+            shown = (form for form in FORMS if self.shows("user", "call", "tool", "assistant", "user", form=form))
+            self._call_form = next(shown, None)
             self._has_call_form = True
         return self._call_form
 

@@ -18,7 +18,7 @@ TIMEOUT_S = 60.0
 QUIET_S = 0.1
 ORDER = [  # the processes that a request passes: a file that runs in each of them and in no other
     "runtime/server/native/generate.py",
-    "runtime/text/encode_process.py",
+    "runtime/text/encoder.py",
     "runtime/scheduler/loop.py",
     "runtime/text/decode_process.py",
 ]

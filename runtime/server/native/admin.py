@@ -152,8 +152,9 @@ async def metrics(service: Service, request: web.Request) -> web.Response:
     """Prometheus metrics, as OpenMetrics for who accepts it."""
     args, page_size = service.args, service.args.cache.page_size
     num_pages = service.client.limits.max_total_tokens // page_size
-    adapters = args.adapters.max_loras_per_batch, *service.client.admin.adapters_in_use()
-    served = ModelLabels(service.client.admin.weights.model_name, page_size, num_pages, *adapters)
+    name, most = service.client.admin.weights.model_name, args.adapters.max_loras_per_batch
+    running, waiting = service.client.admin.adapters_in_use()
+    served = ModelLabels(name, page_size, num_pages, most, running, waiting)
     service.sessions.count(service.metrics)
     if service.client.media is not None:
         service.client.media.count(service.metrics)

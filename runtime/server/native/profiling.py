@@ -99,8 +99,10 @@ async def trace(service: Service, request: web.Request) -> web.Response:
 
 async def _made_elsewhere(folder: str, seconds: float) -> bytes:
     """In a process of its own: other requests do not wait."""
-    command = (sys.executable, "-m", "ramet.runtime.metrics.timeline", folder, f"{seconds:g}")
-    maker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    module = "ramet.runtime.metrics.timeline"
+    maker = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, folder, f"{seconds:g}", stdout=asyncio.subprocess.PIPE
+    )
     try:
         data, _ = await maker.communicate()
     finally:

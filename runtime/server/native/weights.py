@@ -60,9 +60,10 @@ class VersionReply(Reply, frozen=True):
 async def update(service: Service, request: web.Request) -> web.Response:
     """Serve other weights of the same model, from a folder. Requests go on while it is read; see administration.md."""
     body = await read_body(request, UpdateBody)
-    asked = body.model_path, body.weight_version
     try:
-        num_paused = await service.client.admin.update_weights(*asked, abort_all=bool(body.abort_all_requests))
+        num_paused = await service.client.admin.update_weights(
+            body.model_path, body.weight_version, abort_all=bool(body.abort_all_requests)
+        )
     except ClientError as error:
         return respond(UpdateReply(False, str(error)), error.status)
     return respond(UpdateReply(True, "Succeeded to update model weights.", num_paused))

@@ -31,7 +31,8 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Truncation
-from ramet.runtime.text.encode_process import MAX_CALL_BYTES, Encoder, answer
+from ramet.runtime.text.encode_process import answer
+from ramet.runtime.text.encoder import MAX_CALL_BYTES, Encoder
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
 

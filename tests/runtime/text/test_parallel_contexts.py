@@ -7,7 +7,7 @@ import pytest
 from ramet.ipc.content import Content, Contexts
 from ramet.ipc.messages import Admit, Generate, Limits, Rejected, pack_ids, unpack_ids
 from ramet.ipc.spec import Truncation
-from ramet.runtime.text.encode_process import Encoder
+from ramet.runtime.text.encoder import Encoder
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec

@@ -29,7 +29,7 @@ from ramet.runtime.text import rendering as rendering_module
 from ramet.runtime.text.chat_template import RenderLimits
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import MAX_CALL_BYTES, TooManyBytes
-from ramet.runtime.text.encode_process import Encoder
+from ramet.runtime.text.encoder import Encoder
 from ramet.runtime.text.rendering import GRACE_S, WORKERS, ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer
