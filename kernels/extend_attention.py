@@ -2,9 +2,9 @@
 
 The prefix is read from the pool where it lies, slot by slot; the new keys and values are read side by side from where
 the layer made them. Query heads that share keys and values lie in one tile, so both are read once for all of them. A
-program's tile is a few tokens of one row (`Blocks`); results do not depend on other rows. Without a window, only the
-tiles of keys at the end of the prefix and on the diagonal are masked (FlashAttention-2; Dao 2023); with one, all are.
-kernels/reference.py holds the oracle.
+program's tile is a few tokens of one row (`ExtendBlocks`); results do not depend on other rows. Without a window, only
+the tiles of keys at the end of the prefix and on the diagonal are masked (FlashAttention-2; Dao 2023); with one, all
+are. kernels/reference.py holds the oracle.
 R rows, T new tokens over all rows, H query heads, G kv heads, D head size, S slots of the pool, L longest context.
 """
 
@@ -107,14 +107,14 @@ def _extend(  # type: ignore[no-untyped-def]
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class ExtendBlocks:
     """Which tokens of which row each tile has, on the host: rows [n] int32 of the R, starts [n] int32 in the row."""
 
     rows: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, num_new: npt.NDArray[np.int32], seq_lens: npt.NDArray[np.int32], tokens: int) -> "Blocks":
+    def of(cls, num_new: npt.NDArray[np.int32], seq_lens: npt.NDArray[np.int32], tokens: int) -> "ExtendBlocks":
         """Tiles of so many tokens of rows with num_new [R] of seq_lens [R]; those with most to read come first."""
         counts = -(-num_new // tokens)
         rows = np.repeat(np.arange(len(num_new), dtype=np.int32), counts)
@@ -157,8 +157,8 @@ def extend_attention(
     q [T, H, D], k and v [T, G, D] (rows may be strided, k and v alike), keys and values [S, G, D], table [rows of the
     table, L] int32: the slot of every position. Row r of the table's `rows` [R] int32 owns tokens
     [firsts[r], firsts[r] + num_new[r]) of the T, the last of its seq_lens[r] [R] int32. block_rows, block_starts
-    [n] int32 as `Blocks` of `tile` tokens, or of `tokens_of_tile`. k and v are seen as the pool has them: rounded where
-    it is of float8_e4m3fn. sinks [H] and key_ends [T] int32 as in the oracle.
+    [n] int32 as `ExtendBlocks` of `tile` tokens, or of `tokens_of_tile`. k and v are seen as the pool has them: rounded
+    where it is of float8_e4m3fn. sinks [H] and key_ends [T] int32 as in the oracle.
     """
     heads, head_dim = q.shape[1:]
     kv_heads = k.shape[1]

@@ -10,7 +10,7 @@ GROUPS = (128, 64, 32)  # inputs that share a scale, as kernels have them
 MAX_WHOLE = 15
 
 
-class Words(IntEnum):
+class WordLayout(IntEnum):
     """Where the eight whole numbers of an int32 belong; the numbers are those of linear_int4.cpp."""
 
     AWQ = 0  # [N, M / 8]: outputs 0, 2, 4, 6, 1, 3, 5, 7
@@ -24,7 +24,7 @@ AWQ_OUTPUTS = (0, 2, 4, 6, 1, 3, 5, 7)
 class Int4Words:
     """[M, N] = (q - zero) * scale. All tensors are contiguous and on one device; M is a multiple of 8, N of `group`."""
 
-    layout: Words
+    layout: WordLayout
     words: Tensor  # int32
     scales: Tensor  # [G, M] float16
     zeros: Tensor  # [G, M] float16
@@ -37,7 +37,7 @@ class Int4Words:
 
     @property
     def num_in(self) -> int:
-        return self.words.shape[0] * (8 if self.layout is Words.GPTQ else 1)
+        return self.words.shape[0] * (8 if self.layout is WordLayout.GPTQ else 1)
 
     @property
     def group(self) -> int:
@@ -45,7 +45,7 @@ class Int4Words:
 
     def wholes(self) -> Tensor:
         """[M, N] uint8, inputs as they lie."""
-        if self.layout is Words.AWQ:
+        if self.layout is WordLayout.AWQ:
             return awq_columns(self.words).T.contiguous()
         return eight_of(self.words, dim=1).reshape(self.num_in, self.num_out).T.contiguous()
 

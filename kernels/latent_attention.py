@@ -222,7 +222,7 @@ def extend_latents(
     """Causal attention of each row's new tokens to all latents of the row. WRITES out [T, H, L].
 
     q [T, H, L], turned [T, H, P], keys and table as `decode_latents` has them; the other columns as `extend_attention`,
-    tiles as `Blocks` of `tokens_of_latent_tile`.
+    tiles as `ExtendBlocks` of `tokens_of_latent_tile`.
     """
     heads = q.shape[1]
     tuning = tuning or latent_extend_tuning(keys.dtype.itemsize, processor_of(q.device))

@@ -23,7 +23,7 @@ class LowRank:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeWeight:
     """Stands for the weight of columns [first, first + M) of a layer's outputs, and for their bias."""
 
     first: int
@@ -31,7 +31,7 @@ class Whole:
     bias: Tensor | None  # [M]
 
 
-Change = LowRank | Whole
+Change = LowRank | WholeWeight
 Changes = tuple[Change, ...]  # of one layer by one adapter; those of equal columns are not both there
 
 
@@ -103,5 +103,5 @@ class StackedChanges:
             out += all_of.owned(all_of.downs[ids], slots) @ all_of.ups * scale
         return out
 
-    def _whole(self) -> list[tuple[int, Whole]]:
-        return [(s, c) for s, all_of in self._placed.items() for c in all_of if isinstance(c, Whole)]
+    def _whole(self) -> list[tuple[int, WholeWeight]]:
+        return [(s, c) for s, all_of in self._placed.items() for c in all_of if isinstance(c, WholeWeight)]

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from ramet.kernels.without_triton import Missing
+from ramet.kernels.without_triton import MissingTriton
 
 try:
     triton: Any = import_module("triton")
@@ -11,4 +11,4 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "triton":
         raise
-    triton = tl = Missing()
+    triton = tl = MissingTriton()

@@ -7,15 +7,15 @@ from typing import Any
 MISSING = "the kernels of a GPU need the package triton, which is not installed: pip install triton"
 
 
-class Missing:
+class MissingTriton:
     """Whatever a module asks of Triton while it is imported."""
 
-    def __getattr__(self, name: str) -> Missing:
+    def __getattr__(self, name: str) -> MissingTriton:
         if name.startswith("__"):
             raise AttributeError(name)
         return self
 
-    def __call__(self, *_: Any, **__: Any) -> Missing:
+    def __call__(self, *_: Any, **__: Any) -> MissingTriton:
         return self
 
     def __bool__(self) -> bool:

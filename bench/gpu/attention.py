@@ -13,7 +13,7 @@ import torch
 from ramet.bench.gpu.card import DEVICE, GpuCard, seconds
 from ramet.bench.gpu.lines import LineOptions, Lines
 from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
-from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+from ramet.kernels.extend_attention import ExtendBlocks, extend_attention, tokens_of_tile
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning, extend_tuning, processor_of
 
 MIN_BYTES = 1 << 29
@@ -96,7 +96,7 @@ class Pools:
         shape, turns = self.shape, cycle(self.layers)
         num_new, lengths = np.full(shape.rows, shape.new, np.int32), np.full(shape.rows, shape.context, np.int32)
         tuning = tuning or extend_tuning(shape.head_dim, processor_of(self.table.device))
-        blocks = Blocks.of(num_new, lengths, tokens_of_tile(shape.heads, shape.kv_heads, tuning))
+        blocks = ExtendBlocks.of(num_new, lengths, tokens_of_tile(shape.heads, shape.kv_heads, tuning))
         tiles = [torch.from_numpy(column).to(DEVICE) for column in (blocks.rows, blocks.starts)]
         firsts, new = self.rows * shape.new, torch.full_like(self.rows, shape.new)
         q, k, v = self.qkv.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)

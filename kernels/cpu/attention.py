@@ -6,6 +6,7 @@ T tokens, R rows, H query heads, G kv heads, D head size, W numbers of a value, 
 import ctypes
 import weakref
 from ctypes import addressof
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -132,6 +133,6 @@ class AttentionOps(LayerOps):
         self.native.latent_attention(planner.address, scale, DTYPES[out.dtype], addressof(operands))
 
 
-def _operand(x: Tensor) -> Operand:
+def _operand(x: Tensor) -> Any:
     """x [rows, heads, width] with both of the first strided; one head counts for all."""
     return Operand(x.data_ptr(), x.stride(0), 0 if x.shape[1] == 1 else x.stride(1), x.shape[2])

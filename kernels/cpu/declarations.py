@@ -79,6 +79,10 @@ def native(library: ctypes.CDLL, name: str) -> Native:
     return functions()[name].of(library)
 
 
+def struct_of(source: str, name: str, **structs: type[ctypes.Structure]) -> Any:
+    return type(name, (ctypes.Structure,), {"_fields_": fields_of(source, name, **structs)})
+
+
 def fields_of(source: str, name: str, **structs: type[ctypes.Structure]) -> list[tuple[str, Any]]:
     """The fields of a struct, for a Structure of ctypes. `structs` are the types of fields that are structs."""
     (body,) = re.findall(rf"^struct {name} \{{$(.*?)^\}};$", (FOLDER / source).read_text(), re.MULTILINE | re.DOTALL)

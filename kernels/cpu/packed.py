@@ -4,7 +4,6 @@ T tokens, N in, M out, G groups of inputs.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,18 +14,15 @@ from ramet.kernels.cpu.native import DTYPES
 Call = tuple[str, *tuple[int | None, ...]]  # name of a function, and what it is told of the weight
 
 
+@dataclass(frozen=True, slots=True)
 class NativeWeight:
-    """A packed [M, N] for inputs and outputs of `dtype`."""
+    """A packed [M, N]."""
 
-    __slots__ = ()
     ops: NativeCalls
+    packed: Tensor
     num_out: int
     num_in: int
-
-    if TYPE_CHECKING:  # to a dataclass with such a field, a property would be its default
-
-        @property
-        def dtype(self) -> torch.dtype: ...
+    dtype: torch.dtype  # of inputs and outputs
 
     @property
     def linear_call(self) -> Call:
@@ -57,16 +53,7 @@ class NativeWeight:
 
 @dataclass(frozen=True, slots=True)
 class PlainWeight(NativeWeight):
-    """[M, N] of its own dtype."""
-
-    ops: NativeCalls
-    packed: Tensor
-    num_out: int
-    num_in: int
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.packed.dtype
+    """[M, N] of the inputs' dtype."""
 
     @property
     def linear_call(self) -> Call:
@@ -84,13 +71,8 @@ class PackedInt8(NativeWeight):
     `linear` rounds each token's inputs to whole numbers as well, or takes them as they are if `weight_only`.
     """
 
-    ops: NativeCalls
-    packed: Tensor  # int8
     scales: Tensor  # [M rounded up] float32
     sums: Tensor  # [M rounded up] int32
-    num_out: int
-    num_in: int
-    dtype: torch.dtype  # of inputs and outputs
     weight_only: bool
 
     @property
@@ -110,13 +92,8 @@ class PackedInt4(NativeWeight):
     `linear` rounds the inputs of each token and group to 8 bits.
     """
 
-    ops: NativeCalls
-    packed: Tensor  # uint8
     order: Tensor | None  # [N] int32: the inputs as they are grouped
-    num_out: int
-    num_in: int
     group: int
-    dtype: torch.dtype  # of inputs and outputs
 
     @property
     def linear_call(self) -> Call:

@@ -2,19 +2,13 @@
 
 from ctypes import Structure
 
-from ramet.kernels.cpu.declarations import fields_of
+from ramet.kernels.cpu.declarations import fields_of, struct_of
 
-
-class AttentionPlan(Structure):
-    """How the attention of a step is cut, for one shape of heads."""
-
-    _fields_ = fields_of("plan.h", "Plan")
-
-
-class PlannedRows(Structure):
-    """The rows of a step, which a plan is made for."""
-
-    _fields_ = fields_of("plan.h", "Step")
+AttentionPlan = struct_of("plan.h", "Plan")
+PlannedRows = struct_of("plan.h", "Step")
+Operand = struct_of("latent.cpp", "Operand")
+Operands = struct_of("latent.cpp", "Operands", Operand=Operand)
+CallList = struct_of("replay.cpp", "Calls")
 
 
 class ScoreRule(Structure):
@@ -23,25 +17,7 @@ class ScoreRule(Structure):
     _fields_ = fields_of("attention.h", "Rule")
 
 
-class Operand(Structure):
-    """A part of queries, keys or values of latent attention."""
-
-    _fields_ = fields_of("latent.cpp", "Operand")
-
-
-class Operands(Structure):
-    """All parts that latent attention reads, and where it writes."""
-
-    _fields_ = fields_of("latent.cpp", "Operands", Operand=Operand)
-
-
 class ListedCall(Structure):
-    """One call of a list."""
+    """One call of a list: what is called, and the words of its arguments."""
 
     _fields_ = fields_of("replay.cpp", "Call")
-
-
-class CallList(Structure):
-    """Calls that run one after the other."""
-
-    _fields_ = fields_of("replay.cpp", "Calls")

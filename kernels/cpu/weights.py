@@ -15,18 +15,14 @@ from ramet.kernels.cpu.packed import NativeWeight, PackedInt4, PackedInt8, Plain
 from ramet.kernels.int4_words import Int4Words
 
 BLOCK = 32  # outputs, as in linear.h
-KINDS: dict[str, Callable[..., NativeWeight]] = {
-    "PlainWeight": PlainWeight,
-    "Int8Weight": PackedInt8,
-    "Int4Weight": PackedInt4,
-}
+KINDS: dict[str, Callable[..., NativeWeight]] = {kind.__name__: kind for kind in (PlainWeight, PackedInt8, PackedInt4)}
 
 
 def pack(ops: NativeCalls, weight: Tensor) -> PlainWeight:
     num_out, num_in = weight.shape
     packed = huge_empty((ops.native.packed_size(num_out, num_in),), weight.dtype)
     ops.native.pack(DTYPES[weight.dtype], weight, weight.stride(0), num_out, num_in, packed, ops.threads)
-    return PlainWeight(ops, packed, num_out, num_in)
+    return PlainWeight(ops, packed, num_out, num_in, weight.dtype)
 
 
 def pack_int8(ops: NativeCalls, weight: Tensor, *, weight_only: bool = False) -> PackedInt8:
@@ -51,7 +47,7 @@ def _int8_zeros(ops: NativeCalls, shape: torch.Size, dtype: torch.dtype, weight_
     packed = huge_zeros((ops.native.packed_size(num_out, num_in),), torch.int8)
     rounded_up = -(-num_out // BLOCK) * BLOCK
     scales, sums = torch.zeros(rounded_up), torch.zeros(rounded_up, dtype=torch.int32)
-    return PackedInt8(ops, packed, scales, sums, num_out, num_in, dtype, weight_only)
+    return PackedInt8(ops, packed, num_out, num_in, dtype, scales, sums, weight_only)
 
 
 def pack_int4(ops: NativeCalls, weight: Tensor, group: int) -> PackedInt4:
@@ -59,7 +55,7 @@ def pack_int4(ops: NativeCalls, weight: Tensor, group: int) -> PackedInt4:
     num_out, num_in = weight.shape
     packed = _int4_zeros(ops, num_out, num_in, group)
     ops.native.pack_int4(DTYPES[weight.dtype], weight, weight.stride(0), num_out, num_in, group, packed, ops.threads)
-    return PackedInt4(ops, packed, None, num_out, num_in, group, weight.dtype)
+    return PackedInt4(ops, packed, num_out, num_in, weight.dtype, None, group)
 
 
 def repack_int4(ops: NativeCalls, source: Int4Words) -> PackedInt4:
@@ -69,7 +65,7 @@ def repack_int4(ops: NativeCalls, source: Int4Words) -> PackedInt4:
     ops.native.repack_int4(
         source.layout, source.words, source.scales, source.zeros, order, num_out, num_in, group, packed, ops.threads
     )
-    return PackedInt4(ops, packed, order, num_out, num_in, group, source.dtype)
+    return PackedInt4(ops, packed, num_out, num_in, source.dtype, order, group)
 
 
 def _int4_zeros(ops: NativeCalls, num_out: int, num_in: int, group: int) -> Tensor:
@@ -82,13 +78,9 @@ def parts_of(weight: Any) -> tuple[str, dict[str, Tensor], dict[str, Any]]:
     values = {field.name: getattr(weight, field.name) for field in fields(weight) if field.name != "ops"}
     tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     others = {name: value for name, value in values.items() if name not in tensors}
-    if "dtype" in others:
-        others["dtype"] = str(others["dtype"]).removeprefix("torch.")
-    (kind,) = (name for name, each in KINDS.items() if type(weight) is each)
-    return kind, tensors, others
+    return type(weight).__name__, tensors, {**others, "dtype": str(weight.dtype).removeprefix("torch.")}
 
 
 def weight_of(ops: NativeCalls, kind: str, tensors: Mapping[str, Tensor], others: Mapping[str, Any]) -> Any:
     """What `parts_of` took apart."""
-    dtype = {"dtype": getattr(torch, others["dtype"])} if "dtype" in others else {}
-    return KINDS[kind](ops=ops, **tensors, **{**others, **dtype})
+    return KINDS[kind](ops=ops, **tensors, **{**others, "dtype": getattr(torch, others["dtype"])})

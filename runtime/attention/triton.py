@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
-from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+from ramet.kernels.extend_attention import ExtendBlocks, extend_attention, tokens_of_tile
 from ramet.kernels.shared_attention import MIN_SHARERS, plan_shared, rows_of_tile, shared_attention
 from ramet.kernels.tuned import extend_tuning, processor_of, shared_tuning
 from ramet.runtime.arrays import Ints
@@ -55,7 +55,7 @@ class TritonRows:
 
     def tiles(self, num_new: Ints, seq_lens: Ints) -> tuple[Ints, Ints]:
         """Of rows that extend: which row each tile has, and where in its new tokens it starts."""
-        blocks = Blocks.of(num_new, seq_lens, self.tokens_of_tile)
+        blocks = ExtendBlocks.of(num_new, seq_lens, self.tokens_of_tile)
         return blocks.rows, blocks.starts
 
 

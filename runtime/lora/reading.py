@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ramet.kernels.reference_adapters import Change, Changes, LowRank, Whole
+from ramet.kernels.reference_adapters import Change, Changes, LowRank, WholeWeight
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.lora.config import AdapterConfig, read_config
 from ramet.runtime.lora.targets import Target, Targets
@@ -74,7 +74,7 @@ def moved(change: Change, device: torch.device) -> Change:
     if isinstance(change, LowRank):
         return LowRank(change.first, change.down.to(device), change.up.to(device))
     bias = None if change.bias is None else change.bias.to(device)
-    return Whole(change.first, change.weight.to(device), bias)
+    return WholeWeight(change.first, change.weight.to(device), bias)
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ def _low_rank(name: str, module: _Module, config: AdapterConfig, dtype: torch.dt
     return LowRank(target.first, _copied(down, dtype, module.names[A]), _copied(up, dtype, module.names[B]))
 
 
-def _whole(module: _Module, dtype: torch.dtype) -> Whole:
+def _whole(module: _Module, dtype: torch.dtype) -> WholeWeight:
     target, weight, bias = module.target, module.tensors[WEIGHT], module.tensors.get(BIAS)
     for kind, tensor, shape in ((WEIGHT, weight, [target.num_out, target.num_in]), (BIAS, bias, [target.num_out])):
         if tensor is not None and list(tensor.shape) != shape:
@@ -182,7 +182,7 @@ def _whole(module: _Module, dtype: torch.dtype) -> Whole:
     if target.pairs is not None:
         weight, bias = target.pairs.apart(weight), None if bias is None else target.pairs.apart(bias)
     kept = None if bias is None else _copied(bias, dtype, module.names[BIAS])
-    return Whole(target.first, _copied(weight, dtype, module.names[WEIGHT]), kept)
+    return WholeWeight(target.first, _copied(weight, dtype, module.names[WEIGHT]), kept)
 
 
 def _copied(tensor: Tensor, dtype: torch.dtype, named: str) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ramet.kernels.int4_words import Words
+from ramet.kernels.int4_words import WordLayout
 from ramet.runtime.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ Parts = Mapping[str, Tensor]  # of a bundle, by kind
 class FourBits:
     """[M, N] = (q - zero) * scale, as a kernel of 4-bit weights takes it; G groups of `size` inputs."""
 
-    layout: Words
+    layout: WordLayout
     words: Tensor  # int32, [N, M / 8] or [N / 8, M]
     scales: Tensor  # [G, M]
     zeros: Tensor  # [G, M] float16

@@ -7,7 +7,7 @@ GPTQ  qweight [N/8, M]   qzeros [G, M/8]   scales [G, M]   g_idx [N]  the same; 
 import torch
 from torch import Tensor
 
-from ramet.kernels.int4_words import Int4Words, Words, awq_columns, columns, group_of
+from ramet.kernels.int4_words import Int4Words, WordLayout, awq_columns, columns, group_of
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.shape import CheckpointQuantization
 from ramet.runtime.weights.bundle import FLOATS, Bundle, Facts, FourBits, Parts, check_kind, check_shape, facts_of
@@ -37,7 +37,7 @@ def bundle(stem: str, facts: Facts, quantization: CheckpointQuantization) -> Bun
         check_kind(facts[stem + GROUP_OF_INPUT], (torch.int32,))
         check_shape(facts[stem + GROUP_OF_INPUT], ((num_in,),), beside)
 
-    layout = Words.AWQ if is_awq else Words.GPTQ
+    layout = WordLayout.AWQ if is_awq else WordLayout.GPTQ
 
     def widen(parts: Parts, dtype: torch.dtype) -> Tensor:
         group = torch.arange(num_in) // size if GROUP_OF_INPUT not in parts else parts[GROUP_OF_INPUT].long()

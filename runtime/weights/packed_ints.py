@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ramet.kernels.int4_words import Words
+from ramet.kernels.int4_words import WordLayout
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.models.shape import CheckpointQuantization
 from ramet.runtime.weights.bundle import (
@@ -104,7 +104,7 @@ def bundle(stem: str, facts: Facts, quantization: CheckpointQuantization) -> Bun
         zeros = zeros_of(of, parts)
         stored = torch.full_like(parts[SCALE].T, -of.lowest) if zeros is None else zeros.T - of.lowest
         words, group = parts[PACKED].T.contiguous(), parts.get(GROUP_OF_INPUT)
-        return FourBits(Words.GPTQ, words, parts[SCALE].T, stored.half(), group, of.num_in // of.groups)
+        return FourBits(WordLayout.GPTQ, words, parts[SCALE].T, stored.half(), group, of.num_in // of.groups)
 
     kept = "int4" if of.bits == 4 and fits_kernel(of.num_out, of.num_in, of.num_in // of.groups) else None
     shape, format = (of.num_out, of.num_in), f"compressed-tensors of {of.bits} bits"

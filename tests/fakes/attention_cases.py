@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ramet.kernels import reference
 from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
-from ramet.kernels.extend_attention import Blocks, extend_attention, tokens_of_tile
+from ramet.kernels.extend_attention import ExtendBlocks, extend_attention, tokens_of_tile
 from ramet.kernels.shared_attention import plan_shared, rows_of_tile, shared_attention
 from ramet.kernels.tuned import extend_tuning, processor_of, shared_tuning
 
@@ -132,7 +132,7 @@ class Placed:
         case = self.case
         tuning = tuning or extend_tuning(case.head_dim, processor_of(self.device))
         tokens = tokens_of_tile(case.heads, case.kv_heads, tuning) * parts
-        blocks = Blocks.of(np.array(self.num_new, np.int32), np.array(self.lengths, np.int32), tokens)
+        blocks = ExtendBlocks.of(np.array(self.num_new, np.int32), np.array(self.lengths, np.int32), tokens)
         out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
         k = self.qkv[:, case.heads : case.heads + case.kv_heads]
         v = self.qkv[:, case.heads + case.kv_heads :]

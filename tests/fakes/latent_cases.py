@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.decode_attention import plan_decode
-from ramet.kernels.extend_attention import Blocks
+from ramet.kernels.extend_attention import ExtendBlocks
 from ramet.kernels.latent_attention import (
     decode_latents,
     extend_latents,
@@ -108,7 +108,7 @@ class PlacedLatents:
         tuning, out = tuning or latent_extend_tuning(self.q.dtype.itemsize, processor_of(self.q.device)), self.out
         num_new = np.array(self.num_new, np.int32)
         tokens = tokens_of_latent_tile(self.case.heads, tuning)
-        tiles = Blocks.of(num_new, np.array(self.lengths, np.int32), tokens)
+        tiles = ExtendBlocks.of(num_new, np.array(self.lengths, np.int32), tokens)
         last = len(num_new) - 1
         tile_rows = [*tiles.rows.tolist(), *[last] * further_tiles]
         tile_starts = [*tiles.starts.tolist(), *[int(num_new[last])] * further_tiles]

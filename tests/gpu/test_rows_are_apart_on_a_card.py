@@ -8,7 +8,7 @@ from attention_cases import Case
 from latent_cases import LatentCase
 from poisoned_rows import POISONED, poison
 
-from ramet.kernels.reference_adapters import LowRank, StackedChanges, Whole
+from ramet.kernels.reference_adapters import LowRank, StackedChanges, WholeWeight
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -57,7 +57,7 @@ def test_an_adapter_changes_no_row_of_another(dtype: torch.dtype, number: float)
 
     x, wide = random(33, num_in), random(33, num_out)
     own_up, theirs = random(16, num_out), (LowRank(64, random(8, num_in) / 20, random(8, 512)),)
-    kept = (Whole(256, random(512, num_in), None),)
+    kept = (WholeWeight(256, random(512, num_in), None),)
     slots = (torch.arange(33, dtype=torch.int32) % 4).to(CUDA)
     outs = []
     for each in (0.5, number):

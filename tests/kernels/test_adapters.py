@@ -8,7 +8,7 @@ from compiled import compiled_kernels
 from torch import Tensor
 
 from ramet.kernels.cpu.adapters import NativeChanges
-from ramet.kernels.reference_adapters import Change, Changes, LayerChanges, LowRank, StackedChanges, Whole
+from ramet.kernels.reference_adapters import Change, Changes, LayerChanges, LowRank, StackedChanges, WholeWeight
 
 SIZES = [(1, 1, 1), (3, 5, 2), (32, 40, 33), (7, 129, 127), (70, 64, 96)]  # tokens, N, M
 WITHIN = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -36,7 +36,7 @@ def drawn_changes(num_in: int, num_out: int, dtype: torch.dtype) -> dict[int, Ch
         1: (low_rank(16, num_in, 0, num_out, dtype),),
         2: tuple(part for part in parts if part.up.numel()),
         3: (),
-        4: (Whole(half, own, torch.randn(num_out - half).to(dtype)),),
+        4: (WholeWeight(half, own, torch.randn(num_out - half).to(dtype)),),
     }
 
 
@@ -80,7 +80,7 @@ def test_embeddings(name: str, dtype: torch.dtype) -> None:
     low, own = low_rank(3, vocabulary, 0, size, dtype, by_rows=True), torch.randn(vocabulary, size).to(dtype)
     of_layer = way(name, 2, size, by_rows=True)
     of_layer.place(1, (low,))
-    of_layer.place(2, (Whole(0, own, None),))
+    of_layer.place(2, (WholeWeight(0, own, None),))
     ids, slots = torch.randint(0, vocabulary, (tokens,)), torch.randint(0, 3, (tokens,), dtype=torch.int32)
     out = torch.randn(tokens, size).to(dtype)
     told = out.double()
@@ -113,7 +113,7 @@ def test_numbers_of_an_adapter_reach_no_row_of_another(name: str, dtype: torch.d
     tokens, num_in, num_out = 33, 40, 24
     x = torch.randn(tokens, num_in).to(dtype)
     own, theirs = low_rank(5, num_in, 0, num_out, dtype), low_rank(3, num_in, 4, 16, dtype)
-    kept = Whole(8, torch.randn(16, num_in).to(dtype), None)
+    kept = WholeWeight(8, torch.randn(16, num_in).to(dtype), None)
     slots, wide = torch.arange(tokens, dtype=torch.int32) % 4, torch.randn(tokens, num_out).to(dtype)
 
     def added(number: float) -> Tensor:

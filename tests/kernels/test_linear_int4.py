@@ -5,17 +5,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ramet.kernels.int4_words import AWQ_OUTPUTS, Int4Words, Words
+from ramet.kernels.int4_words import AWQ_OUTPUTS, Int4Words, WordLayout
 from ramet.kernels.linear_int4 import MANY, GpuInt4Weight
 from ramet.kernels.reference_weights import Int4Weight
 
 NEAR = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
-def words_of(layout: Words, whole: Tensor) -> Tensor:
+def words_of(layout: WordLayout, whole: Tensor) -> Tensor:
     """whole [M, N] as a checkpoint of the layout has them."""
     wide = whole.to(torch.int64).T  # [N, M]
-    if layout is Words.GPTQ:
+    if layout is WordLayout.GPTQ:
         eight = wide.reshape(-1, 8, wide.shape[1])
         packed = sum(eight[:, i] << 4 * i for i in range(8))
     else:
@@ -25,7 +25,7 @@ def words_of(layout: Words, whole: Tensor) -> Tensor:
 
 
 def checkpoint(
-    layout: Words, num_out: int, num_in: int, group: int, dtype: torch.dtype, ordered: bool = False
+    layout: WordLayout, num_out: int, num_in: int, group: int, dtype: torch.dtype, ordered: bool = False
 ) -> tuple[Int4Words, Tensor]:
     """Words, and what they mean in float32 [M, N]."""
     chance = torch.Generator().manual_seed(num_out + num_in)
@@ -41,11 +41,11 @@ def checkpoint(
 
 
 @pytest.mark.parametrize("dtype", list(NEAR), ids=str)
-@pytest.mark.parametrize("layout", Words, ids=str)
+@pytest.mark.parametrize("layout", WordLayout, ids=str)
 @pytest.mark.parametrize(("num_out", "num_in", "group"), [(72, 128, 128), (136, 192, 64), (8, 96, 32)])
 @pytest.mark.parametrize("ordered", [False, True])
 def test_what_a_checkpoint_has(
-    num_out: int, num_in: int, group: int, layout: Words, ordered: bool, dtype: torch.dtype
+    num_out: int, num_in: int, group: int, layout: WordLayout, ordered: bool, dtype: torch.dtype
 ) -> None:
     source, exact = checkpoint(layout, num_out, num_in, group, dtype, ordered)
     weight = GpuInt4Weight.of_words(source)

@@ -12,7 +12,7 @@ from attention_cases import Case
 from samples import sampled, slow
 
 from ramet.kernels.decode_attention import MIN_CHUNK, SPLITS, WHOLE
-from ramet.kernels.extend_attention import Blocks
+from ramet.kernels.extend_attention import ExtendBlocks
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning, decode_tuning
 
 CPU, FP8 = torch.device("cpu"), torch.float8_e4m3fn
@@ -203,7 +203,7 @@ def test_a_long_row_beside_short_ones() -> None:
 
 def test_tiles_cover_each_new_token_once_and_the_longest_come_first() -> None:
     num_new, lengths = np.array([5, 1, 64, 33], np.int32), np.array([5, 900, 64, 500], np.int32)
-    blocks = Blocks.of(num_new, lengths, 32)
+    blocks = ExtendBlocks.of(num_new, lengths, 32)
     covered = {(int(row), int(start)) for row, start in zip(blocks.rows, blocks.starts, strict=True)}
     assert covered == {(0, 0), (1, 0), (2, 0), (2, 32), (3, 0), (3, 32)} and len(blocks.rows) == len(covered)
     read = (lengths - num_new)[blocks.rows] + blocks.starts

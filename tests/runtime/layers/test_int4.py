@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ramet.kernels.cpu.tape import TapeReplay
 from ramet.kernels.cpu.weights import pack_int4, repack_int4
-from ramet.kernels.int4_words import Int4Words, Words, awq_columns, columns, group_of
+from ramet.kernels.int4_words import Int4Words, WordLayout, awq_columns, columns, group_of
 from ramet.kernels.reference_weights import Int4Weight
 
 CLOSE = {torch.float32: (1e-5, 1e-5), torch.float16: (2**-10, 2**-8), torch.bfloat16: (2**-7, 2**-4)}
@@ -30,7 +30,9 @@ def words_of(eights: Tensor) -> Tensor:
     return shifted.sum(-1).to(torch.int32)  # wraps
 
 
-def source(layout: Words, num_out: int, num_in: int, group: int, *, ordered: bool = False) -> tuple[Int4Words, Tensor]:
+def source(
+    layout: WordLayout, num_out: int, num_in: int, group: int, *, ordered: bool = False
+) -> tuple[Int4Words, Tensor]:
     """Words as a checkpoint has them, and the weight [M, N] that they mean."""
     wholes, groups = whole_numbers((num_out, num_in)), num_in // group
     scales = (filled((groups, num_out), torch.float32, 5).abs() / 50 + 0.001).half()
@@ -40,7 +42,7 @@ def source(layout: Words, num_out: int, num_in: int, group: int, *, ordered: boo
     group_of_input = torch.empty(num_in, dtype=torch.int64)
     group_of_input[shuffled if ordered else torch.arange(num_in)] = torch.arange(num_in) // group
     weight = (wholes.float() - zeros.T.float()[:, group_of_input]) * scales.T.float()[:, group_of_input]
-    if layout is Words.AWQ:
+    if layout is WordLayout.AWQ:
         words = words_of(wholes.T.reshape(num_in, -1, 8)[..., [0, 2, 4, 6, 1, 3, 5, 7]])
     else:
         words = words_of(wholes.T.reshape(-1, 8, num_out).transpose(1, 2))
@@ -69,10 +71,10 @@ def test_int4_equals_its_oracle(tokens: int, group: int, dtype: torch.dtype) -> 
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("layout", Words)
+@pytest.mark.parametrize("layout", WordLayout)
 @pytest.mark.parametrize(("num_in", "num_out", "group"), [(128, 8, 128), (384, 72, 64), (96, 104, 32)])
 def test_words_of_a_checkpoint_are_packed_as_they_are(
-    num_in: int, num_out: int, group: int, layout: Words, ordered: bool
+    num_in: int, num_out: int, group: int, layout: WordLayout, ordered: bool
 ) -> None:
     ops, (words, weight) = compiled_kernels(), source(layout, num_out, num_in, group, ordered=ordered)
     packed, oracle, every = repack_int4(ops, words), Int4Weight.of_words(words), torch.arange(num_out)
@@ -85,7 +87,7 @@ def test_words_of_a_checkpoint_are_packed_as_they_are(
 
 
 def test_a_token_gets_the_same_output_in_any_batch() -> None:
-    words, _ = source(Words.GPTQ, 104, 256, 64, ordered=True)
+    words, _ = source(WordLayout.GPTQ, 104, 256, 64, ordered=True)
     packed, x = repack_int4(compiled_kernels(), words), filled((150, 256), torch.float32, 2)
     whole = packed.linear(x, None)
     for start, stop in ((0, 1), (3, 9), (10, 22), (100, 150)):
@@ -102,7 +104,7 @@ def test_one_thread_computes_what_several_do() -> None:
 
 def test_a_tape_multiplies_again() -> None:
     ops = compiled_kernels()
-    weights = [repack_int4(ops, source(Words.GPTQ, 40, 64, 32, ordered=ordered)[0]) for ordered in (False, True)]
+    weights = [repack_int4(ops, source(WordLayout.GPTQ, 40, 64, 32, ordered=ordered)[0]) for ordered in (False, True)]
     x, ids = filled((2, 64), torch.float32), torch.tensor([1, 2])
     with ops.recorded() as tape:
         outputs = [made for weight in weights for made in (weight.linear(x, None), weight.rows(ids))]
