@@ -41,7 +41,7 @@ from ramet.runtime.grammar.base import (
 )
 from ramet.runtime.grammar.compile import Compiling
 from ramet.runtime.grammar.compiled import Failed, Loaded
-from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.build import Channels, make_scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
 
 DEFAULT_BACKEND = make_args().grammar.grammar_backend
@@ -136,19 +136,9 @@ class OneThread:
         self._uids = count(1)
         self.outputs: dict[int, list[int]] = {}  # uid -> its tokens so far
         self.finished: dict[int, Finish] = {}  # why it ended
-        self.scheduler = Scheduler(
-            make_args(random_seed=0, overlap="off", **options),
-            runner,
-            max_total_tokens=runner.facts.max_total_tokens,
-            max_running=runner.facts.max_running_requests,
-            inbox=self._inbox,
-            detokenizer=self._steps,
-            server=MemoryChannel(ToServer),
-            tokenizer=tokenizer,
-            eos_ids=tokenizer.eos_ids,
-            wake=lambda: self._inbox.send(Wake()),
-            grammars=grammars,
-        )
+        args = make_args(random_seed=0, overlap="off", **options)
+        channels = Channels(self._inbox, self._steps, MemoryChannel(ToServer), wake=lambda: self._inbox.send(Wake()))
+        self.scheduler = make_scheduler(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
 
     def submit(self, constraint: Constraint | None, max_new_tokens: int, prompt: list[int]) -> int:
         uid = next(self._uids)

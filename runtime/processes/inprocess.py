@@ -31,7 +31,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.processes.threads import Arrivals, EngineThread
-from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.build import Channels, make_scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.bounded_rendering import chats_here
 from ramet.runtime.text.decode_process import Detokenizer
@@ -107,18 +107,10 @@ class InProcessEngine:
     def _schedule(self, load: Callable[[], LoadedRunner]) -> None:
         runner = load()
         wake = partial(self._to_scheduler.send, Wake())
-        scheduler = Scheduler(
-            self._args,
-            runner,
-            max_total_tokens=runner.facts.max_total_tokens,
-            max_running=runner.facts.max_running_requests,
-            inbox=self._to_scheduler,
-            detokenizer=self._arrivals,
-            server=self._arrivals,
-            tokenizer=self._tokenizer,
-            eos_ids=self._tokenizer.eos_ids,
-            wake=wake,
-            grammars=make_grammars(self._args, self._tokenizer, runner.facts.vocab_size, wake),
+        channels = Channels(self._to_scheduler, self._arrivals, self._arrivals, wake)
+        grammars = make_grammars(self._args, self._tokenizer, runner.facts.vocab_size, wake)
+        scheduler = make_scheduler(
+            self._args, runner, channels, self._tokenizer, self._tokenizer.eos_ids, grammars=grammars
         )
         call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:

@@ -6,23 +6,21 @@ server.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Abort, Finish
-from ramet.runtime.scheduler.features.constraints import Constraints
-from ramet.runtime.scheduler.queue import WaitingQueue
+from ramet.runtime.scheduler.core import Core
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.results import Results
-from ramet.runtime.scheduler.running import RunningSet
 
 MAX_ENDED = 512  # sequences in one turn: some 5 ms here, and as much in the server
 RUNNING_COUNTS = 8  # a running request counts as so many, for it gives memory back
 
 
 class Aborts:
-    def __init__(self, waiting: WaitingQueue, constraints: Constraints, running: RunningSet, results: Results) -> None:
-        self._waiting, self._constraints, self._running, self._results = waiting, constraints, running, results
+    def __init__(self, core: Core, features: Sequence[TurnFeature]) -> None:
+        self._waiting, self._running, self._results, self._features = core.waiting, core.running, core.results, features
         self.left = deque[tuple[Request | Uid, str]]()  # requests, or uids of those that run; and why they end
 
     def begin(self, messages: Iterable[Abort]) -> None:
@@ -30,9 +28,12 @@ class Aborts:
         why = {uid: message.message for message in messages for uid in message.uids}
         taken = self._waiting.remove_all(why)
         for uid, message in why.items():
-            request = taken.get(uid) or self._constraints.remove(uid)
+            request = taken.get(uid) or self._remove_apart(uid)
             if request is not None or self._running.get(uid) is not None:
                 self.left.append((request or uid, message))
+
+    def _remove_apart(self, uid: Uid) -> Request | None:
+        return next((found for each in self._features if each.apart and (found := each.remove(uid))), None)
 
     def proceed(self) -> None:
         """End as many as a turn may."""

@@ -67,7 +67,7 @@ class Admission:
         self._drains = False  # in this step: who waited longest needs a slot of an adapter
         self._now_s = 0.0
 
-    def begin(self, now_s: float) -> None:
+    def begin(self, now_s: float) -> "Admission":
         self._now_s = now_s
         table, rows = self._running.table, self._running.rows
         remaining = np.minimum(table.limits[rows] - table.planned_totals[rows], CLIP_NEW_TOKENS)
@@ -83,6 +83,7 @@ class Admission:
         computing = (each.request for each in self._running if each.applied < len(each.request.tokens))
         self._computing = [(request, request.namespace) for request in computing]
         self._num_announced, self._drains = 0, False
+        return self
 
     def try_add(self, request: Request) -> Admitted | Refused:
         if not self._running.num_free_rows:

@@ -30,7 +30,7 @@ class ControlHandler:
     """
 
     def __init__(self, server: Outbox, clock: Callable[[], float], flush: Callable[[], None]) -> None:
-        self._server, self._clock, self._flush = server, clock, flush
+        self._server, self._clock, self.flush = server, clock, flush
         self._handlers: dict[type[Any], Callable[[Any], None]] = {}
         self.flushes: list[_Flush] = []
         self.flushed: list[int] = []  # calls, whose replies wait for the memory of what was forgotten
@@ -66,7 +66,7 @@ class ControlHandler:
         out of time.
         """
         if idle:
-            self._flush()
+            self.flush()
             self.flushed += [waiting.call for waiting in self.flushes]
             self.flushes.clear()
             return

@@ -4,18 +4,19 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ramet.runtime.cache.node import Node
-from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
+from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.running import RunningSet
 
 
-def check_counts(cache: PrefixCache, running: RunningSet, rows: RowAllocator, penalty_slots: RowAllocator) -> None:
+def check_counts(cache: PrefixCache, running: RunningSet) -> None:
     """free + tree (locked or not) + owned by running requests and by steps in flight = total; the same of rows."""
     parts = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": running.owned_tokens}
     assert sum(parts.values()) == cache.total_tokens, f"slots are not conserved: {parts}, total {cache.total_tokens}"
-    taken = rows.num_taken + running.parts.rows.num_taken
+    penalty_slots = running.penalty_slots
+    taken = running.free_rows.num_taken + running.parts.rows.num_taken
     used = len(running) + len(running.parts.running) + running.left.num_rows
     assert taken == used, f"{taken} rows taken, {used} in use"
     check_states(cache, running)
@@ -39,19 +40,17 @@ def check_snapshots(cache: StatefulCache) -> None:
     assert sorted(places) == sorted(kept) and len(set(places)) == len(places), (places, kept)
 
 
-def check_idle(
-    cache: PrefixCache,
-    running: RunningSet,
-    leases: PrefixLeases,
-    kept: Iterable[Lease],
-    rows: RowAllocator,
-    penalty_slots: RowAllocator,
-) -> None:
+def check_idle(cache: PrefixCache, running: RunningSet, kept: Iterable[Lease]) -> None:
     """When nothing runs, nothing is leased but what is kept for clients: their own leases, and follow-ups."""
-    check_counts(cache, running, rows, penalty_slots)
-    held, known = leases.tokens_of_owners if leases.claimed else 0, cache.tokens_of(kept)
-    claimed = leases.ledger.locked_tokens + leases.ledger.evictable_tokens
+    check_counts(cache, running)
+    known = cache.tokens_of(kept)
     assert cache.tree.locked_tokens == known, f"{cache.tree.locked_tokens} tokens are leased, {known} are kept"
+
+
+def check_leases(leases: PrefixLeases) -> None:
+    """When nothing runs, what clients have claimed is what they hold."""
+    held = leases.tokens_of_owners if leases.claimed else 0
+    claimed = leases.ledger.locked_tokens + leases.ledger.evictable_tokens
     assert claimed == held, f"{claimed} tokens are claimed, clients hold {held}"
     assert not leases.open, f"{len(leases.open)} requests that have ended keep a claim"
 

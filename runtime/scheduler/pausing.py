@@ -16,10 +16,12 @@ HELD = "waits for other weights: /update_weights_from_disk"
 
 
 class Pausing:
-    """`why` no step is computed; empty: steps go on. `apply_in_flight` ends the step that runs."""
+    """`why` no step is computed; empty: steps go on."""
 
-    def __init__(self, running: RunningSet, waiting: WaitingQueue, apply_in_flight: Callable[[], None]) -> None:
-        self._running, self._waiting, self._apply_in_flight = running, waiting, apply_in_flight
+    apply_in_flight: Callable[[], None]  # ends the step that runs; set when the scheduler is composed
+
+    def __init__(self, running: RunningSet, waiting: WaitingQueue) -> None:
+        self._running, self._waiting = running, waiting
         self.why = self._paused = self._released = ""
 
     @property
@@ -43,7 +45,7 @@ class Pausing:
 
     def pause(self, *, retract: bool) -> None:
         """Of a paused scheduler as well, whose running requests may be retracted later."""
-        self._apply_in_flight()
+        self.apply_in_flight()
         self._hold(paused=PAUSED, released=self._released)
         if retract:
             for request in self._running.retract_all():

@@ -26,6 +26,7 @@ from ramet.runtime.grammar.compiler import CompileLimits, Compiler
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.machine import collect_rarely
 from ramet.runtime.options.placement import bind_others, placement_of
+from ramet.runtime.scheduler.build import Channels, make_scheduler
 from ramet.runtime.scheduler.garbage import collecting
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.profiling import Profiler
@@ -60,19 +61,8 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     wakers = [Sender(sockets.address(paths.SCHEDULER)) for _ in range(2)]  # one for each thread that uses one
     compiled, read = (partial(waker.send, Wake()) for waker in wakers)
     grammars = make_grammars(args, tokenizer, runner.facts.vocab_size, compiled)
-    scheduler = Scheduler(
-        args,
-        runner,
-        max_total_tokens=runner.facts.max_total_tokens,
-        max_running=runner.facts.max_running_requests,
-        inbox=inbox,
-        detokenizer=detokenizer,
-        server=server,
-        tokenizer=tokenizer,
-        eos_ids=tokenizer.eos_ids,
-        wake=read,
-        grammars=grammars,
-    )
+    channels = Channels(inbox, detokenizer, server, wake=read)
+    scheduler = make_scheduler(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
     ends = (
         f"{token} ({tokenizer.decode([token], skip_special_tokens=False)!r})" for token in sorted(tokenizer.eos_ids)
     )
@@ -126,7 +116,7 @@ def _shown(value: object) -> str:
 def resolved_by(runner: LoadedRunner, scheduler: Scheduler) -> dict[str, object]:
     """Options by name, as they are used: what "auto" and unset ones came to."""
     overlap = "on" if scheduler.overlapped else "off"
-    return {**runner.resolved, "overlap": overlap, "chunked_prefill_size": scheduler.chunk}
+    return {**runner.resolved, "overlap": overlap, "chunked_prefill_size": scheduler.planner.chunk}
 
 
 def limits_of(runner: LoadedRunner, scheduler: Scheduler) -> Limits:

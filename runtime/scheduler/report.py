@@ -14,18 +14,12 @@ from msgspec.structs import asdict
 from ramet.ipc.channel import Outbox
 from ramet.ipc.stats import STEP_BOUNDS, Stats
 from ramet.runtime import log
-from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.features.constraints import Constraints
-from ramet.runtime.scheduler.features.media import Towers
-from ramet.runtime.scheduler.features.prefix_leases import NOTHING_HELD, PrefixLeases
-from ramet.runtime.scheduler.pausing import Pausing
+from ramet.runtime.scheduler.core import Core
+from ramet.runtime.scheduler.features.composed import Features
+from ramet.runtime.scheduler.features.prefix_leases import NOTHING_HELD
 from ramet.runtime.scheduler.policy import WINDOW
-from ramet.runtime.scheduler.queue import WaitingQueue
-from ramet.runtime.scheduler.results import Results
-from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.step import Step
-from ramet.runtime.scheduler.wait_reasons import WaitReasons
 
 DECODE_INTERVAL = 40  # steps between two lines of decode steps, at least
 LINE_INTERVAL_S = 5.0
@@ -69,24 +63,8 @@ StepListener = Callable[[Step, StepResult, StepTimes], None]
 class Reporter:
     """`listeners` are called after each step that was applied."""
 
-    def __init__(
-        self,
-        server: Outbox,
-        clock: Callable[[], float],
-        cache: PrefixCache,
-        running: RunningSet,
-        leases: PrefixLeases,
-        waiting: WaitingQueue,
-        results: Results,
-        constraints: Constraints,
-        pausing: Pausing,
-        why_waiting: WaitReasons,
-        towers: Towers | None,
-    ) -> None:
-        self._server, self._clock = server, clock
-        self._cache, self._running, self._leases = cache, running, leases
-        self._waiting, self._results, self._constraints = waiting, results, constraints
-        self._pausing, self._why_waiting, self._towers = pausing, why_waiting, towers
+    def __init__(self, server: Outbox, clock: Callable[[], float], core: Core, features: Features) -> None:
+        self._server, self._clock, self._core, self._features = server, clock, core, features
         self.listeners: list[StepListener] = []
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
@@ -104,11 +82,11 @@ class Reporter:
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._core.running)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._core.waiting)
 
     def count(self, step: Step, result: StepResult, times: StepTimes) -> None:
         """Account for one applied step."""
@@ -131,7 +109,7 @@ class Reporter:
     @property
     def paused(self) -> str:
         """Why no step is to be expected, whoever waits; empty: nothing keeps from one."""
-        return self._pausing.why_no_steps if self._pausing.why or self._waiting.num_held else ""
+        return self._core.pausing.why_no_steps if self._core.pausing.why or self._core.waiting.num_held else ""
 
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle or paused."""
@@ -144,21 +122,22 @@ class Reporter:
         if now - self._sent_s < STATS_INTERVAL_S and not is_news:
             return
         self._sent_used, self._sent_paused = used, paused
-        passed, new = now - self._sent_s, self._results.generated_tokens - self._sent_generated
+        passed, new = now - self._sent_s, self._core.results.generated_tokens - self._sent_generated
         # a window that begins or ends idle says nothing of how fast tokens come
         self._rate = 0.0 if idle or self._sent_idle or paused or self._sent_paused or passed <= 0 else new / passed
-        self._sent_s, self._sent_generated, self._sent_idle = now, self._results.generated_tokens, idle
+        self._sent_s, self._sent_generated, self._sent_idle = now, self._core.results.generated_tokens, idle
         self._server.send(self.stats())
 
     def stats(self) -> Stats:
         """Every counter as it is now."""
         paused = self.paused
-        cache, results, leases, towers = self._cache, self._results, self._leases, self._towers
+        cache, results = self._core.cache, self._core.results
+        leases, towers = self._features.leases, self._features.towers
         held = leases.held() if leases.claimed else NOTHING_HELD
-        first = self._waiting.first(WINDOW)
+        first = self._core.waiting.first(WINDOW)
         return Stats(
             prefill_tokens=self.prefill_tokens,
-            retractions=self._running.num_retractions,
+            retractions=self._core.running.num_retractions,
             evicted_tokens=cache.evicted_tokens,
             steps=self.steps,
             discarded_tokens=results.discarded_tokens,
@@ -166,24 +145,24 @@ class Reporter:
             tower_tokens=towers.num_tokens if towers else 0,
             found_media=towers.num_found if towers else 0,
             media_cache_bytes=towers.source.num_bytes if towers else 0,
-            running_requests=len(self._running),
-            waiting_requests=len(self._waiting),
+            running_requests=len(self._core.running),
+            waiting_requests=len(self._core.waiting),
             used_tokens=self._used(),
             total_tokens=cache.total_tokens,
             evictable_tokens=cache.tree.evictable_tokens,
             last_gen_throughput=self._rate,
-            waiting_by_reason=self._why_waiting.counts(self._waiting),
+            waiting_by_reason=self._core.why.counts(self._core.waiting),
             step_sizes=tuple(self.step_sizes),
             step_tokens=self.step_tokens,
-            paused_requests=len(self._running) + len(self._waiting) if paused else 0,
+            paused_requests=len(self._core.running) + len(self._core.waiting) if paused else 0,
             paused=paused,
-            waiting_tokens=self._waiting.num_tokens,
-            waiting_uncached_tokens=self._waiting.num_tokens - sum(each.match_length for each in first),
-            prefill_left_tokens=sum(each.target - each.scheduled for each in self._running if each.prefilling),
+            waiting_tokens=self._core.waiting.num_tokens,
+            waiting_uncached_tokens=self._core.waiting.num_tokens - sum(each.match_length for each in first),
+            prefill_left_tokens=sum(each.target - each.scheduled for each in self._core.running if each.prefilling),
             retracted_requests=sum(each.num_retractions > 0 for each in first),
-            compiling_requests=sum(map(len, self._constraints.compiling.values())),
-            constraint_bytes=self._constraints.num_bytes if self._constraints.is_used else 0,
-            adapters_in_slots=len(self._running.adapters.taken),
+            compiling_requests=sum(map(len, self._features.constraints.compiling.values())),
+            constraint_bytes=self._features.constraints.num_bytes if self._features.constraints.is_used else 0,
+            adapters_in_slots=len(self._core.running.adapters.taken),
             prefill_seconds=self.prefill_s,
             generated_tokens=results.generated_tokens,
             finished_requests=results.finished_requests,
@@ -194,8 +173,8 @@ class Reporter:
             prefix_lease_limit=leases.max_tokens,
             revoked_prefix_leases=leases.num_revoked,
             next_prefix_lease_end_s=held.next_end_s,
-            owned_tokens=self._running.owned_tokens,
-            penalty_slots=self._running.num_penalty_slots,
+            owned_tokens=self._core.running.owned_tokens,
+            penalty_slots=self._core.running.num_penalty_slots,
             cached_tokens_in_tree=cache.tree_tokens,
             free_tokens=cache.free_tokens,
             lookups=cache.tree.clock,
@@ -210,7 +189,7 @@ class Reporter:
 
     def _log(self, step: Step, begun_s: float) -> None:
         now, prefill, decode = self._clock(), self._prefill_line, self._decode_line
-        generated, cached = self._results.generated_tokens, self._results.cached_tokens
+        generated, cached = self._core.results.generated_tokens, self._core.results.cached_tokens
         if decode.from_s is None:
             decode.from_s = begun_s
         if step.num_prefill_tokens:
@@ -234,12 +213,12 @@ class Reporter:
             new_tokens=new_tokens,
             cached_tokens=cached,
             used_tokens=self._used(),
-            total_tokens=self._cache.total_tokens,
-            running=len(self._running),
-            waiting=len(self._waiting),
+            total_tokens=self._core.cache.total_tokens,
+            running=len(self._core.running),
+            waiting=len(self._core.waiting),
             tokens_per_s=tokens_per_s,
         )
 
     def _used(self) -> int:
         """Slots that cannot be taken: leased or owned by running requests, or held by clients."""
-        return self._cache.total_tokens - self._cache.available_tokens
+        return self._core.cache.total_tokens - self._core.cache.available_tokens

@@ -20,7 +20,6 @@ from ramet.runtime.scheduler.features.media import RequestMedia
 from ramet.runtime.scheduler.features.tail_search import Healing
 from ramet.runtime.scheduler.features.turns import Turns
 from ramet.runtime.scheduler.stage_times import StageTimes
-from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.pattern import build_automaton
 
 _MASK = (1 << 64) - 1
@@ -90,26 +89,21 @@ class Request:
         uid: Uid,
         prompt: Ints,
         spec: RequestSpec,
-        *,
         seed: int,
         arrival_s: float = 0.0,
-        embeds: Floats | None = None,
-        tail: Tail | None = None,
-        groups: tuple[Group, ...] = (),
-        first_group: FirstGroup | None = None,
-        boundary: int | None = None,
         times: StageTimes | None = None,
-        media: RequestMedia | None = None,
     ) -> None:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
         self.times = times or StageTimes()
-        self.tokens = prompt if media is None else media.mark(prompt)
-        self.media = media  # None: its prompt is text alone
-        self.prompt_len = len(prompt)
-        self.boundary = boundary  # tokens beyond which all of its keys are others; None: there is no such length
-        self.is_long = boundary is not None and len(prompt) > boundary  # it is beyond that
-        self.embeds = embeds  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros then
-        self.groups, self.first_group = groups, first_group  # parallel contexts of its prompt; None: it has none
+        self.tokens, self.prompt_len = prompt, len(prompt)
+        self.media: RequestMedia | None = None  # None: its prompt is text alone
+        self.boundary: int | None = None  # tokens beyond which all of its keys are others; None: none
+        self.is_long = False  # it is beyond that
+        self.embeds: Floats | None = (
+            None  # [prompt_len, hidden size]: what stands for the prompt's ids, which are zeros
+        )
+        self.groups: tuple[Group, ...] = ()  # parallel contexts of its prompt
+        self.first_group: FirstGroup | None = None  # None: it has none
         self.base: Base | None = None  # what its row begins with, while it runs; None: nothing but its own prefix
         self.part: Part | None = None  # set where it is one sequence of a prompt with contexts
         self.biases = _biases_of(spec.params)  # made once: thousands of them would cost milliseconds in every step
@@ -125,9 +119,8 @@ class Request:
         self.is_apart = False  # it shares nothing with anybody (unsound.py)
         self.num_retractions = 0
         self.constrained: Constrained | None = None  # set when its constraint is compiled
-        # set while the end of its prompt is chosen again
-        self.healing = Healing(tail, None if spec.params.greedy else seed) if tail is not None else None
-        self.tail_bytes = len(tail.text) if tail is not None else 0  # of its output, which are the prompt's
+        self.healing: Healing | None = None  # set while the end of its prompt is chosen again
+        self.tail_bytes = 0  # of its output, which are the prompt's
         self.num_healed = 0  # the first tokens of its output that spell nothing but the prompt's end
         self.opened = False  # its Opened message has been sent
         self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree

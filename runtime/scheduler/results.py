@@ -76,7 +76,7 @@ class Results:
         self._routes, self._pooler, self._clock = routes, pooler, clock
         self._running, self.leases, self._follow_ups = running, leases, follow_ups
         self._stopping, self._detokenizer = stopping, detokenizer
-        self._eos_ids = sorted(stopping.eos_ids)
+        self.eos_ids, self._eos_ids = stopping.eos_ids, sorted(stopping.eos_ids)
         self.slow = SlowRows(running, budget_s, clock)
         self._late = LateRows(running, self.slow)
         decide, send = self._decide, self._add_token
@@ -387,14 +387,19 @@ class Results:
         self._running.end(running)
         self._close(running.request, finish, routes)
 
+    def fail(self, running: RunningRequest, fact: str) -> None:
+        """End a request between two steps with an error of ours: the request `fact`."""
+        log.error("request %d ends: it %s", running.uid, fact)
+        self.close_running(running, Finish.abort("", f"internal error: the request {fact}", status=500))
+
     def settle_aside(self, alone: bool) -> None:
         """Between two steps: what was parsed aside is known, and may end its request. `alone`: nothing else can run."""
-        for running, finish in self.constrained.aside.settle(alone):
+        for running, finish in self.constrained.aside.settle_held(alone):
             self._end(running, finish)
         for running in self._late.due():
             if (ended := self._catch_up(running)) is not None:
                 self._end(running, ended)
-        self.slow.settle(alone)
+        self.slow.release_due(alone)
 
     def _catch_up(self, running: RunningRequest) -> Finish | None:
         """Do what a step had no time for. Returns why the request ends, if so."""

@@ -55,7 +55,7 @@ class RunningSet:
         `prompt_is_seen`: repetition penalties count the prompt's tokens as drawn. `num_adapters`: slots of them.
         `states`: of a model whose layers have them; None: keys and values are all that is kept.
         """
-        self._cache, self._rows, self._penalty_slots = cache, rows, penalty_slots
+        self._cache, self.free_rows, self.penalty_slots = cache, rows, penalty_slots
         self.table, self._give_way, self._fail = table, give_way, fail
         self._prompt_is_seen, self.states = prompt_is_seen, states
         self._running: dict[Uid, RunningRequest] = {}
@@ -160,16 +160,16 @@ class RunningSet:
 
     @property
     def num_free_rows(self) -> int:
-        return self._rows.num_free
+        return self.free_rows.num_free
 
     @property
     def num_free_penalty_slots(self) -> int:
-        return self._penalty_slots.num_free
+        return self.penalty_slots.num_free
 
     @property
     def num_penalty_slots(self) -> int:
         """Those that are taken."""
-        return self._penalty_slots.num_taken
+        return self.penalty_slots.num_taken
 
     @property
     def owned_tokens(self) -> int:
@@ -186,9 +186,9 @@ class RunningSet:
         Memory can be too short only for the first that runs (Admission): it waits for steps in flight, and ends leases
         of clients after that.
         """
-        row = self._rows.allocate()
+        row = self.free_rows.allocate()
         running = RunningRequest(request, row, lease, self.table)
-        penalty_slot = self._penalty_slots.allocate() if request.params.penalised else 0
+        penalty_slot = self.penalty_slots.allocate() if request.params.penalised else 0
         self.table.open(row, request, lease.length, penalty_slot)
         while not self.occupy(running, prefix):
             if self.left.in_flight or not self._give_way(True):
@@ -205,9 +205,9 @@ class RunningSet:
 
     def take_apart(self, request: Request, namespace: Namespace) -> RunningRequest:
         """Run a request whose prompt has contexts: it has no slots until they are computed (assembler.py)."""
-        row = self._rows.allocate()
+        row = self.free_rows.allocate()
         running = RunningRequest(request, row, Lease(0, namespace, None), self.table)
-        self.table.open(row, request, 0, self._penalty_slots.allocate() if request.params.penalised else 0)
+        self.table.open(row, request, 0, self.penalty_slots.allocate() if request.params.penalised else 0)
         self._enter(running)
         request.reads_others = True  # maybe
         self.parts.assemblies[request.uid] = Assembly(

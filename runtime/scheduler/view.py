@@ -14,40 +14,21 @@ from ramet.ipc.control import MatchPrefix, ReadNode, Unwatch, Watch
 from ramet.ipc.live import MAX_ROWS, LeaseRow, LiveState, NodeTokens, PrefixFound, SequenceRow
 from ramet.ipc.messages import unpack_ids
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.cache.watched import TreeWatch
 from ramet.runtime.scheduler.control import ControlHandler
-from ramet.runtime.scheduler.features.constraints import Constraints
-from ramet.runtime.scheduler.features.follow_ups import FollowUps
-from ramet.runtime.scheduler.features.media import Towers
-from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.pausing import HELD, Pausing
-from ramet.runtime.scheduler.queue import WaitingQueue
+from ramet.runtime.scheduler.core import Core
+from ramet.runtime.scheduler.features.composed import Features
+from ramet.runtime.scheduler.pausing import HELD
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.wait_reasons import WaitReasons
 
 MAX_IDS = 512  # of a node's run that are told
 COMPILING = "grammar"  # what those wait for that are not in the queue yet
 
 
 class LiveView:
-    def __init__(
-        self,
-        cache: PrefixCache,
-        running: RunningSet,
-        waiting: WaitingQueue,
-        why_waiting: WaitReasons,
-        constraints: Constraints,
-        leases: PrefixLeases,
-        follow_ups: FollowUps,
-        pausing: Pausing,
-        towers: Towers | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self._cache, self._running, self._waiting, self._why = cache, running, waiting, why_waiting
-        self._constraints, self._leases, self._follow_ups = constraints, leases, follow_ups
-        self._pausing, self._towers, self._clock = pausing, towers, clock
+    def __init__(self, core: Core, features: Features, clock: Callable[[], float]) -> None:
+        self._cache, self._running, self._waiting, self._why = core.cache, core.running, core.waiting, core.why
+        self._features, self._pausing, self._clock = features, core.pausing, clock
         self._watch: TreeWatch | None = None
 
     def register(self, control: ControlHandler) -> None:
@@ -62,12 +43,12 @@ class LiveView:
             self.stop()
             self._watch = TreeWatch(self._cache.tree)
         changes = self._watch.take()
-        compiling = self._constraints.all_waiting()
+        compiling = self._features.constraints.all_waiting()
         return LiveState(
             tree=changes,
             num_running=len(self._running),
             num_waiting=len(self._waiting) + len(compiling),
-            num_leases=len(self._leases.kept) + len(self._follow_ups.kept_until),
+            num_leases=len(self._features.leases.kept) + len(self._features.follow_ups.kept_until),
             running=self._running_rows(self._watch),
             waiting=list(islice(self._waiting_rows(), MAX_ROWS)),
             reasons=dict([*self._why.counts(self._waiting), (COMPILING, len(compiling))]),
@@ -103,12 +84,12 @@ class LiveView:
             yield _row(
                 request, "waiting", self._pausing.why or HELD, now, 0, 0, len(request.tokens) - request.prompt_len, 0
             )
-        for request, reason in self._constraints.all_waiting():
+        for request, reason in self._features.constraints.all_waiting():
             yield _row(request, "waiting", reason, now, 0, 0, 0, 0)
 
     def _lease_rows(self, watch: TreeWatch) -> Iterator[LeaseRow]:
         now = self._clock()
-        for kind, kept in (("client", self._leases.kept), ("program", self._follow_ups.kept_until)):
+        for kind, kept in (("client", self._features.leases.kept), ("program", self._features.follow_ups.kept_until)):
             for lease, until_s in kept:
                 yield LeaseRow(kind, watch.number_of(lease.node), lease.length, round(until_s - now, 1))
 
@@ -127,7 +108,7 @@ class LiveView:
             control.reply(message.call, {"error": "there is no such node"}, ok=False)
         else:
             first = node.run[:MAX_IDS]
-            ids = first if self._towers is None else self._towers.numbers.ids(first)
+            ids = first if self._features.towers is None else self._features.towers.numbers.ids(first)
             control.reply(message.call, NodeTokens(ids.tolist(), len(node.run)))
 
 

@@ -30,8 +30,8 @@ from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
+from ramet.runtime.scheduler.build import Channels, make_scheduler
 from ramet.runtime.scheduler.invariants import check_locks, check_owners, check_wanted
-from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.text.healing import take_tail
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -62,19 +62,9 @@ class BenchTop:
         self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self.server: MemoryChannel[Any] = MemoryChannel(ToServer)
         args = make_args(**{"check_invariants": True, "random_seed": 0, **options})
-        self.scheduler = Scheduler(
-            args,
-            self.runner,
-            max_total_tokens=total,
-            max_running=rows,
-            inbox=self.inbox,
-            detokenizer=self.steps,
-            server=self.server,
-            tokenizer=tokenizer,
-            eos_ids=frozenset(eos_ids),
-            wake=lambda: self.inbox.send(Wake()),
-            clock=self.clock,
-            grammars=grammars,
+        channels = Channels(self.inbox, self.steps, self.server, wake=lambda: self.inbox.send(Wake()))
+        self.scheduler = make_scheduler(
+            args, self.runner, channels, tokenizer, frozenset(eos_ids), clock=self.clock, grammars=grammars
         )
         self.deep_checks, self._tokenizer = deep_checks, tokenizer
         self.tokens: dict[int, list[int]] = defaultdict(list)
@@ -113,7 +103,7 @@ class BenchTop:
     @property
     def reserve_ratio(self) -> float:
         """The share of its remaining output that is reserved for each running request now."""
-        return self.scheduler._admission.ratio.value
+        return self.scheduler.planner.admission.ratio.value
 
     def abort(self, *uids: int) -> None:
         self.inbox.send(Abort(list(uids)))
@@ -123,7 +113,8 @@ class BenchTop:
 
     def turn(self) -> None:
         if self.scheduler.waits_for_kept and self.inbox.is_empty:
-            self.clock.advance(self.scheduler.follow_ups.wait_s)  # its inbox waits for so long
+            kept_s = self.scheduler.features.follow_ups.wait_s(is_awaited=True)  # its inbox waits for so long
+            self.clock.advance(kept_s or 0.0)
         self.scheduler.receive(block=False)
         self.scheduler.turn()
         if self.deep_checks:

@@ -45,7 +45,7 @@ from ramet.ipc.messages import Admit, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
-from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.build import Channels, make_scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.ipc.ring import Ring
 
@@ -60,12 +60,9 @@ class Quiet:
         arrived, self.left = self.left, []
         return arrived
 
-scheduler = Scheduler(
-    make_args(), HashRunner(64, 4, 64), max_total_tokens=64, max_running=4, inbox=Quiet(),
-    detokenizer=MemoryChannel(), server=MemoryChannel(), tokenizer=None, eos_ids=frozenset(),
-    wake=lambda: None,
-)
-scheduler.run_plain(Watchdog(0.3, Ring(Path("a.ring"), {"step": ()}, 8)).beat)
+channels = Channels(Quiet(), MemoryChannel(), MemoryChannel(), wake=lambda: None)
+scheduler = make_scheduler(make_args(), HashRunner(64, 4, 64), channels, None, frozenset())
+scheduler.run(Watchdog(0.3, Ring(Path("a.ring"), {"step": ()}, 8)).beat)
 """
 
 
@@ -79,7 +76,7 @@ def run(code: str, tmp: Path) -> "subprocess.CompletedProcess[str]":
 def test_a_device_that_never_answers_ends_the_scheduler_with_its_stacks(tmp_path: Path):
     ended = run(HUNG_DEVICE, tmp_path)
     assert ended.returncode == 1, ended.stderr
-    assert "Timeout" in ended.stderr and "in launch" in ended.stderr and "in run_plain" in ended.stderr
+    assert "Timeout" in ended.stderr and "in launch" in ended.stderr and "in turn_plain" in ended.stderr
 
 
 def test_a_scheduler_without_work_outlives_its_watchdog(tmp_path: Path):

@@ -87,7 +87,7 @@ def test_the_scenarios_reach_what_they_are_for():
     for seed in range(100):
         top = check_scenario(**scenario_of(seed))
         retractions += top.scheduler.running.num_retractions
-        cached += top.scheduler._results.cached_tokens
+        cached += top.scheduler.results.cached_tokens
         aborts += sum("by the client" in str(finish.error) for finish in top.finish.values())
     assert retractions > 10 and cached > 1000 and aborts > 10, (retractions, cached, aborts)
 
@@ -139,7 +139,7 @@ def check_scenario(
     assert set(top.finish) == set(asked)
     for uid, (ids, contexts, arrival) in asked.items():
         check_request(top, uid, ids, contexts, arrival)
-    state = top.scheduler.state()
+    state = top.scheduler.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert state["free_tokens"] + state["cached_tokens_in_tree"] == total
     return top

@@ -32,15 +32,15 @@ def check(seed: int) -> None:
             assert one[:shorter] == other[:shorter], (seed, uid)
         else:
             assert what_clients_see(plain, uid) == what_clients_see(overlapped, uid), (seed, uid)
-    state = overlapped.scheduler.state()
+    state = overlapped.scheduler.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
     for top in (plain, overlapped):
         top.clock.advance(100)
         top.turn()
-        assert top.scheduler.cache.tree.locked_tokens == len(top.scheduler.leases.leases) == 0, seed
-    assert plain.scheduler._results.discarded_tokens == 0
+        assert top.scheduler.cache.tree.locked_tokens == len(top.scheduler.features.leases.leases) == 0, seed
+    assert plain.scheduler.results.discarded_tokens == 0
     stopped = sum(finish.kind is not FinishKind.LENGTH for finish in overlapped.finish.values())
-    assert overlapped.scheduler._results.discarded_tokens <= stopped, seed
+    assert overlapped.scheduler.results.discarded_tokens <= stopped, seed
     counted = sum(map(len, overlapped.tokens.values()))
     assert state["generated_tokens"] == counted, seed
 
@@ -73,7 +73,7 @@ def planned(schedule: Schedule, overlap: str, *, kept: bool) -> list[str]:
     top = BenchTop(tokenizer=TOKENIZER, overlap=overlap, **schedule.options)
     if not kept:
         top.scheduler._decode_planner = PlainPlanner(top.scheduler)  # type: ignore[assignment]
-    plan, prints = top.scheduler._plan, list[str]()
+    plan, prints = top.scheduler.planner.plan, list[str]()
 
     def recorded() -> Step | None:
         step = plan()
@@ -81,7 +81,7 @@ def planned(schedule: Schedule, overlap: str, *, kept: bool) -> list[str]:
             prints.append(fingerprint(step))
         return step
 
-    top.scheduler._plan = recorded  # type: ignore[method-assign]
+    top.scheduler.planner.plan = recorded  # type: ignore[method-assign]
     run(schedule, top)
     return prints
 
@@ -100,9 +100,9 @@ def test_the_schedules_reach_what_they_are_for():
         top = play(make_schedule(seed), "on")
         assert isinstance(top.runner, DelayedRunner) and top.runner.most_in_flight <= 2
         retractions += top.scheduler.running.num_retractions
-        discarded += top.scheduler._results.discarded_tokens
-        leases += len(top.scheduler.leases.leases)
-        revoked += top.scheduler.leases.num_revoked
+        discarded += top.scheduler.results.discarded_tokens
+        leases += len(top.scheduler.features.leases.leases)
+        revoked += top.scheduler.features.leases.num_revoked
         stops += sum(isinstance(finish.matched, str) for finish in top.finish.values())
     reached = (retractions, discarded, stops, leases, revoked)
     assert retractions > 5 and discarded > 20 and stops > 5 and leases > 5 and revoked > 0, reached
@@ -129,5 +129,5 @@ def test_no_token_is_computed_for_nothing_where_only_lengths_end():
     for uid in range(1, 9):
         top.add(uid, [uid] * 10, uid)
     top.run()
-    assert top.scheduler._results.discarded_tokens == 0
+    assert top.scheduler.results.discarded_tokens == 0
     assert top.runner.computed_tokens == sum(10 + uid - 1 for uid in range(1, 9))

@@ -71,10 +71,10 @@ def test_what_is_not_finite_reaches_nobody_else(arrivals: list[dict], kind: str,
         _check(top, uid, prompt, arrivals[uid - 1])
     top.clock.advance(100)
     top.turn()
-    state = top.scheduler.state()
+    state = top.scheduler.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
-    assert not top.scheduler._results.unsound.apart
-    top.scheduler.flush()
+    assert not top.scheduler.results.unsound.apart
+    top.scheduler.control.flush()
     top.turn()
     assert top.scheduler.cache.free_tokens == options["total"]
 

@@ -37,13 +37,13 @@ SERVER_SEES = (0, 1, 2, 8)
 BENCH_SEES = {"runtime/llm.py", "runtime/config.py", "runtime/__init__.py"}
 SIMULATIONS = {  # a bench that plays a part of the runtime in its own thread -> what else of the runtime it imports
     "bench/programs/backlog.py": {
-        "runtime/scheduler/loop.py", "runtime/engine/batch.py", "runtime/engine/scripted.py",
+        "runtime/scheduler/build.py", "runtime/engine/batch.py", "runtime/engine/scripted.py",
         "runtime/scheduler/__init__.py", "runtime/engine/__init__.py",
     },
     "bench/one_thread.py": {
         "runtime/arrays.py", "runtime/text/tokenizer.py", "runtime/grammar/base.py", "runtime/grammar/backends.py",
         "runtime/grammar/compile.py", "runtime/grammar/compiled.py", "runtime/engine/batch.py",
-        "runtime/scheduler/loop.py", "runtime/text/__init__.py", "runtime/grammar/__init__.py",
+        "runtime/scheduler/build.py", "runtime/text/__init__.py", "runtime/grammar/__init__.py",
         "runtime/engine/__init__.py", "runtime/scheduler/__init__.py",
     },
     "bench/programs/queue.py": {

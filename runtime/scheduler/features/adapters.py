@@ -4,22 +4,18 @@ Decides whose slot is given to another: of those that no running request has and
 slot was asked for longest ago. Knows generations and slots, no file and no tensor.
 """
 
-import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from queue import SimpleQueue
+from functools import partial
 from typing import Any
 
 from ramet.ipc.control import DropAdapter, LoadAdapter
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterSource
 from ramet.runtime.engine.extras import AdapterPlacement, RowAdapters
-from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
+from ramet.runtime.scheduler.features.background import Background, Refused, tried
 from ramet.runtime.scheduler.step import StepBuilder
-
-log = logging.getLogger("ramet")
 
 Generation = int
 
@@ -104,29 +100,21 @@ def plan(step: StepBuilder) -> None:
     step.inputs.append(RowAdapters(step.table.adapters[step.rows]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """An adapter that a thread reads. `answer` gets why it cannot be loaded; empty: it is."""
-
-    path: str
-    pinned: bool
-    answer: Callable[[str], None]
-
-
 class Adapters:
     """Loads and drops, for the server. `source`: of the runner; None: it has no model."""
 
-    def __init__(self, args: Args, slots: AdapterSlots, source: AdapterSource | None, wake: Callable[[], None]) -> None:
-        """Those of the start are loaded by now. `wake`, on one other thread, has `settle` called on the scheduler's."""
-        self._most, self._slots, self._source, self._wake = args.adapters.max_loaded_loras, slots, source, wake
-        self.thread = ThreadPoolExecutor(1, "read-files")  # weights of the model as well: `wake` is for one thread
-        self._reading: dict[Generation, _Reading] = {}
-        self._read: SimpleQueue[tuple[Generation, Any]] = SimpleQueue()  # (what was asked for, an adapter or why not)
+    _background: Background
+
+    def __init__(self, args: Args, slots: AdapterSlots, source: AdapterSource | None) -> None:
+        """Those of the start are loaded by now."""
+        self._most, self._slots, self._source = args.adapters.max_loaded_loras, slots, source
+        self._reading: dict[Generation, bool] = {}  # what the thread reads, and whether it will be pinned
         for generation, adapter in enumerate(args.named_adapters, 1):
             slots.add(generation, adapter.pinned)
 
-    def register(self, control: ControlHandler) -> None:
+    def register(self, control: ControlHandler, background: Background) -> None:
         """For the messages that load and drop."""
+        self._background = background
 
         def load(message: LoadAdapter) -> None:
             def answer(refusal: str) -> None:
@@ -142,12 +130,23 @@ class Adapters:
         control.on(DropAdapter, drop)
 
     def load(self, generation: Generation, path: str, pinned: bool, answer: Callable[[str], None]) -> None:
-        """Reads it on another thread, while requests run. See _Reading."""
+        """Reads it on another thread, while requests run. `answer` gets why it cannot be loaded; empty: it is."""
         if refusal := self._refusal(pinned):
-            answer(refusal)
-            return
-        self._reading[generation] = _Reading(path, pinned, answer)
-        self.thread.submit(self._read_it, generation, path)
+            return answer(refusal)
+        source = self._source
+        assert source is not None
+        self._reading[generation] = pinned
+
+        def take(read: Any) -> None:
+            del self._reading[generation]
+            if not isinstance(read, Refused):
+                read = tried(f"{path} cannot be loaded", partial(source.add, generation, read))
+            if isinstance(read, Refused):
+                return answer(read.why)
+            self._slots.add(generation, pinned)
+            answer("")
+
+        self._background.read(f"{path} cannot be loaded", partial(source.read, path), take)
 
     def _refusal(self, pinned: bool) -> str:
         if self._source is None:
@@ -155,7 +154,7 @@ class Adapters:
         num = self._slots.num_loaded + len(self._reading)
         if num >= self._most:
             return f"{num} adapters are loaded, at most {self._most} may be (--max-loaded-loras): unload one first"
-        num_pinned = self._slots.num_pinned + sum(each.pinned for each in self._reading.values())
+        num_pinned = self._slots.num_pinned + sum(self._reading.values())
         if pinned and num_pinned + 1 >= self._slots.num_slots:
             return (
                 f"pinned is true, but {num_pinned} of the {self._slots.num_slots} slots are pinned "
@@ -163,42 +162,7 @@ class Adapters:
             )
         return ""
 
-    def _read_it(self, generation: Generation, path: str) -> None:
-        assert self._source is not None
-        self._read.put((generation, _tried(path, self._source.read, path)))
-        self._wake()
-
-    def settle(self) -> None:
-        """Take in what was read."""
-        while not self._read.empty():
-            generation, read = self._read.get()
-            asked = self._reading.pop(generation)
-            if not isinstance(read, Refused):
-                assert self._source is not None
-                read = _tried(asked.path, self._source.add, generation, read)
-            if isinstance(read, Refused):
-                asked.answer(read.why)
-                continue
-            self._slots.add(generation, asked.pinned)
-            asked.answer("")
-
     def drop(self, generation: Generation) -> None:
         if self._source is not None and generation in self._slots:
             self._slots.remove(generation)
             self._source.drop(generation)
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    why: str
-
-
-def _tried(path: str, run: Callable[..., Any], *given: Any) -> Any:
-    """What it returns, or Refused."""
-    try:
-        return run(*given)
-    except ConfigError as error:
-        return Refused(str(error))
-    except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
-        log.exception("the adapter in %s cannot be loaded", path)
-        return Refused(f"{path} cannot be loaded: {describe(error)}")

@@ -10,6 +10,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.grammar.aside import AsideGrammar
 from ramet.runtime.grammar.output import ConstrainedOutput
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
@@ -18,31 +19,28 @@ QUICK_WAIT_S = 0.002  # less than most steps take; a row that misses one has hal
 ALONE_WAIT_S = 0.005  # a new request waits no longer than this
 
 
-class AsideRows:
+class AsideRows(TurnFeature):
     """`failed` gives the finish reason of a request whose grammar failed."""
 
     def __init__(self, running: RunningSet, failed: Callable[[Request, Exception], Finish]) -> None:
         self._running, self._failed = running, failed
-        self._open: dict[Uid, tuple[RunningRequest, AsideGrammar]] = {}  # rows whose output may have a process
-
-    def __bool__(self) -> bool:
-        return bool(self._open)
+        self.work: dict[Uid, tuple[RunningRequest, AsideGrammar]] = {}  # rows whose output may have a process
 
     def hold(self, running: RunningRequest) -> None:
         """Hold a row whose output is pending out of steps."""
         grammar = _output(running).aside
         assert grammar is not None, running.uid
         grammar.begin()
-        self._open[running.uid] = running, grammar
+        self.work[running.uid] = running, grammar
         self._running.hold(running, Hold.ASIDE)
 
-    def settle(self, alone: bool) -> Iterator[tuple[RunningRequest, Finish]]:
+    def settle_held(self, alone: bool) -> Iterator[tuple[RunningRequest, Finish]]:
         """Release the rows whose outputs are no longer pending. Yields those that end, and why.
 
         `alone`: no other row can run.
         """
-        self.sweep()
-        held = [pair for uid, pair in self._open.items() if Hold.ASIDE in self._running.held.get(uid, Hold(0))]
+        self.settle()
+        held = [pair for uid, pair in self.work.items() if Hold.ASIDE in self._running.held.get(uid, Hold(0))]
         if not held:
             return
         quick = any(grammar.is_quick for _, grammar in held)
@@ -60,12 +58,12 @@ class AsideRows:
             if _output(running).ended:
                 yield running, Finish(FinishKind.STOP)
 
-    def sweep(self) -> None:
+    def settle(self) -> None:
         """End the processes of requests that are no longer running."""
-        for uid, (running, grammar) in list(self._open.items()):
+        for uid, (running, grammar) in list(self.work.items()):
             if self._running.get(uid) is not running or _output(running).aside is not grammar:
                 grammar.rest()
-                del self._open[uid]
+                del self.work[uid]
 
 
 def _output(running: RunningRequest) -> ConstrainedOutput:

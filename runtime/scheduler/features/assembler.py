@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.assembly import Assembly
 from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.request import Request, request_of_part
@@ -21,10 +22,11 @@ from ramet.runtime.scheduler.running import RunningSet
 MAX_BEGUN = 256  # parts in one turn: some 10 ms
 
 
-class Assembler:
+class Assembler(TurnFeature):
     def __init__(self, cache: PrefixCache, running: RunningSet, opened: Callable[[RunningRequest], bool]) -> None:
         """`opened` is told of each request whose contexts are computed: its own tokens come next."""
         self._cache, self._running, self._opened = cache, running, opened
+        self.work = running.parts.assemblies
         self._num_left = 0  # parts that this turn may still begin
 
     def proceed(self) -> list[Request]:
@@ -32,14 +34,13 @@ class Assembler:
         retracted: list[Request] = []
         self._num_left = MAX_BEGUN
         self._proceed()
-        while self._is_stuck and not self.is_interrupted:
+        while self._is_stuck and not self.goes_on:
             retracted += self._running.free_some()
             self._proceed()
         return retracted
 
     @property
-    def is_interrupted(self) -> bool:
-        """More could begin, and does in the next turn."""
+    def goes_on(self) -> bool:
         return not self._num_left and bool(self._running.parts.open)
 
     @property

@@ -7,7 +7,7 @@ Knows no library and no device. K rows that draw under a constraint, W words of 
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
@@ -26,6 +26,7 @@ from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import MAX_FORCED, ConstrainedOutput, Jump, JumpMode, ThoughtRule
 from ramet.runtime.log import LOGGER
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.aside import AsideRows
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.logprobs import logprob_row
@@ -39,8 +40,12 @@ MAX_SETTLED = 256  # requests that begin with a compiled constraint in one turn:
 SMALLEST = np.finfo(np.float32).min  # the log-probability of a token that cannot be drawn
 
 
-class Constraints:
-    """`source` None: --grammar-backend none."""
+class Constraints(TurnFeature):
+    """`source` None: --grammar-backend none. `compiled_for` gets a request that waited, and why it ends, if it does."""
+
+    keeps_awake = True
+    work: deque[Compiling]
+    compiled_for: Callable[[Request, Finish | None], None]  # set when the scheduler is composed
 
     def __init__(
         self, args: Args, source: GrammarSource | None, tokenizer: Tokenizer | None, eos_ids: frozenset[int]
@@ -53,7 +58,8 @@ class Constraints:
             self._retokenizer = Retokenizer(tokenizer)
         self.compiling: dict[Compiling, dict[Uid, tuple[Constraint, Request]]] = {}  # who waits for what is compiled
         self._compiling_of: dict[Uid, Compiling] = {}  # what each of them waits for
-        self.compiled = deque[Compiling]()  # those that have an outcome and for which somebody waits: see `settled`
+        self.work = deque[Compiling]()  # those that have an outcome and for which somebody waits
+        self.apart = self.compiling
         self.is_used = False  # by any request since the start
 
     def attach(self, request: Request) -> Finish | bool:
@@ -71,27 +77,27 @@ class Constraints:
         refused = self._begin(request, constraint, found)
         return True if refused is None else refused
 
-    def take_compiled(self) -> None:
+    def wake(self) -> None:
         """Some are done, or cannot be compiled."""
-        self.compiled += self._source.take_compiled() if self._source is not None else ()
+        self.work += self._source.take_compiled() if self._source is not None else ()
 
-    def settled(self) -> Iterator[tuple[Request, Finish | None]]:
-        """Requests whose constraint is compiled by now, or why it cannot be; of thousands some in each turn."""
+    def after_messages(self) -> None:
+        """Requests whose constraint is compiled by now, or cannot be, wait no longer; of thousands some in a turn."""
         left = MAX_SETTLED
-        while self.compiled and left:
-            compiling = self.compiled[0]
+        while self.work and left:
+            compiling = self.work[0]
             assert compiling.outcome is not None
             waiting = self.compiling.get(compiling, {})
             for uid in list(islice(waiting, left)):
                 constraint, request = waiting.pop(uid)
                 del self._compiling_of[uid]
                 left -= 1
-                yield request, self._begin(request, constraint, compiling.outcome)
+                self.compiled_for(request, self._begin(request, constraint, compiling.outcome))
             if not waiting:
                 self.compiling.pop(compiling, None)
-                self.compiled.popleft()
+                self.work.popleft()
 
-    def waiting(self, uid: Uid) -> str:
+    def why_apart(self, uid: Uid) -> str:
         """Why a request waits, if its constraint is being compiled."""
         compiling = self._compiling_of.get(uid)
         return "" if compiling is None else self._why_it_waits(compiling, *self.compiling[compiling][uid])

@@ -10,11 +10,11 @@ SGLang paper: what the interpreter knows and the runtime does not. Knows leases,
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain
-from math import inf
 from typing import NamedTuple
 
 from ramet.ipc.spec import FollowUp, owned
 from ramet.runtime.cache.prefix import Lease, PrefixCache
+from ramet.runtime.scheduler.feature import TurnFeature
 
 KEPT_S = 0.25
 START_CALLS = 3.0  # that a state is expected to make, before any is known
@@ -36,14 +36,17 @@ class _Kept(NamedTuple):
     num_calls: int  # of the state so far
 
 
-class FollowUps:
+class FollowUps(TurnFeature):
     """`clock` is monotonic seconds."""
+
+    gives_way = True
 
     def __init__(self, cache: PrefixCache, clock: Callable[[], float]) -> None:
         self._cache, self._clock = cache, clock
         self._mean_calls: OrderedDict[str, float] = OrderedDict()  # of states, by kind; that of the last end is last
         # by program and state. Others read it, so that nothing here is called while nothing is kept
         self.kept: dict[str, dict[int, list[_Kept]]] = {}
+        self.work = self.kept
 
     @property
     def leases(self) -> list[Lease]:
@@ -54,15 +57,10 @@ class FollowUps:
         """Each with its end, by the clock."""
         return [(kept.lease, kept.until_s) for kept in self._all()]
 
-    @property
-    def wait_s(self) -> float:
-        """Until the first of them ends; inf: there is none."""
-        return max(0.0, min((kept.until_s for kept in self._all()), default=inf) - self._clock())
-
-    @property
-    def wait_all_s(self) -> float:
-        """Until the last of them ends; there is one."""
-        return max(0.0, max(kept.until_s for kept in self._all()) - self._clock())
+    def wait_s(self, *, is_awaited: bool) -> float | None:
+        """Until the first of them ends; if nobody waits for their memory, until the last: they end together then."""
+        ends = [kept.until_s for kept in self._all()]
+        return max(0.0, (min(ends) if is_awaited else max(ends)) - self._clock()) if ends else None
 
     @property
     def growth(self) -> int:
@@ -112,11 +110,11 @@ class FollowUps:
         if len(self._mean_calls) > MAX_KINDS:
             self._mean_calls.popitem(last=False)
 
-    def end_all(self) -> None:
+    def flush(self) -> None:
         for program in list(self.kept):
             self.end(program)
 
-    def expire(self) -> None:
+    def after_messages(self) -> None:
         """Those whose time is over; if another call comes, it begins anew."""
         for late in self._until(self._clock()):
             self._has_ended(*late)

@@ -5,41 +5,28 @@ What cannot be resumed stays released.
 """
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import Executor
-from queue import SimpleQueue
 from typing import Any
 
 from ramet.ipc.control import MemoryTag, ReleaseMemory, ResumeMemory
 from ramet.runtime.engine.batch import MemorySource
-from ramet.runtime.errors import ConfigError, describe
+from ramet.runtime.errors import ConfigError
 from ramet.runtime.scheduler.control import ControlHandler
-from ramet.runtime.scheduler.pausing import Pausing
-from ramet.runtime.scheduler.queue import WaitingQueue
-from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.scheduler.core import Core
+from ramet.runtime.scheduler.features.background import Background, Refused
+from ramet.runtime.scheduler.steps import Steps
 
 log = logging.getLogger("ramet")
 RELEASED = "memory is released: waits for /resume_memory_occupation"
 
 
 class MemoryOccupation:
-    """`apply_in_flight` ends the step that runs, `forget` every cached prefix that no running request leases. `thread`
-    reads, and after it `wake` has `settle` called on the scheduler's.
-    """
-
     def __init__(
-        self, source: MemorySource | None, running: RunningSet, waiting: WaitingQueue, pausing: Pausing,
-        apply_in_flight: Callable[[], None], forget: Callable[[], None], thread: Executor, wake: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self._source, self._running, self._waiting, self._pausing = source, running, waiting, pausing
-        self._apply_in_flight, self._forget = apply_in_flight, forget
-        self._thread, self._wake = thread, wake
-        self._released = set[MemoryTag]()
-        self._resuming: ResumeMemory | None = None  # whose weights are being read
-        self._read: SimpleQueue[tuple[Any, str]] = SimpleQueue()  # weights, or why there are none
-
-    def register(self, control: ControlHandler) -> None:
+        self, source: MemorySource | None, core: Core, background: Background, steps: Steps, control: ControlHandler
+    ) -> None:
+        self._source, self._core, self._background, self._steps = source, core, background, steps
         self._control = control
+        self._released = set[MemoryTag]()
+        self._resuming = False  # weights are being read
         control.on(ReleaseMemory, self._release)
         control.on(ResumeMemory, self._resume)
 
@@ -47,9 +34,9 @@ class MemoryOccupation:
         self._control.reply(call, {"error": refusal} if refusal else {}, ok=not refusal)
 
     def _release(self, message: ReleaseMemory) -> None:
-        assert self._resuming is None, "the server asks for one change after the other"
+        assert not self._resuming, "the server asks for one change after the other"
         tags = set(message.tags) - self._released
-        self._apply_in_flight()
+        self._steps.apply_in_flight()
         if refusal := self._refusal(tags):
             self._answer(message.call, refusal)
             return
@@ -57,7 +44,7 @@ class MemoryOccupation:
             assert self._source is not None
             with self._control.excused():
                 if MemoryTag.KV_CACHE in tags:
-                    self._forget()
+                    self._control.flush()
                 self._source.release(tags)
             self._hold(self._released | tags)
         self._answer(message.call)
@@ -65,9 +52,9 @@ class MemoryOccupation:
     def _refusal(self, tags: set[MemoryTag]) -> str:
         if self._source is None:
             return "--runner is scripted: there is no model"
-        if num := len(self._running):
+        if num := len(self._core.running):
             return f"{num} requests are running: memory is released when none runs (/pause_generation)"
-        if not self._pausing.why and (num := len(self._waiting)):
+        if not self._core.pausing.why and (num := len(self._core.waiting)):
             return f"{num} requests wait to run: memory is released when nothing runs (/pause_generation)"
         try:
             self._source.check(tags)
@@ -78,10 +65,10 @@ class MemoryOccupation:
     def _hold(self, released: set[MemoryTag]) -> None:
         log.info("memory that is released: %s", ", ".join(sorted(tag.value for tag in released)) or "none")
         self._released = released
-        self._pausing.release(RELEASED if released else "")
+        self._core.pausing.release(RELEASED if released else "")
 
     def _resume(self, message: ResumeMemory) -> None:
-        assert self._resuming is None, "the server asks for one change after the other"
+        assert not self._resuming, "the server asks for one change after the other"
         tags = set(message.tags) & self._released
         if not tags:
             self._answer(message.call)
@@ -92,26 +79,18 @@ class MemoryOccupation:
         except ConfigError as error:
             self._answer(message.call, str(error))
             return
-        if MemoryTag.WEIGHTS in tags:
-            self._resuming = message
-            self._thread.submit(self._read_them, self._source)
-        else:
-            self._end(message, None)
+        if MemoryTag.WEIGHTS not in tags:
+            return self._end(message, None)
+        self._resuming = True
 
-    def _read_them(self, source: MemorySource) -> None:
-        self._read.put(_tried(source))
-        self._wake()
+        def take(read: Any) -> None:
+            self._resuming = False
+            if isinstance(read, Refused):
+                self._answer(message.call, read.why)
+            else:
+                self._end(message, read)
 
-    def settle(self) -> None:
-        """Something was read, maybe weights that were released."""
-        if self._resuming is None or self._read.empty():
-            return
-        message, self._resuming = self._resuming, None
-        read, error = self._read.get()
-        if error:
-            self._answer(message.call, error)
-        else:
-            self._end(message, read)
+        self._background.read("the weights cannot be read again", self._source.read, take)
 
     def _end(self, message: ResumeMemory, read: Any) -> None:
         assert self._source is not None
@@ -124,14 +103,3 @@ class MemoryOccupation:
             return
         self._hold(self._released - tags)
         self._answer(message.call)
-
-
-def _tried(source: MemorySource) -> tuple[Any, str]:
-    """Weights, or why there are none."""
-    try:
-        return source.read(), ""
-    except ConfigError as error:
-        return None, str(error)
-    except Exception as error:  # files may have been changed by anybody: nothing in them may end the scheduler
-        log.exception("the released weights cannot be read")
-        return None, f"the weights cannot be read again: {describe(error)}"

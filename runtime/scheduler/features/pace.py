@@ -96,6 +96,7 @@ class Pace:
         self._max_itl_ms, self._bound_s, self._clock = max_itl_ms, max_itl_ms / 1e3 * HEADROOM, clock
         self._decoding, self._mixed = Prediction(cost), Prediction(cost)  # steps that only decode are replayed
         self._applied_s = self._said_s = -float("inf")
+        self.spent_s = 0.0  # what this turn took before its step is planned
         if self._is_hopeless:
             log.LOGGER.warning(
                 "--max-itl-ms is %g, but a step of one request takes %.1f ms here: beside running requests prompts get "
@@ -112,12 +113,12 @@ class Pace:
         load = _decode(decoding, table.scheduled) + StepLoad(MIN_TOKENS)
         return self._bound_s - self._mixed.seconds(load)
 
-    def beside(self, table: RowTable, decoding: Ints, spent_s: float = 0.0) -> StepTime:
+    def beside(self, table: RowTable, decoding: Ints) -> StepTime:
         """A step in which the rows `decoding` get one token each, after `spent_s` of its turn."""
         load = _decode(decoding, table.scheduled)
         if len(decoding) and self.seconds(load) > self._bound_s:
             self._say(len(decoding), self.seconds(load))
-        return StepTime(self._mixed.seconds, self._bound_s - spent_s, load)
+        return StepTime(self._mixed.seconds, self._bound_s - self.spent_s, load)
 
     def refusal(self, running: RunningSet, request: Request) -> str:
         """Why it cannot run beside those that do; empty: it can."""

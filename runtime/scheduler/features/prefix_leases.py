@@ -32,6 +32,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.radix import RadixTree
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.request import Request
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
@@ -66,7 +67,7 @@ class Held(NamedTuple):
 NOTHING_HELD = Held(0, 0, None)
 
 
-class PrefixLeases:
+class PrefixLeases(TurnFeature):
     """`longest_s`: --max-prefix-lease-s; `clock` is monotonic seconds; `spell` says what a token adds to a text.
 
     One key may hold a `share` of what all clients may.
@@ -84,6 +85,7 @@ class PrefixLeases:
         # others read these three, so that nothing here is called while no request asks for a lease
         self.ledger = RadixTree(cache.page_size)
         self.claimed: dict[Node, _Claimed] = {}  # by entry
+        self.work = self.claimed
         self.open: dict[Uid, _Claimed] = {}  # of requests that asked for a lease and have not ended
         self._look_s = inf  # no lease ends before; may be early
         self.max_tokens, self._share = int(cache.total_tokens * MAX_SHARE), share
@@ -117,8 +119,7 @@ class PrefixLeases:
         """The same with prefixes that are to be held once they are computed."""
         return self.ledger.locked_tokens + self.ledger.evictable_tokens
 
-    @property
-    def wait_s(self) -> float | None:
+    def wait_s(self, *, is_awaited: bool = False) -> float | None:
         """How long `expire` need not be called; None: until there is another lease."""
         return None if self._look_s == inf else max(0.0, self._look_s - self._clock())
 
@@ -180,7 +181,7 @@ class PrefixLeases:
 
     # -- what ends leases -------------------------------------------------------------------------------------------
 
-    def expire(self) -> None:
+    def before_messages(self) -> None:
         """End the leases whose time is over."""
         now = self._clock()
         if now < self._look_s:
@@ -211,7 +212,7 @@ class PrefixLeases:
                 self._end(claimed)
                 self._forget_if_unused(claimed)
 
-    def end_all(self) -> None:
+    def flush(self) -> None:
         """Before the cache is flushed."""
         for claimed in list(self.claimed.values()):
             self._end(claimed)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
 
@@ -34,7 +35,7 @@ class Allowance:
         self._seconds += max(seconds - FREE_S * num_tokens, 0.0)
 
 
-class SlowRows:
+class SlowRows(TurnFeature):
     """`budget_s`: processor time that one request may take. `clock`: seconds, monotonic."""
 
     def __init__(self, running: RunningSet, budget_s: float, clock: Callable[[], float]) -> None:
@@ -43,14 +44,16 @@ class SlowRows:
         self._spent: dict[Uid, float] = {}
         self._held: deque[RunningRequest] = deque()
         self._next_s = 0.0  # when the first held row may be released
-        self.turn, self.is_begun = 0, False  # the turn's number, and whether a row has used it
+        self.turn = 0  # the turn's number
+        self.work: list[int] = []  # tokens for which rows have used it
         self._allowance = Allowance()  # of this turn
 
     def __bool__(self) -> bool:
         return bool(self._held)
 
     def begin_turn(self) -> None:
-        self.turn, self.is_begun = self.turn + 1, False
+        self.turn += 1
+        self.work.clear()
         self._allowance = Allowance()
 
     @property
@@ -60,7 +63,7 @@ class SlowRows:
 
     def spend(self, seconds: float, num_tokens: int) -> None:
         """A row has taken processor time of this turn, for so many tokens. It may have ended."""
-        self.is_begun = True
+        self.work.append(num_tokens)
         self._allowance.spend(seconds, num_tokens)
 
     def charge(self, running: RunningRequest, seconds: float, what: str, num_tokens: int = 1) -> Finish | None:
@@ -81,7 +84,7 @@ class SlowRows:
             self._held.append(running)
         return None
 
-    def settle(self, alone: bool) -> None:
+    def release_due(self, alone: bool) -> None:
         """Release the rows whose turn has come. `alone`: no other row can run."""
         while self._held and (alone or self._clock() >= self._next_s):
             running = self._held.popleft()

@@ -23,6 +23,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.log import LOGGER
+from ramet.runtime.scheduler.feature import MemoryShort, TurnFeature
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request, request_of_part
 from ramet.runtime.scheduler.rows import RunningRequest
@@ -39,13 +40,13 @@ class _Prefix(NamedTuple):
         return self._replace(found=0)
 
 
-class UnsoundPrefixes:
-    """`again`: requests that are to be computed once more, `withdrawn`: prefixes that are to be. Most often neither."""
+class UnsoundPrefixes(TurnFeature):
+    """`again`: requests that are to be computed once more, `work`: prefixes that are to be withdrawn."""
 
     def __init__(self, running: RunningSet, leases: PrefixLeases) -> None:
         self._running, self._leases = running, leases
         self.again: list[RunningRequest] = []
-        self.withdrawn: list[_Prefix] = []
+        self.work: list[_Prefix] = []  # whoever is computed once more has some here as well
         self.apart: dict[Uid, list[_Prefix]] = {}  # what those that are computed once more have read before
 
     def may_end(self, computed: RunningRequest) -> bool:
@@ -56,7 +57,7 @@ class UnsoundPrefixes:
         if running in self.again:
             return False
         prefixes = list(self._prefixes_of(running))
-        self.withdrawn += prefixes
+        self.work += prefixes
         if running.uid in self._leases.open:
             self._leases.withdraw(running.uid)
         request = running.request
@@ -74,24 +75,26 @@ class UnsoundPrefixes:
     def are_finite(self, uids: Iterable[int]) -> None:
         """So are their logits."""
         for uid in self.apart.keys() & set(uids):
-            self.withdrawn += [prefix.whole for prefix in self.apart.pop(Uid(uid))]
+            self.work += [prefix.whole for prefix in self.apart.pop(Uid(uid))]
 
     def forget(self, request: Request) -> None:
         """It has ended. For requests that are apart, and for all while any is."""
         self.apart.pop(request.uid, None)
         if request.is_apart:  # nobody will look for what it has computed
-            self.withdrawn.append(_Prefix(request.tokens, request.prompt_namespace, 0))
+            self.work.append(_Prefix(request.tokens, request.prompt_namespace, 0))
 
-    def settle(self) -> list[Request]:
-        """While no step is in flight. Returns what goes back to the queue."""
+    def take_back(self) -> list[Request]:
+        if self._running.left.in_flight:
+            raise MemoryShort
         retracted = []
         for running in self.again:
             if self._running.get(running.uid) is running:
                 retracted.append(self._running.retract(running))
                 running.request.begin_apart()
-        for prefix in self.withdrawn:
+        for prefix in self.work:
             retracted += self._withdraw(prefix)
-        self.again, self.withdrawn = [], []
+        self.again.clear()
+        self.work.clear()
         return retracted
 
     def _withdraw(self, prefix: _Prefix) -> list[Request]:

@@ -5,10 +5,7 @@ What earlier weights have computed is never found again: the queue gives a numbe
 in its cache namespace. A request that runs on keeps its keys and its number; one without an output begins anew.
 """
 
-import logging
-from collections.abc import Callable
-from concurrent.futures import Executor
-from queue import SimpleQueue
+from functools import partial
 from typing import Any
 
 from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
@@ -16,64 +13,51 @@ from ramet.ipc.params import shown
 from ramet.runtime.engine.batch import WeightSource
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
-from ramet.runtime.scheduler.queue import WaitingQueue
-from ramet.runtime.scheduler.results import Results
-from ramet.runtime.scheduler.running import RunningSet
-
-log = logging.getLogger("ramet")
+from ramet.runtime.scheduler.core import Core
+from ramet.runtime.scheduler.features.background import Background, Refused
+from ramet.runtime.scheduler.steps import Steps
 
 
 class WeightUpdates:
-    """`apply_in_flight` ends the step that runs, `forget` every cached prefix that no running request leases. `thread`
-    reads, and after it `wake` has `settle` called on the scheduler's.
-    """
-
     def __init__(
-        self, source: WeightSource | None, running: RunningSet, waiting: WaitingQueue, results: Results,
-        apply_in_flight: Callable[[], None], forget: Callable[[], None], thread: Executor, wake: Callable[[], None],
-    ) -> None:  # fmt: skip
-        self._source, self._running, self._waiting, self._results = source, running, waiting, results
-        self._apply_in_flight, self._forget = apply_in_flight, forget
-        self._thread, self._wake = thread, wake
-        self._done: SimpleQueue[tuple[int, Any, str]] = SimpleQueue()  # the call, and weights or why there are none
+        self, source: WeightSource | None, core: Core, background: Background, steps: Steps, control: ControlHandler
+    ) -> None:
+        self._source, self._core, self._background, self._steps = source, core, background, steps
+        self._control = control
         self._read: Any = None  # and not placed yet
-
-    def register(self, control: ControlHandler) -> None:
-        self._reply = control.reply
         control.on(ReadWeights, self._begin)
         control.on(HoldRequests, self._hold)
         control.on(PlaceWeights, self._place)
+
+    def _reply(self, call: int, answer: dict[str, object], ok: bool = True) -> None:
+        self._control.reply(call, answer, ok=ok)
 
     def _begin(self, message: ReadWeights) -> None:
         if self._source is None:
             self._reply(message.call, {"error": "--runner is scripted: there is no model"}, ok=False)
             return
         self._read = None
-        self._thread.submit(self._read_them, self._source, message)
 
-    def _read_them(self, source: WeightSource, message: ReadWeights) -> None:
-        self._done.put((message.call, *_tried(source, message.path)))
-        self._wake()
+        def take(read: Any) -> None:
+            self._read, error = (None, read.why) if isinstance(read, Refused) else (read, "")
+            self._reply(message.call, {"error": error} if error else {}, ok=not error)
 
-    def settle(self) -> None:
-        """Something was read, maybe weights."""
-        while not self._done.empty():
-            call, self._read, error = self._done.get()
-            self._reply(call, {"error": error} if error else {}, ok=not error)
+        act = partial(_read, self._source, message.path)
+        self._background.read(f"{shown(message.path)} cannot be read", act, take)
 
     def _hold(self, message: HoldRequests) -> None:
         if message.after_s is None:
-            self._waiting.let_go()
+            self._core.waiting.let_go()
             self._read = None  # what is not placed by now never will be
         else:
-            self._waiting.hold_after(message.after_s)
+            self._core.waiting.hold_after(message.after_s)
         self._reply(message.call, {})
 
     def _place(self, message: PlaceWeights) -> None:
         assert self._source is not None and self._read is not None, "weights are read before they are placed"
-        self._apply_in_flight()
-        self._results.send()  # what came before is of the weights before
-        num_paused = len(self._running) + len(self._waiting) - self._waiting.num_held
+        self._steps.apply_in_flight()
+        self._core.results.send()  # what came before is of the weights before
+        num_paused = len(self._core.running) + len(self._core.waiting) - self._core.waiting.num_held
         read, self._read = self._read, None
         try:
             self._source.place(read)
@@ -81,26 +65,20 @@ class WeightUpdates:
             self._reply(message.call, {"error": str(error)}, ok=False)
             return
         self._begin_anew(message.number)
-        self._results.tell_weights(message.number)
+        self._core.results.tell_weights(message.number)
         self._reply(message.call, {"num_paused_requests": num_paused})
 
     def _begin_anew(self, number: int) -> None:
-        self._waiting.take_weights(number)
-        for request in self._running.retract_without_output():
-            self._waiting.add(request)
-        for running in self._running:
-            self._results.leases.withdraw(running.uid)
-        self._forget()
+        self._core.waiting.take_weights(number)
+        for request in self._core.running.retract_without_output():
+            self._core.waiting.add(request)
+        for running in self._core.running:
+            self._core.results.leases.withdraw(running.uid)
+        self._control.flush()
 
 
-def _tried(source: WeightSource, path: str) -> tuple[Any, str]:
-    """Weights, or why there are none."""
+def _read(source: WeightSource, path: str) -> Any:
     try:
-        return source.read(path), ""
-    except ConfigError as error:
-        return None, str(error)
+        return source.read(path)
     except OSError as error:  # a name that no file has, or who may not read it
-        return None, f"{shown(path)} cannot be read: {error.strerror or describe(error)}"
-    except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
-        log.exception("the weights in %s cannot be read", shown(path))
-        return None, f"{shown(path)} cannot be read: {describe(error)}"
+        raise ConfigError(f"{shown(path)} cannot be read: {error.strerror or describe(error)}") from None

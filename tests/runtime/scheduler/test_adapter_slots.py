@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from manual_clock import ManualClock
 
+from ramet.ipc.channel import MemoryChannel
+from ramet.ipc.messages import ToServer
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.extras import AdapterPlacement
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.features.adapters import Adapters, AdapterSlots
+from ramet.runtime.scheduler.features.background import Background
 
 
 def slots_of(num: int, *generations: int, pinned: tuple[int, ...] = ()) -> AdapterSlots:
@@ -93,7 +98,9 @@ class Source:
 class Loading:
     def __init__(self, num_slots: int = 2, **options: Any) -> None:
         self.slots, self.source, self.woken = AdapterSlots(num_slots), Source(), threading.Semaphore(0)
-        self.adapters = Adapters(make_args(**options), self.slots, self.source, self.woken.release)
+        self.background = Background(self.woken.release)
+        self.adapters = Adapters(make_args(**options), self.slots, self.source)
+        self.adapters.register(ControlHandler(MemoryChannel(ToServer), ManualClock(), lambda: None), self.background)
         self.answers: dict[int, str] = {}
 
     def load(self, generation: int, path: str, pinned: bool = False) -> None:
@@ -103,13 +110,13 @@ class Loading:
         self.source.go.set()
         for _ in range(times):
             assert self.woken.acquire(timeout=60)
-            self.adapters.settle()
+            self.background.wake()
 
 
 def test_an_adapter_is_read_beside_the_scheduler_and_added_by_it() -> None:
     loading = Loading()
     loading.load(1, "/a")
-    loading.adapters.settle()
+    loading.background.wake()
     assert not loading.answers and 1 not in loading.slots
     loading.settle()
     assert loading.answers == {1: ""} and 1 in loading.slots and loading.source.added == [1]

@@ -58,13 +58,13 @@ def num_taken(top: BenchTop, turns: int, step_s: float, each_s: float, interrupt
 
     `interrupted`: a sequence that takes a second more.
     """
-    enqueue = top.scheduler._enqueue
+    enqueue = top.scheduler._receiver._enqueuer.enqueue
 
     def slowly(message: Admit) -> None:
         top.clock.advance(each_s + (message.uids[0] == interrupted))
         enqueue(message)
 
-    top.scheduler._enqueue = slowly  # type: ignore[method-assign]
+    top.scheduler._receiver._enqueuer.enqueue = slowly  # type: ignore[method-assign]
     top.scheduler.reporter.listeners.append(lambda *_: top.clock.advance(step_s))
     top.clock.advance(1.0)
     for uid in range(FIRST, FIRST + turns * MAX_TAKEN):

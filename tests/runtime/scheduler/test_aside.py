@@ -88,7 +88,7 @@ def without_replies(parsers: Parsers) -> Iterator[None]:
 
 
 def what_is_left(top: BenchTop) -> dict[str, Any]:
-    state = top.scheduler.state()
+    state = top.scheduler.reporter.state()
     return {name: state[name] for name in ("leased_tokens", "owned_tokens", "penalty_slots") if state[name]}
 
 
@@ -175,7 +175,7 @@ def test_a_retraction_of_what_is_parsed_aside_changes_no_output(
             top.turn()
             if len(top.tokens[1]) in at:
                 at.remove(len(top.tokens[1]))
-                top.scheduler._apply_in_flight()
+                top.scheduler._steps.apply_in_flight()
                 for request in top.scheduler.running.retract_all():
                     top.scheduler.waiting.add(request)
         top.run()

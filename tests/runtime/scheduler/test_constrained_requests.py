@@ -48,10 +48,10 @@ def bench(grammars: GrammarSource | None = None, **options: Any) -> BenchTop:
 
 
 def nothing_is_held(top: BenchTop) -> None:
-    state = top.scheduler.state()
+    state = top.scheduler.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
-    assert not top.scheduler.running.left.all and not top.scheduler._constraints.compiling
-    source: Any = top.scheduler._constraints._source
+    assert not top.scheduler.running.left.all and not top.scheduler.features.constraints.compiling
+    source: Any = top.scheduler.features.constraints._source
     assert source is None or source.num_requests == 0, "a request that has ended still has its constraint"
 
 
@@ -153,7 +153,7 @@ def test_a_lease_that_is_asked_for_while_a_constraint_compiles_begins_with_its_p
     top.turn()
     release(grammars, top)
     top.run()
-    assert [lease.length for lease in top.scheduler.leases.leases] == [len(PROMPT)]
+    assert [lease.length for lease in top.scheduler.features.leases.leases] == [len(PROMPT)]
 
 
 @pytest.mark.parametrize(
@@ -546,10 +546,10 @@ def test_a_rewind_loses_nothing(
     top.run()
     what_is_computed_is_known(top)
     nothing_is_held(top)
-    assert sorted(top.finish) == list(range(1, 7)) and top.scheduler.rows.num_free == 4
+    assert sorted(top.finish) == list(range(1, 7)) and top.scheduler.running.free_rows.num_free == 4
     top.clock.advance(100)
     top.turn()
-    top.scheduler.flush()
+    top.scheduler.control.flush()
     top.turn()
     assert top.scheduler.cache.free_tokens == top.scheduler.cache.total_tokens
 

@@ -75,14 +75,14 @@ def test_a_cached_prompt_needs_no_tower() -> None:
     cached(top, 1, [*BEFORE, CAT, *AFTER])
     assert cached(top, 2, [*BEFORE, CAT, *AFTER, 5]) == len(BEFORE) + 8 + len(AFTER)
     assert media.computed == {CAT.key: 1}
-    top.scheduler.flush()
+    top.scheduler.control.flush()
     assert cached(top, 3, [*BEFORE, CAT, *AFTER]) == 0
     assert media.computed == {CAT.key: 2}
 
 
 def test_features_outlive_what_was_cached(top: BenchTop, media: SeenMedia) -> None:
     cached(top, 1, [*BEFORE, CAT, *AFTER])
-    top.scheduler.flush()
+    top.scheduler.control.flush()
     assert cached(top, 2, [CAT, *AFTER]) == 0
     assert media.computed == {CAT.key: 1}
 
@@ -140,7 +140,7 @@ def test_a_picture_whose_file_is_gone_harms_nobody_who_sent_the_same(top: BenchT
 
 
 def test_numbers_that_are_given_out_again_share_nothing(top: BenchTop) -> None:
-    top.scheduler._towers.numbers = MediaNumbers(SeenMedia.tokens, last=3)
+    top.scheduler.features.towers.numbers = MediaNumbers(SeenMedia.tokens, last=3)
     assert cached(top, 1, [*BEFORE, CAT, *AFTER]) == 0
     assert cached(top, 2, [*BEFORE, DOG, *AFTER]) == len(BEFORE)
     assert cached(top, 3, [*BEFORE, piece(4, 8), *AFTER]) == 0  # its number was the cat's

@@ -9,13 +9,13 @@ from ramet.runtime.scheduler.request import Request
 def counted(top: BenchTop) -> list[int]:
     """The length of the queue, each time that it is put in order."""
     lengths: list[int] = []
-    order = top.scheduler._policy.order
+    order = top.scheduler.planner._policy.order
 
     def note(waiting: WaitingQueue, now_s: float) -> list[Request]:
         lengths.append(len(waiting))
         return order(waiting, now_s)
 
-    top.scheduler._policy.order = note  # type: ignore[method-assign]
+    top.scheduler.planner._policy.order = note  # type: ignore[method-assign]
     return lengths
 
 

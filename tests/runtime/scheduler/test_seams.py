@@ -104,14 +104,14 @@ def test_several_tokens_of_a_row_are_an_answer(overlap: str, monkeypatch: pytest
     monkeypatch.setattr(planning, "ANY_OF_ROWS", planning.ANY_OF_ROWS | RowFlag.IGNORE_EOS)
     top = BenchTop(overlap=overlap, runners=(DraftingRunner, LateDraftingRunner))
     drafted: list[tuple[int, int, list[int]]] = []  # (uid, position of the first, tokens)
-    apply = top.scheduler._results.apply
+    apply = top.scheduler.results.apply
 
     def note(step: Any, result: Any, *more: Any) -> None:
         for span, tokens in step.answered(DraftSpan, result):
             drafted.append((int(step.uids[span.index]), span.start, tokens.tolist()))
         apply(step, result, *more)
 
-    top.scheduler._results.apply = note  # type: ignore[method-assign]
+    top.scheduler.results.apply = note  # type: ignore[method-assign]
     for uid, prompt in PROMPTS.items():
         top.add(uid, prompt, 12, ignore_eos=uid != 2, logprobs=None)
     top.run()

@@ -39,14 +39,14 @@ def test_slow_rows_take_their_share_of_the_time_together() -> None:
         assert row is not None and slow.charge(row, 2 * DEBT_S, "stop_regex") is None
     assert running.held == {1: Hold.SLOW, 2: Hold.SLOW} and running.get(3) is not None
     assert [running.at(row).uid for row in running.decoding] == [3]
-    slow.settle(alone=False)
+    slow.release_due(alone=False)
     assert list(running.held) == [2]  # the first one at once
     clock.advance(DEBT_S / SHARE)
-    slow.settle(alone=False)
+    slow.release_due(alone=False)
     assert list(running.held) == [2]
     clock.advance(DEBT_S / SHARE)
-    slow.settle(alone=False)
-    assert not running.held and not slow
+    slow.release_due(alone=False)
+    assert not running.held and not slow._held
 
 
 def test_a_slow_row_waits_for_nobody_where_it_is_alone() -> None:
@@ -55,7 +55,7 @@ def test_a_slow_row_waits_for_nobody_where_it_is_alone() -> None:
     for _ in range(3):
         row = running.get(1)
         assert row is not None and slow.charge(row, 2 * DEBT_S, "stop_regex") is None
-        slow.settle(alone=True)
+        slow.release_due(alone=True)
         assert not running.held
 
 
@@ -68,7 +68,7 @@ def test_a_request_that_has_ended_leaves_its_turn_and_its_budget() -> None:
     other = running.get(3)
     top.abort(1)
     top.turn()
-    slow.settle(alone=False)
+    slow.release_due(alone=False)
     assert not running.held, "the turn is the second one's"
     assert other is not None and slow.charge(other, 0.9, "stop_regex") is None
     slow.forget(other.uid)

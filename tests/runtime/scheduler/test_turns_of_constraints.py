@@ -176,7 +176,7 @@ def test_jumps_of_all_rows_append_so_many_tokens_in_a_turn(overlap: str, jump: s
 
 def test_tokens_that_nobody_drew_are_told_without_a_copy_for_each() -> None:
     def add(num: int) -> int:
-        results = BenchTop().scheduler._results
+        results = BenchTop().scheduler.results
 
         def all_of_them() -> None:
             for token in range(num):
@@ -267,5 +267,5 @@ def test_who_leaves_while_its_token_or_mask_waits_gives_everything_back(overlap:
         top.abort(3, 4)
         top.run()
         assert [top.finish[uid].kind for uid in (1, 2, 3, 4)] == [FinishKind.LENGTH] * 2 + [FinishKind.ABORT] * 2
-        state = top.scheduler.state()
+        state = top.scheduler.reporter.state()
         assert state["leased_tokens"] == state["owned_tokens"] == 0 and sum(backend.looks) == 2

@@ -100,7 +100,7 @@ def test_one_that_others_hold_is_found_by_nobody_and_goes_when_it_is_let_go() ->
     assert top.finish[3].num_retractions == 0
     top.clock.advance(101.0)
     top.turn()
-    top.scheduler.flush()
+    top.scheduler.control.flush()
     top.turn()
     assert top.scheduler.cache.free_tokens == top.scheduler.cache.total_tokens
 

@@ -47,7 +47,7 @@ def test_a_shared_prefix_is_shown_once_with_two_children(top: BenchTop):
 def test_an_eviction_removes_a_node(top: BenchTop):
     run(top, 1, SHARED)
     (row,) = look(top).tree.nodes
-    top.scheduler.flush()
+    top.scheduler.control.flush()
     top.turn()
     told = look(top, begins=False).tree
     assert told.removed == [row.id] and told.num_nodes == 0 and not told.nodes

@@ -1,0 +1,61 @@
+"""From an `Admit` message to requests in the queue, one for each sample, or to the reason why one cannot be served."""
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+import numpy as np
+
+from ramet.ipc.content import Content
+from ramet.ipc.messages import Admit, Finish, unpack_ids
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
+from ramet.runtime.scheduler.core import Core
+from ramet.runtime.scheduler.feature import RequestFeature
+from ramet.runtime.scheduler.request import Request, seed_of_sample
+from ramet.runtime.scheduler.stage_times import StageTimes
+
+PLAIN = Admit([], RequestSpec(SamplingParams()), Content())
+
+
+class Enqueuer:
+    """`features` are asked in their order whether they serve a request; `seed` draws those of requests without one."""
+
+    def __init__(self, core: Core, features: Sequence[RequestFeature], seed: int, clock: Callable[[], float]) -> None:
+        self._core, self._clock, self._seeds = core, clock, np.random.default_rng(seed)
+        asked = ((attrgetter(feature.asked_by), feature) for feature in features)
+        self._features = [(asks, asks(PLAIN), feature) for asks, feature in asked]
+
+    def enqueue(self, message: Admit) -> None:
+        spec, now_s = message.spec, self._clock()
+        assert message.content.ids is not None, f"{message.uids} came without ids"
+        prompt = np.array(unpack_ids(message.content.ids), dtype=np.int32)
+        asked = [feature for asks, plain, feature in self._features if asks(message) != plain]
+        shared = [feature.receive(message, prompt) for feature in asked]
+        given = spec.params.sampling_seed
+        seed = given if given is not None else int(self._seeds.integers(1 << 63))
+        for sample, uid in enumerate(message.uids):
+            times = StageTimes(now_s, message.tokenized, message.traced)
+            request = Request(uid, prompt, spec, seed_of_sample(seed, sample), message.arrival_s, times)
+            outcome: Finish | bool | None = None
+            for each, own in zip(asked, shared, strict=True):
+                outcome = outcome or each.refuse(request, own)
+            outcome = outcome or self._too_large(request)
+            for each, own in zip(asked, shared, strict=True):
+                outcome = outcome or each.arrive(request, own)
+            if outcome is not True:
+                self.wait_or_close(request, outcome or None)
+
+    def wait_or_close(self, request: Request, finish: Finish | None) -> None:
+        """It waits in the queue, or ends before it has run."""
+        if finish is None:
+            self._core.waiting.add(request)
+        else:
+            self._core.results.close_waiting(request, finish)
+
+    def _too_large(self, request: Request) -> Finish | None:
+        """Why it may need more memory than there is."""
+        total = self._core.cache.total_tokens
+        if request.limit <= total:
+            return None
+        asked = f"{request.prompt_len} prompt and {request.remaining} new tokens"
+        return Finish.abort("", f"{asked} do not fit the {total} tokens of the KV pool")

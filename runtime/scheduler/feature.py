@@ -1,0 +1,96 @@
+"""What an optional feature adds to the scheduler: hooks that are called only while it has something to do.
+
+The core (a request is queued, admitted, planned, computed, published, ended) names no feature. It goes through the
+features that build.py composes and asks nothing of one whose `work` is empty, so that what nobody uses costs a turn
+nothing: not one call.
+"""
+
+from collections.abc import Sized
+from typing import Any, ClassVar
+
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Admit, Finish
+from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.scheduler.request import Request
+
+
+class MemoryShort(Exception):
+    """No room for the next step before the result of the one in flight is applied, or keys that it must not read."""
+
+
+class RequestFeature:
+    """What some requests ask beyond tokens: those whose message differs from a plain one in the field `asked_by`."""
+
+    asked_by: ClassVar[str]  # the path of a field of `Admit`
+
+    def receive(self, message: Admit, prompt: Ints) -> Any:
+        """What the samples of a request share: the hooks below are given it. prompt [prompt tokens]"""
+
+    def refuse(self, request: Request, shared: Any) -> Finish | None:
+        """Why the request cannot be served; None: it can. Nothing is kept for it yet."""
+
+    def arrive(self, request: Request, shared: Any) -> Finish | bool | None:
+        """It will wait to run. Why it ends instead; True: it waits here, until the feature puts it in the queue."""
+
+
+class TurnFeature:
+    """A feature with something to do between steps. Every hook does nothing unless it is overridden.
+
+    While `work` is empty, none of the hooks but `wake`, `flush` and `close` is called.
+    """
+
+    work: Sized = ()  # what it has to do
+    apart: Sized = ()  # requests that wait here, and not in the queue: what `why_apart` and `remove` are asked about
+    keeps_awake: ClassVar[bool] = False  # the loop waits for no message while there is work
+    gives_way: ClassVar[bool] = False  # its work is memory that it keeps for a moment, and others wait for it
+
+    def wake(self) -> None:
+        """Another thread has something for it."""
+
+    def before_messages(self) -> None:
+        """Messages were taken from the inbox and none of them was handled."""
+
+    def after_messages(self) -> None:
+        """What has arrived is queued."""
+
+    def begin_turn(self) -> None:
+        """Nothing of this turn is planned."""
+
+    def take_back(self) -> list[Request]:
+        """Requests that go back to the queue before a step is planned. Raises MemoryShort."""
+        return []
+
+    def proceed(self) -> list[Request]:
+        """Rows that run have room for their next token. Returns requests that had to be retracted."""
+        return []
+
+    def settle(self) -> None:
+        """A step was applied, and what is new of it is about to be sent."""
+
+    def why_apart(self, uid: Uid) -> str:
+        """Why a request waits here; empty: it does not."""
+        return ""
+
+    def remove(self, uid: Uid) -> Request | None:
+        """A request that waits here, and does no longer."""
+
+    @property
+    def goes_on(self) -> bool:
+        """The next turn has something to do for it, whether or not a step runs."""
+        return False
+
+    def wait_s(self, *, is_awaited: bool) -> float | None:
+        """For how long the loop may wait for messages; None: for ever. `is_awaited`: others wait for what it keeps."""
+        return None
+
+    @property
+    def leases(self) -> list[Lease]:
+        """What it keeps cached while no request needs it."""
+        return []
+
+    def flush(self) -> None:
+        """Every cached prefix is forgotten."""
+
+    def close(self) -> None:
+        """The scheduler ends."""

@@ -1,0 +1,19 @@
+"""The features of one scheduler: by name for those who report of them, and all that have something to do in turns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ramet.runtime.scheduler.feature import TurnFeature
+from ramet.runtime.scheduler.features.constraints import Constraints
+from ramet.runtime.scheduler.features.follow_ups import FollowUps
+from ramet.runtime.scheduler.features.media import Towers
+from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    leases: PrefixLeases
+    follow_ups: FollowUps
+    constraints: Constraints
+    towers: Towers | None  # None: the model takes texts alone
+    of_turns: Sequence[TurnFeature]

@@ -1,0 +1,25 @@
+"""Rows that take part in no step for now: each turn looks whether what they wait for has come."""
+
+from ramet.ipc.message import Uid
+from ramet.runtime.scheduler.core import Core
+from ramet.runtime.scheduler.feature import TurnFeature
+from ramet.runtime.scheduler.running import Hold
+from ramet.runtime.scheduler.steps import Steps
+
+
+class HeldRows(TurnFeature):
+    """`steps` is set when the scheduler is composed."""
+
+    steps: Steps
+
+    def __init__(self, core: Core) -> None:
+        self._running, self._results = core.running, core.results
+        self.work: dict[Uid, Hold] = core.running.held
+
+    @property
+    def goes_on(self) -> bool:
+        return True
+
+    def begin_turn(self) -> None:
+        others = len(self._running.decoding) or self._running.prefilling or self.steps.in_flight is not None
+        self._results.settle_aside(alone=not others)

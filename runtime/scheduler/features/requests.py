@@ -1,0 +1,182 @@
+"""What requests bring that not all have: how each feature takes it in, and which of them cannot be served."""
+
+from typing import Any
+
+import numpy as np
+
+from ramet.ipc.messages import Admit, Finish, FinishKind
+from ramet.ipc.params import shown
+from ramet.ipc.spec import FollowUp
+from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.engine.batch import LoadedRunner
+from ramet.runtime.scheduler.feature import RequestFeature
+from ramet.runtime.scheduler.features.adapters import AdapterSlots
+from ramet.runtime.scheduler.features.constraints import Constraints
+from ramet.runtime.scheduler.features.contexts import FirstGroup, Group, groups_of, memory_of_parts, no_contexts
+from ramet.runtime.scheduler.features.follow_ups import FollowUps
+from ramet.runtime.scheduler.features.media import RequestMedia, Towers
+from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.tail_search import Healing
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.text.healing import Tail
+from ramet.runtime.text.tokenizer import Tokenizer
+
+
+class ParallelContexts(RequestFeature):
+    """Groups of the prompt's tokens that are computed apart."""
+
+    asked_by = "content.contexts"
+
+    def __init__(self, runner: LoadedRunner, cache: PrefixCache) -> None:
+        self._why_not, self._cache = no_contexts(runner.facts), cache
+
+    def receive(self, message: Admit, prompt: Ints) -> tuple[tuple[Group, ...], FirstGroup]:
+        groups = groups_of(message.content.contexts)
+        return groups, FirstGroup.of(prompt, groups, self._cache.page_size)
+
+    def refuse(self, request: Request, shared: tuple[tuple[Group, ...], FirstGroup]) -> Finish | None:
+        request.groups, request.first_group = shared
+        if self._why_not:
+            return Finish.abort("contexts", self._why_not)
+        total = self._cache.total_tokens
+        parts = memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
+        if request.limit + parts <= total:
+            return None
+        asked = f"{request.prompt_len} prompt and {request.remaining} new tokens"
+        return Finish.abort("", f"{asked}, and {parts} for its contexts, do not fit the {total} tokens of the KV pool")
+
+
+class Processors(RequestFeature):
+    """A logit processor, which the runner must have."""
+
+    asked_by = "spec.processor"
+
+    def __init__(self, runner: LoadedRunner) -> None:
+        self._runner = runner
+
+    def refuse(self, request: Request, shared: Any) -> Finish | None:
+        name = request.spec.processor
+        assert name is not None, request.uid
+        fact = self._runner.refusal(name, request.params.custom_params or {})
+        return Finish.abort("custom_logit_processor", fact) if fact else None
+
+
+class AdapterRequests(RequestFeature):
+    """An adapter, which must be loaded."""
+
+    asked_by = "spec.lora"
+
+    def __init__(self, slots: AdapterSlots) -> None:
+        self._slots = slots
+
+    def refuse(self, request: Request, shared: Any) -> Finish | None:
+        adapter = request.spec.lora
+        assert adapter is not None, request.uid
+        if adapter.generation in self._slots:
+            return None
+        return Finish.abort("lora_path", f"is {shown(adapter.name)}, which is not loaded")
+
+
+class InputEmbeddings(RequestFeature):
+    """Embeddings in the place of the prompt's ids, which are zeros."""
+
+    asked_by = "content.embeds"
+
+    def receive(self, message: Admit, prompt: Ints) -> Floats:
+        assert message.content.embeds is not None
+        values: Floats = np.frombuffer(message.content.embeds, dtype=np.float32).reshape(len(prompt), -1)
+        return values
+
+    def refuse(self, request: Request, shared: Floats) -> None:
+        request.embeds = shared
+
+
+class MediaRequests(RequestFeature):
+    """Pictures, videos and sound, whose tokens the tree knows by numbers of their own."""
+
+    asked_by = "media"
+
+    def __init__(self, towers: Towers) -> None:
+        self._towers = towers
+
+    def receive(self, message: Admit, prompt: Ints) -> RequestMedia:
+        return self._towers.of_request(message.media, len(prompt))
+
+    def refuse(self, request: Request, shared: RequestMedia) -> None:
+        request.media, request.tokens = shared, shared.mark(request.tokens)
+
+
+class HealedPrompts(RequestFeature):
+    """The end of the prompt is chosen again."""
+
+    asked_by = "tail"
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+        self._tokenizer, self._vocab_size = tokenizer, vocab_size
+
+    def receive(self, message: Admit, prompt: Ints) -> Tail:
+        table = self._tokenizer.token_bytes_table(self._vocab_size)
+        return Tail(message.tail, table, message.spec.params.max_new_tokens)
+
+    def refuse(self, request: Request, shared: Tail) -> None:
+        request.healing = Healing(shared, None if request.params.greedy else request.seed)
+        request.tail_bytes = len(shared.text)
+
+
+class LongRopeLimit(RequestFeature):
+    """Sequences beyond the model's limit have other keys than shorter ones: they are cached apart. Of such models."""
+
+    asked_by = "uids"  # every request
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def refuse(self, request: Request, shared: Any) -> None:
+        request.boundary, request.is_long = self._limit, request.prompt_len > self._limit
+
+
+class FollowUpRequests(RequestFeature):
+    """A request of a program that makes further calls on the same state."""
+
+    asked_by = "spec.follow_up"
+
+    def __init__(self, follow_ups: FollowUps) -> None:
+        self._follow_ups = follow_ups
+
+    def receive(self, message: Admit, prompt: Ints) -> int:
+        asked: FollowUp | None = message.spec.follow_up
+        assert asked is not None
+        return self._follow_ups.came(asked)
+
+    def refuse(self, request: Request, shared: int) -> None:
+        request.num_calls = shared
+
+
+class LeaseRequests(RequestFeature):
+    """A lease on the prompt's prefix, which is claimed on arrival; or 0, to end one."""
+
+    asked_by = "spec.prefix_lease_s"
+
+    def __init__(self, leases: PrefixLeases) -> None:
+        self._leases = leases
+
+    def arrive(self, request: Request, shared: Any) -> Finish | None:
+        if denied := self._leases.claim(request):
+            return Finish(FinishKind.ABORT, error=denied)
+        if request.spec.prefix_lease_s == 0 and request.returns_nothing:  # it was sent to end a lease
+            return Finish(FinishKind.LENGTH, length=0)
+        return None
+
+
+class ConstrainedRequests(RequestFeature):
+    """A constraint, which may have to be compiled before the request waits in the queue."""
+
+    asked_by = "spec.constraint"
+
+    def __init__(self, constraints: Constraints) -> None:
+        self._constraints = constraints
+
+    def arrive(self, request: Request, shared: Any) -> Finish | bool | None:
+        attached = self._constraints.attach(request)
+        return attached if isinstance(attached, Finish) else not attached or None
