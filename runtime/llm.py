@@ -22,7 +22,7 @@ from ramet.runtime.intake.reply import GenerateReply, GrowingReply, chat_reply, 
 from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.language.calls import LanguageCalls
 from ramet.runtime.llm_engine import EngineOwner, check_type
-from ramet.runtime.llm_language import ProgramCalls
+from ramet.runtime.llm_language import EngineCalls, ProgramCalls
 from ramet.runtime.llm_streams import Reply, ReplyStream, send_chat, sending
 from ramet.runtime.text.labels import Labels, read_labels
 from ramet.runtime.text.pooling import Pooling, read_pooling
@@ -211,7 +211,16 @@ class LLM(EngineOwner):
     @property
     def language(self) -> ProgramCalls:
         """The calls of the language: `await llm.language.select({"prompt": [...], "choices": [...]})`."""
-        return ProgramCalls(LanguageCalls(self._handle, self._defaults, self._style), self._loop)
+        return ProgramCalls(self._language_calls, self._loop)
+
+    @property
+    def engine_calls(self) -> EngineCalls:
+        """The calls of the language for its own backend, which runs on the engine's event loop."""
+        return EngineCalls(self._language_calls)
+
+    @cached_property
+    def _language_calls(self) -> LanguageCalls:
+        return LanguageCalls(self._handle, self._defaults, self._style)
 
     @property
     def placeholders(self) -> dict[str, str]:

@@ -1,25 +1,27 @@
-"""The language's calls for programs in this process: bodies and replies are dictionaries, as a server's clients have.
+"""The language's calls for programs in this process.
 
-Decides on which event loop a call runs: on the engine's, whichever one or which thread it is made on.
+ProgramCalls takes and gives dictionaries, as a server's clients do, and decides on which event loop a call runs: on the
+engine's, whichever one or which thread it is made on. EngineCalls is for who is there already, the language's backend.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct, to_builtins
 
 from ramet.ipc.loop_thread import LoopThread
 from ramet.ipc.owned import NotCopied
+from ramet.ipc.spec import FollowUp
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.intake.programs import plain
 from ramet.runtime.intake.prompts import new_id
-from ramet.runtime.intake.reply import made_in_turn
+from ramet.runtime.intake.reply import made_in_turn, meta_in_turn
 from ramet.runtime.language.calls import LanguageCalls
-from ramet.runtime.language.replies import Ended, LanguageReply, Output
+from ramet.runtime.language.replies import Ended, LanguageOutput, LanguageReply
 
 T = TypeVar("T")
 B = TypeVar("B", bound=Struct)
@@ -50,7 +52,7 @@ class ProgramCalls(NotCopied):
 
     async def stream(self, body: Body) -> AsyncIterator[Reply]:
         """Events of /language/generate: what is new. Leaving the loop early aborts the request."""
-        stream = Stream(self._calls, _read(body, LanguageGenerateBody))
+        stream = LanguageStream(self._calls, _read(body, LanguageGenerateBody))
         try:
             while replies := await self._elsewhere(stream.next()):
                 for reply in replies:
@@ -87,7 +89,78 @@ class ProgramCalls(NotCopied):
         return [await made_in_turn(each) for each in made] if isinstance(made, list) else await made_in_turn(made)
 
 
-class Stream(NotCopied):
+class ProgramOutput(NamedTuple):
+    """An output, or what is new of it in a stream. `meta`: the `meta_info` of a reply of /language/generate."""
+
+    text: str
+    thought: str | None
+    meta: dict[str, Any]
+    sample: int
+
+
+class EngineCalls:
+    """The language's calls on the engine's event loop: what a program has checked is not read again."""
+
+    def __init__(self, calls: LanguageCalls) -> None:
+        self._calls = calls
+
+    async def generate(
+        self, fields: Body, sampling: Mapping[str, Any], follow_up: tuple[str, int, str] | None = None
+    ) -> list[ProgramOutput]:
+        """One output for each sample. Raises what ended the request.
+
+        `fields`: of /language/generate; `sampling`: parameters by the names of ipc/params.py, as its checks give them;
+        `follow_up`: program, state and kind.
+        """
+        rid = new_id()
+        with self._calls.open(streaming=False, rid=rid) as submission:
+            outputs = await self._start(submission, fields, sampling, follow_up, rid)
+            await submission.finished()
+            replies = [output.new() for output in outputs]
+        return [await _read_output(reply) for reply in replies]
+
+    async def stream(
+        self, fields: Body, sampling: Mapping[str, Any], follow_up: tuple[str, int, str] | None = None
+    ) -> AsyncIterator[ProgramOutput]:
+        """The same as it grows: what is new."""
+        with self._calls.open(streaming=True) as submission:
+            outputs = await self._start(submission, fields, sampling, follow_up, new_id())
+            while fresh := await submission.next():
+                for each in fresh:
+                    yield await _read_output(outputs[each.index].new())
+
+    async def select(self, body: Body) -> Reply:
+        """A reply of /language/select."""
+        found: Reply = to_builtins(await self._calls.select(_read(body, SelectBody), new_id()))
+        return found
+
+    async def render(self, prompt: list[Any]) -> str:
+        return (await self._calls.render(_read({"prompt": prompt}, RenderBody))).text
+
+    def end(self, programs: list[str]) -> None:
+        self._calls.end(EndBody(programs=programs))
+
+    async def _start(
+        self,
+        submission: Submission,
+        fields: Body,
+        sampling: Mapping[str, Any],
+        follow_up: tuple[str, int, str] | None,
+        rid: str,
+    ) -> list[LanguageOutput]:
+        if "custom_params" in sampling:
+            sampling = {**sampling, "custom_params": plain("body", sampling["custom_params"])}
+        expected = None if follow_up is None else FollowUp(*follow_up)
+        fields = plain("body", fields) if len(fields) > 1 else fields  # a prompt by itself is texts and lists
+        return await self._calls.start_call(submission, fields, sampling, expected, rid)
+
+
+async def _read_output(reply: LanguageReply) -> ProgramOutput:
+    meta = await meta_in_turn(reply.meta_info)
+    return ProgramOutput(reply.text, reply.reasoning or None, meta, reply.index or 0)
+
+
+class LanguageStream(NotCopied):
     """One request's replies as they grow; it is sent with the first `next`. For the engine's event loop."""
 
     only_one = "it is one request that runs; ask once more"
@@ -96,7 +169,7 @@ class Stream(NotCopied):
         self._calls, self._body = calls, body
         self._block = ExitStack()
         self._submission: Submission | None = None
-        self._outputs: list[Output] = []
+        self._outputs: list[LanguageOutput] = []
 
     async def next(self) -> list[Reply]:
         """One for each sequence that has something new; [] at the end."""

@@ -21,6 +21,7 @@ CAPABILITIES = Capabilities(
     renders=True,
     media=frozenset({"image", "video", "audio"}),
 )
+NO_OUTPUT = {"max_new_tokens": 0}
 LOGPROBS = frozenset(f"{of}_{kind}_logprobs" for of in ("input", "output") for kind in ("token", "top", "token_ids"))
 
 
@@ -50,14 +51,20 @@ def sampling_params(call: GenCall) -> dict[str, Any]:
 
 
 def gen_body(prompt: list[Any], call: GenCall) -> dict[str, Any]:
-    """Of /language/generate, for the segments of a prompt."""
-    params = sampling_params(call)
+    """The body of /language/generate for the segments of a prompt."""
+    fields = call_fields(prompt, call)
+    params = sampling_params(call) | fields.pop("sampling_params", {})
+    return {"prompt": fields.pop("prompt"), "sampling_params": params, **fields} | _follow_up(call)
+
+
+def call_fields(prompt: list[Any], call: GenCall) -> dict[str, Any]:
+    """The fields of that body beside the parameters that are checked, and the follow-up."""
+    fields = {"prompt": prompt, **call.options}
     if call.held is not None:
-        params[call.held.kind] = call.held.value
-    body = {"prompt": prompt, "sampling_params": params, **call.options}
+        fields["sampling_params"] = {call.held.kind: call.held.value}
     if call.thoughts is not None:
-        body |= {"separate_reasoning": True, "reasoning_parser": call.thoughts or None}
-    return body | _follow_up(call)
+        fields |= {"separate_reasoning": True, "reasoning_parser": call.thoughts or None}
+    return fields
 
 
 def _follow_up(call: GenCall | SelectCall) -> dict[str, Any]:
@@ -93,10 +100,10 @@ def completions(name: str, reply: Any, num: int) -> list[Completion]:
 def _completion(name: str, reply: Any) -> Completion:
     with reading(name, reply):
         output = msgspec.convert(reply, Output)
-    return _ended(name, Completion(output.text, output.meta_info, output.reasoning))
+    return ended(name, Completion(output.text, output.meta_info, output.reasoning))
 
 
-def _ended(name: str, output: Completion) -> Completion:
+def ended(name: str, output: Completion) -> Completion:
     """An output that was aborted is no result."""
     reason = output.meta.get("finish_reason")
     if reason is None:
@@ -108,9 +115,14 @@ def _ended(name: str, output: Completion) -> Completion:
 
 
 def hold_body(prompt: list[Any], seconds: float) -> dict[str, Any]:
-    """Of /language/generate: compute the prompt, no token of an output, and keep it for so long."""
-    sampling = {"max_new_tokens": 0}
-    return {"prompt": prompt, "sampling_params": sampling, "prefix_lease_s": seconds, "token_healing": False}
+    """The body of /language/generate that computes a prompt, no token of an output, and keeps it for so long."""
+    fields = hold_fields(prompt, seconds)
+    return {"prompt": fields.pop("prompt"), "sampling_params": NO_OUTPUT, **fields}
+
+
+def hold_fields(prompt: list[Any], seconds: float) -> dict[str, Any]:
+    """The fields of that body beside the sampling parameters, NO_OUTPUT."""
+    return {"prompt": prompt, "prefix_lease_s": seconds, "token_healing": False}
 
 
 def select_body(prompt: list[Any], call: SelectCall) -> dict[str, Any]:
@@ -150,7 +162,7 @@ class Growing:
 
     def whole(self) -> list[Completion]:
         """At the end of the events. Raises BackendError."""
-        return [_ended(self._name, output) for output in self._outputs]
+        return [ended(self._name, output) for output in self._outputs]
 
     def add(self, event: Any) -> None:
         """Raises BackendError for an error, and for what is no output."""
@@ -161,11 +173,23 @@ class Growing:
             index = new.index or 0
             if not 0 <= index < len(self._outputs):
                 raise BackendError(self._name, f"it answered with output {index} of {len(self._outputs)}")
-            output, text = self._outputs[index], self._new_text(index, new)
-            output.text += text
-            self._tell(output.meta, new.meta_info)
-            if new.reasoning:
-                output.thought = (output.thought or "") + new.reasoning
+            grown = Completion(self._new_text(index, new), new.meta_info, new.reasoning)
+            self._take(index, grown)
+        self._pass_on(index, grown.text)
+
+    def grow(self, index: int, new: Completion) -> None:
+        """What is new of an output that was read."""
+        self._take(index, new)
+        self._pass_on(index, new.text)
+
+    def _take(self, index: int, new: Completion) -> None:
+        output = self._outputs[index]
+        output.text += new.text
+        self._tell(output.meta, new.meta)
+        if new.thought:
+            output.thought = (output.thought or "") + new.thought
+
+    def _pass_on(self, index: int, text: str) -> None:
         if text and index == 0:
             self._on_text(text)
 

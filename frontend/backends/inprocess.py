@@ -1,4 +1,4 @@
-"""An LLM in this process as a backend: the same calls as a server's, on the engine's own event loop.
+"""An LLM in this process as a backend, on the engine's own event loop: calls are handed over as they were checked.
 
 The only file of the language that knows the runtime, which is imported already where there is an LLM.
 """
@@ -27,7 +27,7 @@ class InProcess(Backend):
     capabilities = bodies.CAPABILITIES
 
     def __init__(self, llm: LLM) -> None:
-        self._calls, self._loop, self._flush, self._state = llm.language, llm.loop, llm.flush_cache, llm.state
+        self._calls, self._loop, self._flush, self._state = llm.engine_calls, llm.loop, llm.flush_cache, llm.state
         self._resolved = llm.resolved
         self.capabilities = replace(bodies.CAPABILITIES, media=frozenset(llm.placeholders))
 
@@ -41,12 +41,13 @@ class InProcess(Backend):
         return self._loop
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
-        body = await made(prompt, lambda: bodies.gen_body(bodies.segments(prompt), call))
+        fields = await made(prompt, lambda: bodies.call_fields(bodies.segments(prompt), call))
         if on_text is None:
-            return bodies.completions(self.name, await self._calls.generate(body), call.num_samples)
+            outputs = await self._calls.generate(fields, call.sampling, call.follow_up)
+            return [bodies.ended(self.name, Completion(each.text, each.meta, each.thought)) for each in outputs]
         growing = bodies.Growing(self.name, on_text, call.num_samples)
-        async for event in self._calls.stream(body):
-            growing.add(event)
+        async for new in self._calls.stream(fields, call.sampling, call.follow_up):
+            growing.grow(new.sample, Completion(new.text, new.meta, new.thought))
         return growing.whole()
 
     async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
@@ -54,14 +55,14 @@ class InProcess(Backend):
         return bodies.selection(self.name, await self._calls.select(body), call)
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
-        await self._calls.generate(await made(prompt, lambda: bodies.hold_body(bodies.segments(prompt), seconds)))
+        fields = await made(prompt, lambda: bodies.hold_fields(bodies.segments(prompt), seconds))
+        await self._calls.generate(fields, bodies.NO_OUTPUT)
 
     async def end(self, programs: list[str]) -> None:
-        await self._calls.end({"programs": programs})
+        self._calls.end(programs)
 
     async def render(self, prompt: Prompt) -> str:
-        segments = await made(prompt, lambda: bodies.segments(prompt))
-        return bodies.rendered(self.name, await self._calls.render({"prompt": segments}))
+        return await self._calls.render(await made(prompt, lambda: bodies.segments(prompt)))
 
     async def server_info(self) -> dict[str, Any]:
         """As a server's: the scheduler's counters are in `internal_states`."""

@@ -171,28 +171,21 @@ def read_prompt(given: list[str | Segment], taken: MediaTokens) -> ReadPrompt:
     return ReadPrompt(segments, tuple(reader.media))
 
 
-def continued_text(given: list[str | Segment], rendered: str) -> str | None:
+def continued_text(segments: list[Rendered], rendered: str) -> str | None:
     """What the output goes on with: the text of the open turn, or raw text. None: it begins a turn.
 
     An open turn comes with the end of what is `rendered` before it, where a template may have opened a thought.
     """
-    last = given[-1]
+    last = segments[-1]
     if isinstance(last, str):
-        return "".join(text for text in given if isinstance(text, str))
-    said = "".join(item for item in last.content or () if isinstance(item, str))
-    return rendered[-len(said) - TAIL_CHARS :] if last.open and said else None
+        return "".join(text for text in segments if isinstance(text, str))
+    if not isinstance(last, Turn) or not last.open:
+        return None
+    said = "".join(item for item in last.content if isinstance(item, str))
+    return rendered[-len(said) - TAIL_CHARS :] if said else None
 
 
-def completed(body: LanguageGenerateBody, may_heal: bool, spec: RequestSpec) -> RequestSpec:
-    """`spec` with what only programs ask for.
-
-    The end of the prompt is healed where the body does not say, if it may be.
-    """
-    healed = spec.token_healing or (body.token_healing is None and may_heal)
-    return replace(spec, token_healing=healed, follow_up=_follow_up(body))
-
-
-def _follow_up(body: LanguageGenerateBody | SelectBody) -> FollowUp | None:
+def follow_up_of(body: LanguageGenerateBody | SelectBody) -> FollowUp | None:
     asked = body.follow_up
     return None if asked is None else FollowUp(asked.program, asked.state, asked.kind)
 
@@ -212,7 +205,7 @@ def read_scoring(body: SelectBody, start: int, ends: tuple[int, ...], goes_on: b
         extra_key=body.extra_key,
     )
     [spec] = read_specs(asked, 1, False, PREFILL_ONLY, processors_on=False)
-    return replace(spec, follow_up=_follow_up(body) if goes_on else None)
+    return replace(spec, follow_up=follow_up_of(body) if goes_on else None)
 
 
 class _PromptReader:

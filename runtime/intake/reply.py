@@ -227,8 +227,14 @@ def fields_of(body: Struct) -> Any:
 async def made_in_turn(body: Any) -> dict[str, Any]:
     """A reply with a `meta_info` as a dictionary, its long lists made while other tasks of the event loop run."""
     made: dict[str, Any] = fields_of(body)
-    for name, long in longs_of(body.meta_info).items():
-        made["meta_info"][name] = await long.in_turn()
+    return {**made, "meta_info": await meta_in_turn(body.meta_info)}
+
+
+async def meta_in_turn(meta: MetaInfo) -> dict[str, Any]:
+    """The same of a `meta_info` alone."""
+    made: dict[str, Any] = fields_of(meta)
+    for name, long in longs_of(meta).items():
+        made[name] = await long.in_turn()
     return made
 
 

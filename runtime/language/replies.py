@@ -61,7 +61,7 @@ class Ended(Reply, frozen=True):
     programs: int
 
 
-class Output(GrowingReply):
+class LanguageOutput(GrowingReply):
     """One sequence, its thought apart from its text where it has a reader."""
 
     def __init__(self, sequence: GeneratedSequence, index: int | UnsetType, reader: OutputReader | None) -> None:

@@ -8,7 +8,7 @@ from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.language import EndBody, LanguageGenerateBody, RenderBody, SelectBody
 from ramet.runtime.intake.prompts import new_id
 from ramet.runtime.language.calls import LanguageCalls
-from ramet.runtime.language.replies import Output
+from ramet.runtime.language.replies import LanguageOutput
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
@@ -50,5 +50,5 @@ def _calls(service: Service) -> LanguageCalls:
     return LanguageCalls(service.client, defaults, service.style)
 
 
-def _event(output: Output) -> sse.Events:
+def _event(output: LanguageOutput) -> sse.Events:
     return sse.long_event(output.new())
