@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, Generic, Self, TypeVar
 
 from ramet.frontend import api
-from ramet.frontend.backends.base import Place
+from ramet.frontend.backends.base import PromptPlace
 from ramet.frontend.errors import CallFailed, ProgramError
-from ramet.frontend.executor import Stream
+from ramet.frontend.executor import PromptStream
 from ramet.frontend.ir import (
     Appended,
     Begin,
@@ -37,7 +37,7 @@ from ramet.frontend.places import after
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
 from ramet.frontend.results import Result
 from ramet.frontend.run import Run
-from ramet.frontend.speculation import Saved
+from ramet.frontend.speculation import SavedCalls
 from ramet.frontend.variables import THOUGHT, StateVariables
 from ramet.ipc.owned import NotCopied
 
@@ -47,7 +47,7 @@ ELSEWHERE = -1  # some other thread
 S = TypeVar("S", bound="BaseState")
 
 
-class Words:
+class NodeWords:
     """The nodes as methods: s.gen(...) is gen(...), as the paper's Figures 1 and 4 write it."""
 
     gen = staticmethod(api.gen)
@@ -61,18 +61,18 @@ class Words:
     separate_reasoning = staticmethod(api.separate_reasoning)
 
 
-class BaseState(Words, StateVariables, NotCopied):
+class BaseState(NodeWords, StateVariables, NotCopied):
     """What states of plain and of async programs share: all that returns at once."""
 
     only_one = "it is a run of a program; s.copy() and s.fork() branch it, and s.text() and s[NAME] are its results"
 
-    def __init__(self, run: Run, stream: Stream | None = None, parent: "BaseState | None" = None) -> None:
+    def __init__(self, run: Run, stream: PromptStream | None = None, parent: "BaseState | None" = None) -> None:
         super().__init__(run, parent)
         self._parent_root: BaseState | None = parent._root if parent else None  # None, not itself: no cycle to collect
         self._forks: weakref.WeakSet[BaseState] = weakref.WeakSet()  # of a root: all that came from it
-        self._stream = stream or Stream(run)
+        self._stream = stream or PromptStream(run)
         self._grows: set[str] = set()  # variables of its own calls, which are read as they grow
-        self._place: Place = parent._place if parent else Place()  # where it ends
+        self._place: PromptPlace = parent._place if parent else PromptPlace()  # where it ends
         self._has_turns = False  # among what was appended since the fork
         self._scopes: dict[str, Result] = {}
         self._found_error: BaseException | None = None  # see `error`
@@ -201,9 +201,9 @@ class BaseState(Words, StateVariables, NotCopied):
         self._stream.fork(streams, where)
         return StateGroup(self, children)
 
-    def _new_stream(self) -> Stream:
+    def _new_stream(self) -> PromptStream:
         """Of a fork."""
-        return Stream(self.run, begun=False)
+        return PromptStream(self.run, begun=False)
 
     @contextmanager
     def copy(self, position_ids_offset: None = None) -> Iterator[Self]:
@@ -260,7 +260,7 @@ class BaseState(Words, StateVariables, NotCopied):
         check_wait(self.run.backend.loop)
 
     @property
-    def saved(self) -> Saved | None:
+    def saved(self) -> SavedCalls | None:
         """What API speculation saved for the run; None: it was not asked for."""
         return self.run.saved if self.run.settings.spec_tokens else None
 

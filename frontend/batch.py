@@ -29,13 +29,13 @@ from ramet.ipc.waits import taken
 FEWEST_THREADS, THREADS_PER_CORE = 96, 16  # of num_threads="auto": they wait for calls nearly all of the time
 
 
-class Done(NamedTuple):
+class ProgramDone(NamedTuple):
     number: int
     state: State | None  # None: it did not come so far
     error: BaseException | None
 
 
-class Batch:
+class ProgramBatch:
     """One call of run_batch. The caller's thread starts programs and takes what they give; see `results`."""
 
     def __init__(
@@ -68,14 +68,14 @@ class Batch:
         self._prefixes = SharedPrefixes(self._backend) if self._options.hints else None
         self._context = copy_context()  # of the program that this one is called by
         self._todo: SimpleQueue[int | None] = SimpleQueue()  # for the threads; None: end
-        self._done: SimpleQueue[Done] = SimpleQueue()
+        self._done: SimpleQueue[ProgramDone] = SimpleQueue()
         self._runs: set[Run] = set()
         self._stopped = False
 
     def results(self, progress_bar: bool, raises: bool) -> Iterator[State]:
         """In order. At most `at_once` programs run, and as many are done and wait for those before them."""
         num = len(self._arguments)
-        waiting: dict[int, Done] = {}
+        waiting: dict[int, ProgramDone] = {}
         to_start, num_running = iter(range(num)), 0
         with self._started(), tqdm(total=num, disable=not progress_bar) as progress:
             for index in range(num):
@@ -123,12 +123,12 @@ class Batch:
             try:
                 done = self._context.copy().run(self._run, index)
             except BaseException as error:  # noqa: BLE001 - given to the caller
-                done = Done(index, None, error)
+                done = ProgramDone(index, None, error)
             self._done.put(done)
 
-    def _run(self, index: int) -> Done:
+    def _run(self, index: int) -> ProgramDone:
         if (found := self._known(index)) is not None:
-            return Done(index, found, None)
+            return ProgramDone(index, found, None)
         args, kwargs = self._arguments[index]
         state = State(self._new_run())
         with suppress(BaseException):  # the state has it
@@ -140,12 +140,12 @@ class Batch:
         try:
             done = await self._run_task(index)
         except BaseException as error:  # noqa: BLE001 - given to the caller
-            done = Done(index, None, error)
+            done = ProgramDone(index, None, error)
         self._done.put(done)
 
-    async def _run_task(self, index: int) -> Done:
+    async def _run_task(self, index: int) -> ProgramDone:
         if (found := self._known(index)) is not None:
-            return Done(index, found, None)
+            return ProgramDone(index, found, None)
         args, kwargs = self._arguments[index]
         state = AsyncState(self._new_run())
         with suppress(Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt):  # the state has it
@@ -166,11 +166,11 @@ class Batch:
             return None
         return restored(self._program.new_run(self._options), found)
 
-    def _ended(self, index: int, state: State, error: BaseException | None) -> Done:
+    def _ended(self, index: int, state: State, error: BaseException | None) -> ProgramDone:
         self._runs.discard(state.run)
         if error is None and (error := self._write(index, state)) is not None:
             state.fail(error)
-        return Done(index, state, error)
+        return ProgramDone(index, state, error)
 
     def _write(self, index: int, state: State) -> ProgramError | None:
         """To the resume file, a program that is done. What goes wrong is that program's own trouble."""

@@ -34,23 +34,23 @@ from ramet.frontend.nodes import (
 )
 from ramet.frontend.prompt import Prompt, chained
 from ramet.frontend.results import Gathered, Result
-from ramet.frontend.run import Run, Settings
+from ramet.frontend.run import Run, RunSettings
 from ramet.frontend.state import State
 from ramet.frontend.worked_out import Failing, mapped, worked_out
 
 
-class Line(NamedTuple):
+class GraphLine(NamedTuple):
     """Nodes that are appended together."""
 
     stream: int
     exprs: tuple[Expr, ...]
 
 
-class Plan(NamedTuple):
+class GraphPlan(NamedTuple):
     """What all runs of a graph have in common. `read`: of each stream, variables whose values are used somewhere."""
 
     graph: Graph
-    lines: tuple[Line, ...]
+    lines: tuple[GraphLine, ...]
     read: Mapping[int, Set[str]]
 
     @property
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
 def as_function(graph: Graph) -> Callable[..., Any]:
     """What `function` makes a program of. Its parameters are the graph's, its name is that of the function traced."""
     own = inspect.Signature(list(_parameters(graph)))
-    plan = Plan(graph, tuple(lines_of(graph)), variables_read(graph))
+    plan = GraphPlan(graph, tuple(lines_of(graph)), variables_read(graph))
     module, _, qualname = graph.name.partition(":")
     name = qualname.rpartition(".")[2]
 
@@ -71,7 +71,7 @@ def as_function(graph: Graph) -> Callable[..., Any]:
             tracer.refuse_compiled(name)
         given = own.bind(*args, **kwargs)
         given.apply_defaults()
-        return Replay(plan, state, given.arguments).run()
+        return GraphRun(plan, state, given.arguments).run()
 
     names = {parameter.name for parameter in graph.parameters}
     of_state = next(each for each in ("s", "state", *(f"state_{i}" for i in range(len(names)))) if each not in names)
@@ -87,17 +87,17 @@ def _parameters(graph: Graph) -> Iterator[inspect.Parameter]:
         yield inspect.Parameter(name, kind, default=default if has_default else inspect.Parameter.empty)
 
 
-def lines_of(graph: Graph) -> Iterator[Line]:
+def lines_of(graph: Graph) -> Iterator[GraphLine]:
     line: list[Expr] = []
     stream = ROOT
     for node in graph.nodes:
         if line and not node.goes_on:
-            yield Line(stream, tuple(line))
+            yield GraphLine(stream, tuple(line))
             line = []
         stream = node.stream
         line.append(node.expr)
     if line:
-        yield Line(stream, tuple(line))
+        yield GraphLine(stream, tuple(line))
 
 
 def variables_read(graph: Graph) -> Mapping[int, Set[str]]:
@@ -109,10 +109,10 @@ def variables_read(graph: Graph) -> Mapping[int, Set[str]]:
     return found
 
 
-class Replay:
+class GraphRun:
     """One run of a graph."""
 
-    def __init__(self, plan: Plan, state: State, arguments: Mapping[str, Any]) -> None:
+    def __init__(self, plan: GraphPlan, state: State, arguments: Mapping[str, Any]) -> None:
         self._plan, self._arguments = plan, arguments
         self._states: dict[int, State] = {}
         self._values: dict[int, Mapping[str, Sequence[Result | None]]] = {}  # of each stream, those that are read
@@ -140,7 +140,7 @@ class Replay:
             self._let_go()
         return returned.get() if isinstance(returned, Result) else returned
 
-    def _execute(self, line: Line) -> None:
+    def _execute(self, line: GraphLine) -> None:
         stream, expr = line.stream, line.exprs[0]
         match expr:
             case _ if isinstance(expr, APPENDED):
@@ -173,7 +173,7 @@ class Replay:
 
     def _entered(self, call: Call) -> State:
         outer = self._states[call.outer].run
-        settings = Settings(call.sampling, call.options, spec_tokens=call.spec_tokens, hints=call.hints)
+        settings = RunSettings(call.sampling, call.options, spec_tokens=call.spec_tokens, hints=call.hints)
         return State(Run(outer.backend, settings, outer, kind=call.kind))
 
     def _prefetch(self, prompt: Prompt, streams: tuple[int, ...]) -> None:

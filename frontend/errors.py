@@ -45,13 +45,13 @@ class BackendError(ProgramError):
         self.backend, self.status, self.retry_after_s = backend, status, retry_after_s
 
 
-class Seen:
+class SeenFailures:
     """Whether anybody was told of a failure of one prompt, or with `whole` unset of its run.
 
     Who was told of one failure of a run needs no word of the others in the log.
     """
 
-    def __init__(self, whole: "Seen | None" = None) -> None:
+    def __init__(self, whole: "SeenFailures | None" = None) -> None:
         self.yes, self.whole = False, whole
 
 
@@ -62,7 +62,7 @@ class CallFailed(ProgramError):
         self, what: str, where: Where | None, reason: BaseException, prompt: Prompt, earlier: bool = False
     ) -> None:
         self.what, self.where, self.reason, self.prompt, self.earlier = what, where, reason, prompt, earlier
-        self.seen = Seen()
+        self.seen = SeenFailures()
         at = f" at {where}" if where else ""
         how = "was not run, for a call before it failed" if earlier else "failed"
         why = f"{type(reason).__name__}: {reason}" if not isinstance(reason, CallFailed) else str(reason)

@@ -8,21 +8,21 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from ramet.frontend.backends.base import Completion, FollowUp, GenCall, SelectCall
+from ramet.frontend.backends.base import CallFollowUp, Completion, GenCall, SelectCall
 from ramet.frontend.errors import CallFailed, Cancelled
 from ramet.frontend.hints import hold_for
 from ramet.frontend.ir import ConstantText, Gen, Select, Where, as_expr
-from ramet.frontend.operations import Operation, OperationQueue
+from ramet.frontend.operations import OperationQueue, StreamOperation
 from ramet.frontend.prompt import EMPTY, Contexts, MediaPiece, Piece, Prompt, plain
 from ramet.frontend.results import Feed, Result
-from ramet.frontend.results import Piece as Fed
+from ramet.frontend.results import FeedPiece as Fed
 from ramet.frontend.run import Run
 from ramet.frontend.speculation import Speculation
 
 LOGGER = logging.getLogger("ramet")
 
 
-class Stream(OperationQueue):
+class PromptStream(OperationQueue):
     """A prompt under construction."""
 
     def __init__(self, run: Run, *, begun: bool = True) -> None:
@@ -48,18 +48,18 @@ class Stream(OperationQueue):
     # -- from any thread --------------------------------------------------------------------------------------------
 
     def append(self, piece: Piece) -> None:
-        self._submit(Operation(lambda: self._add(piece), _nobody))
+        self._submit(StreamOperation(lambda: self._add(piece), _nobody))
 
     def append_value(self, name: str, value: Result) -> None:
         """The value is appended when it is there."""
-        self._submit(Operation(lambda: self._add_value(value), _nobody, f"appending {name!r}"))
+        self._submit(StreamOperation(lambda: self._add_value(value), _nobody, f"appending {name!r}"))
 
     def close(self) -> None:
         """Nothing more is appended: who reads the text as it grows comes to its end, and what was held is let go."""
         if (feed := self.feed) is not None:
-            self._submit(Operation(feed.end, lambda _: None, is_close=True))
+            self._submit(StreamOperation(feed.end, lambda _: None, is_close=True))
         if self.run.settings.hints and self.run.backend.capabilities.prefixes:
-            self._submit(Operation(self._came, lambda _: None, is_close=True))
+            self._submit(StreamOperation(self._came, lambda _: None, is_close=True))
 
     def gen(self, node: Gen, result: Result, thought: Result | None) -> None:
         """`thought` becomes the separated thoughts."""
@@ -70,32 +70,32 @@ class Stream(OperationQueue):
                 thought.fail(error)
 
         act = lambda: self._gen(node, result, thought)  # noqa: E731
-        self._submit(Operation(act, refuse, _named("gen", node.name), node.where, is_call=True))
+        self._submit(StreamOperation(act, refuse, _named("gen", node.name), node.where, is_call=True))
 
     def select(self, node: Select, result: Result) -> None:
         act = lambda: self._select(node, result)  # noqa: E731
-        self._submit(Operation(act, result.fail, _named("select", node.name), node.where, is_call=True))
+        self._submit(StreamOperation(act, result.fail, _named("select", node.name), node.where, is_call=True))
 
-    def fork(self, children: list["Stream"], where: Where) -> None:
+    def fork(self, children: list["PromptStream"], where: Where) -> None:
         """They begin with the prompt as it will be here."""
 
         def refuse(error: CallFailed) -> None:
             for child in children:
                 child._begin(self.prompt, error)
 
-        self._submit(Operation(lambda: self._fork(children), refuse, "fork", where))
+        self._submit(StreamOperation(lambda: self._fork(children), refuse, "fork", where))
 
-    def join(self, children: list["Stream"], ends: list[Result], where: Where) -> None:
+    def join(self, children: list["PromptStream"], ends: list[Result], where: Where) -> None:
         """Append what the children's prompts have after the fork, as parallel contexts where the backend computes them.
 
         With media it is one behind the other. `ends`: what `end` of each child gave.
         """
-        self._submit(Operation(lambda: self._join(children, ends), _nobody, "join", where))
+        self._submit(StreamOperation(lambda: self._join(children, ends), _nobody, "join", where))
 
     def end(self) -> Result:
         """Becomes the prompt as it is after all that was submitted before."""
         result = Result()
-        operation = Operation(lambda: result.set(self.prompt), result.fail, "the text")
+        operation = StreamOperation(lambda: result.set(self.prompt), result.fail, "the text")
         is_idle = self._begun and not self._working and not self._operations
         if not (is_idle and self.run.backend.loop.is_current()):
             self._submit(operation)
@@ -110,11 +110,11 @@ class Stream(OperationQueue):
         self._first_call = came
 
     def begin_scope(self, mark: Result) -> None:
-        self._submit(Operation(lambda: mark.set(self.prompt), mark.fail))
+        self._submit(StreamOperation(lambda: mark.set(self.prompt), mark.fail))
 
     def end_scope(self, mark: Result, result: Result) -> None:
         """`result` becomes the text since `mark`."""
-        self._submit(Operation(lambda: result.set(self.prompt.text(mark.get())), result.fail))
+        self._submit(StreamOperation(lambda: result.set(self.prompt.text(mark.get())), result.fail))
 
     # -- on the event loop ------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class Stream(OperationQueue):
             FeedWriter(self.feed, node.name).end(text, chosen.meta)
         self._came()
 
-    def _follow_up(self) -> FollowUp | None:
+    def _follow_up(self) -> CallFollowUp | None:
         """The last call of several says so as well, for what was kept for it: the program's end is told soon enough."""
         has_more = bool(self._operations) and not self._operations[0].is_close
         follow_up = self.run.follow_up(self._number, has_more or self._is_followed)
@@ -206,13 +206,13 @@ class Stream(OperationQueue):
             self._first_call()
             self._first_call = None
 
-    async def _fork(self, children: list["Stream"]) -> None:
+    async def _fork(self, children: list["PromptStream"]) -> None:
         holds = self.run.settings.hints and self.run.ended_by is None
         came = await hold_for(self.run.backend, self.prompt, len(children)) if holds else None
         for child in children:
             child._begin(self.prompt, None, came)
 
-    async def _join(self, children: list["Stream"], ends: list[Result]) -> None:
+    async def _join(self, children: list["PromptStream"], ends: list[Result]) -> None:
         each = [(await end.needed()).pieces(child.forked_at) for child, end in zip(children, ends, strict=True)]
         texts = [text for pieces in each if (text := "".join(map(plain, pieces)))]
         has_media = self.prompt.has_media or any(isinstance(piece, MediaPiece) for pieces in each for piece in pieces)

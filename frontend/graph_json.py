@@ -53,7 +53,7 @@ class _Whole(msgspec.Struct, forbid_unknown_fields=True):
     is_async: bool = False
 
 
-class _Entry(NamedTuple):
+class _GraphEntry(NamedTuple):
     """Of the list of nodes."""
 
     stream: int
@@ -87,7 +87,7 @@ def from_json(text: str) -> Graph:
     entries = []
     for number, each in enumerate(whole.nodes):
         with _in(f"node {number}"):
-            entry = msgspec.convert(each, _Entry)
+            entry = msgspec.convert(each, _GraphEntry)
             entries.append(Node(entry.stream, _read_node(entry.expr), entry.goes_on))
     return Graph(whole.name, parameters, tuple(entries), returned, whole.spec_tokens, whole.is_async)
 

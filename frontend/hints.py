@@ -64,7 +64,7 @@ class Prefetched(Readers):
             super().came()
 
 
-class Ended:
+class EndedPrograms:
     """Tells a backend which programs have ended: at once, and while it listens those that follow are collected."""
 
     def __init__(self) -> None:
@@ -83,15 +83,15 @@ class Ended:
                 await backend.end(programs)
 
 
-ENDED: "weakref.WeakKeyDictionary[Backend, Ended]" = weakref.WeakKeyDictionary()
+ENDED: "weakref.WeakKeyDictionary[Backend, EndedPrograms]" = weakref.WeakKeyDictionary()
 
 
 def tell_ended(backend: Backend, program: str) -> None:
     """On the backend's event loop."""
-    ENDED.setdefault(backend, Ended()).add(backend, program)
+    ENDED.setdefault(backend, EndedPrograms()).add(backend, program)
 
 
-class Shared:
+class SharedPrefix:
     """A prefix that several programs of a batch have; `held` becomes done when it is computed."""
 
     def __init__(self, prompt: Prompt, readers: Readers) -> None:
@@ -113,7 +113,7 @@ class SharedPrefixes:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._shared: list[Shared] = []  # the one that was used last is the last
+        self._shared: list[SharedPrefix] = []  # the one that was used last is the last
         self._recent: list[Prompt] = []  # first prompts, the newest last
 
     async def before(self, prompt: Prompt) -> None:
@@ -126,7 +126,7 @@ class SharedPrefixes:
         common = max((common_prefix(other, prompt) for other in self._recent), key=_length, default=EMPTY)
         self._recent = [*self._recent[1 - MAX_RECENT :], prompt]
         if common.num_chars >= WORTH_CHARS + (shared.prompt.num_chars if shared else 0):
-            shared = Shared(common, Readers(self._backend, common, 1))
+            shared = SharedPrefix(common, Readers(self._backend, common, 1))
             self._shared.append(shared)
             if len(self._shared) > MAX_HELD:
                 self._shared.pop(0).let_go()
@@ -139,7 +139,7 @@ class SharedPrefixes:
             shared.let_go()
         self._shared = []
 
-    async def _use(self, shared: Shared) -> None:
+    async def _use(self, shared: SharedPrefix) -> None:
         self._shared.remove(shared)
         self._shared.append(shared)
         if await asyncio.shield(shared.held):

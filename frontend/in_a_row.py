@@ -20,10 +20,10 @@ class Depth:
         self.num: int = num if each is None else max((one.num for one in each), default=0)
 
 
-class Stream:
+class StreamDepths:
     """`num`: calls that what comes next in it waits for."""
 
-    def __init__(self, parent: "Stream | None" = None) -> None:
+    def __init__(self, parent: "StreamDepths | None" = None) -> None:
         self.num: int = parent.num if parent else 0
         self.names: Variables = Variables(parent.names if parent else None)  # for those of calls without a name
         self.values: dict[str, Depth] = dict(parent.values) if parent else {}
@@ -43,7 +43,7 @@ class Stream:
         if thoughts:
             self.put(called + THOUGHT, Depth(self.num))
 
-    def gather(self, children: "list[Stream]") -> None:
+    def gather(self, children: "list[StreamDepths]") -> None:
         for name in dict.fromkeys(name for child in children for name in child.new):
             before = self.values.get(name)
             earlier = before.each if before is not None and before.each is not None else []
@@ -51,11 +51,11 @@ class Stream:
 
 
 def calls_in_a_row(graph: Graph) -> int:
-    streams = {ROOT: Stream()}
-    forks: dict[int, list[Stream]] = {}
+    streams = {ROOT: StreamDepths()}
+    forks: dict[int, list[StreamDepths]] = {}
     for node in graph.nodes:
         if isinstance(node.expr, Call):
-            streams[node.stream] = Stream()
+            streams[node.stream] = StreamDepths()
             continue
         if (stream := streams.get(node.stream)) is None:
             continue
@@ -69,7 +69,7 @@ def calls_in_a_row(graph: Graph) -> int:
             case SetVariable(name, value):
                 stream.put(name, Depth(_waits(value, streams)))
             case Fork(first, size):
-                forks[first] = [Stream(stream) for _ in range(size)]
+                forks[first] = [StreamDepths(stream) for _ in range(size)]
                 streams |= {first + index: child for index, child in enumerate(forks[first])}
             case Join(first, mode) if mode == COPY:
                 for name, depth in forks[first][0].new.items():
@@ -83,11 +83,11 @@ def calls_in_a_row(graph: Graph) -> int:
     return max((stream.num for stream in streams.values()), default=0)
 
 
-def _waits(value: Any, streams: dict[int, Stream]) -> int:
+def _waits(value: Any, streams: dict[int, StreamDepths]) -> int:
     return max((depth.num for depth in _depths(value, streams)), default=0)
 
 
-def _depths(value: Any, streams: dict[int, Stream]) -> Iterator[Depth]:
+def _depths(value: Any, streams: dict[int, StreamDepths]) -> Iterator[Depth]:
     for each in unknowns(value):
         if isinstance(each, VariableOf):
             versions = streams[each.stream].versions.get(each.name, [])

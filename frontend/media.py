@@ -74,7 +74,7 @@ class InMemory:
 Source: TypeAlias = str | bytes | InMemory
 
 
-class Sent(NamedTuple):
+class SentMedia(NamedTuple):
     """What is sent of a piece: a URL, or its bytes as base64."""
 
     mime: str = ""
@@ -154,20 +154,20 @@ def digest(source: Source) -> str:
     return ""
 
 
-def sent(kind: str, source: Source) -> Sent:
+def sent(kind: str, source: Source) -> SentMedia:
     """Reads a file. Raises ClientError where that fails."""
     if isinstance(source, str) and is_url(source):
         head, comma, data = source.partition(",")
         if head[:5].lower() != "data:":
-            return Sent(url=source)
+            return SentMedia(url=source)
         if not comma or not head.lower().endswith(";base64"):
             raise ClientError(kind, "is a data URI without base64, must be data:TYPE;base64,DATA")
-        return Sent(head[5:-7].partition(";")[0], data)
+        return SentMedia(head[5:-7].partition(";")[0], data)
     if isinstance(source, InMemory):
         content = source.file
     else:
         content = source if isinstance(source, bytes) else _read(kind, source)
-    return Sent(mime_of(kind, content), base64.b64encode(content).decode())
+    return SentMedia(mime_of(kind, content), base64.b64encode(content).decode())
 
 
 def mime_of(kind: str, content: bytes) -> str:

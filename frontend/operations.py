@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, Seen
+from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, RunTimeout, SeenFailures
 from ramet.frontend.ir import Where
 from ramet.frontend.prompt import EMPTY
 from ramet.frontend.run import Run, RunCancelled, TimeIsUp
 
 
-class Operation(NamedTuple):
+class StreamOperation(NamedTuple):
     """`act` runs on the event loop. `refuse` is called instead, or after it failed, for whoever waits for a value."""
 
     act: Callable[[], Awaitable[None] | None]
@@ -32,14 +32,14 @@ class OperationQueue:
     def __init__(self, run: Run, begun: bool) -> None:
         self.run, self.prompt = run, EMPTY
         self.error: CallFailed | None = None  # what ended it
-        self._seen = Seen(run.seen)
-        self._operations: deque[Operation] = deque()
+        self._seen = SeenFailures(run.seen)
+        self._operations: deque[StreamOperation] = deque()
         self._begun, self._waking, self._working = begun, False, False
 
     def _end(self, error: CallFailed) -> None:
         """The operation that ends the queue has failed."""
 
-    def _submit(self, operation: Operation) -> None:
+    def _submit(self, operation: StreamOperation) -> None:
         self._operations.append(operation)
         if not self._waking:
             self._waking = True
@@ -67,7 +67,7 @@ class OperationQueue:
             else:
                 await self._execute(operation)
 
-    async def _execute(self, operation: Operation) -> None:
+    async def _execute(self, operation: StreamOperation) -> None:
         try:
             waiting = operation.act()
             if waiting is not None:
@@ -77,7 +77,7 @@ class OperationQueue:
         except BaseException as error:  # noqa: BLE001 - given to whoever uses the value
             self._fail(operation, error)
 
-    def _fail(self, operation: Operation, reason: BaseException) -> None:
+    def _fail(self, operation: StreamOperation, reason: BaseException) -> None:
         """The failure ends the stream."""
         if isinstance(reason, CallFailed):
             self.error = reason.copy()
@@ -88,7 +88,7 @@ class OperationQueue:
         operation.refuse(self.error)
         self._end(self.error)
 
-    def _failure(self, operation: Operation, reason: BaseException, earlier: bool = False) -> CallFailed:
+    def _failure(self, operation: StreamOperation, reason: BaseException, earlier: bool = False) -> CallFailed:
         kind: type[CallFailed] = type(reason) if isinstance(reason, CallFailed) else CallFailed
         if isinstance(reason, RunCancelled | TimeIsUp):
             kind = Cancelled if isinstance(reason, RunCancelled) else RunTimeout
@@ -106,6 +106,6 @@ class OperationQueue:
             else:
                 self._refuse(operation)
 
-    def _refuse(self, operation: Operation) -> None:
+    def _refuse(self, operation: StreamOperation) -> None:
         assert self.error is not None, "a stream without an error refuses nothing"
         operation.refuse(self._failure(operation, self.error, earlier=True))

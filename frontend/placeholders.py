@@ -122,7 +122,7 @@ for _name in (*(f"__{name}__" for name in _LOOKS), *(name for name in dir(str) i
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pending(Variable):
+class PendingValue(Variable):
     """A variable of an async program, which may be appended, or awaited for `_value`. `_result` is its node."""
 
     _value: Any

@@ -6,14 +6,14 @@ Knows the backend's capabilities, the run's parameters and the turn that is open
 from collections.abc import Container
 from dataclasses import replace
 
-from ramet.frontend.backends.base import Place
+from ramet.frontend.backends.base import PromptPlace
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.ir import Begin, ConstantText, End, Expr, Gen, Media, ScopeBegin, ScopeEnd, Select, Variable
 from ramet.frontend.run import Run
 from ramet.frontend.speculation import may_speculate
 
 
-def after(leaf: Expr, place: Place, run: Run, scopes: Container[str]) -> Place:
+def after(leaf: Expr, place: PromptPlace, run: Run, scopes: Container[str]) -> PromptPlace:
     """Where a prompt stands when a node is appended at `place`. `scopes`: that are open.
 
     Raises TypeError for what cannot be appended, Unsupported for what the backend cannot do, and ProgramError for turns
@@ -54,7 +54,7 @@ def after(leaf: Expr, place: Place, run: Run, scopes: Container[str]) -> Place:
     return place._replace(turn_has_text=place.role != "")
 
 
-def _check_gen(node: Gen, place: Place, run: Run) -> None:
+def _check_gen(node: Gen, place: PromptPlace, run: Run) -> None:
     settings = run.settings
     sampling = {**settings.sampling, **node.sampling}
     asked = replace(node, options={**settings.options, **node.options})

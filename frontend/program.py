@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, overload
 
 from ramet.frontend.backends.base import Backend
 from ramet.frontend.backends.chosen import as_backend, backend_of
-from ramet.frontend.batch import Batch
+from ramet.frontend.batch import ProgramBatch
 from ramet.frontend.canonical import HasBody
 from ramet.frontend.compile import as_function
 from ramet.frontend.errors import ProgramError
@@ -18,7 +18,7 @@ from ramet.frontend.graph_json import from_json, to_json
 from ramet.frontend.nodes import ROOT, Parameter
 from ramet.frontend.passes import compiled, constant_prefix, explain
 from ramet.frontend.prompt import Prompt
-from ramet.frontend.runnable import Options, Runnable, current_tracer
+from ramet.frontend.runnable import Runnable, RunOptions, current_tracer
 from ramet.frontend.state import State
 from ramet.frontend.trace import beginning, trace
 
@@ -71,7 +71,7 @@ class Program(Runnable, HasBody):
             raise ValueError(f"on_error is {on_error!r}, must be 'raise' or 'return'")
         if current_tracer() is not None:
             raise ProgramError("run_batch is called inside of a traced program, whose graph has single calls")
-        batch = Batch(self, batch_kwargs, num_threads, options, resume, self.body)
+        batch = ProgramBatch(self, batch_kwargs, num_threads, options, resume, self.body)
         states = batch.results(progress_bar, on_error == "raise")
         return states if generator_style else list(states)
 
@@ -136,7 +136,7 @@ class Compiled(Program):
         bound.bound = {**self.bound, **arguments}
         return bound
 
-    def backend_for(self, options: Options) -> Backend:
+    def backend_for(self, options: RunOptions) -> Backend:
         return super().backend_for(options if options.backend is not None else options._replace(backend=self._backend))
 
     @property

@@ -37,7 +37,7 @@ class MediaPiece(NamedTuple):
 Piece: TypeAlias = str | TurnBegin | TurnEnd | Contexts | MediaPiece
 
 
-class Turn(NamedTuple):
+class PromptTurn(NamedTuple):
     """A run of pieces inside one role; role "" is outside of every turn. `open`: the turn has not ended."""
 
     role: str
@@ -85,19 +85,19 @@ class Prompt:
             merged += ["".join(map(str, together))] if is_text else together
         return [piece for piece in merged if piece != ""]
 
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[PromptTurn]:
         """Its pieces by the turns they are in."""
-        turns: list[Turn] = []
+        turns: list[PromptTurn] = []
         role, content = "", list[Any]()
         for piece in self.pieces():
             if isinstance(piece, TurnBegin | TurnEnd):
                 if content or role:
-                    turns.append(Turn(role, tuple(content), open=False))
+                    turns.append(PromptTurn(role, tuple(content), open=False))
                 role, content = piece.role if isinstance(piece, TurnBegin) else "", []
             else:
                 content.append(piece)
         if content or role:
-            turns.append(Turn(role, tuple(content), open=role != ""))
+            turns.append(PromptTurn(role, tuple(content), open=role != ""))
         return turns
 
     def text(self, since: "Prompt | None" = None) -> str:
@@ -150,7 +150,7 @@ def plain(piece: Any) -> str:
     return "".join(piece.texts) if isinstance(piece, Contexts) else ""
 
 
-def content_of(turn: Turn) -> str | list[dict[str, Any]]:
+def content_of(turn: PromptTurn) -> str | list[dict[str, Any]]:
     """Of a turn, as OpenAI's messages have it: a text, or parts. Reads the files of its media."""
     if not turn.has_media:
         return turn.text

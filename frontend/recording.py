@@ -12,11 +12,11 @@ from ramet.frontend.appending import BaseState, StateGroup
 from ramet.frontend.backends.base import Backend
 from ramet.frontend.ir import Expr, Gen, ScopeBegin, ScopeEnd, Select, caller, check_known
 from ramet.frontend.nodes import Node, Text, VariableOf, unknowns
-from ramet.frontend.placeholders import Marks, Pending, Placeholder
+from ramet.frontend.placeholders import Marks, PendingValue, Placeholder
 from ramet.frontend.results import Result
 
 
-class Made(NamedTuple):
+class KnownValue(NamedTuple):
     """What is known of a value that is still to come. `num`: of values in a list; None: it is no list."""
 
     variable: VariableOf  # the first that had it
@@ -24,13 +24,13 @@ class Made(NamedTuple):
     is_number: bool = False
 
 
-class Recording:
+class TraceRecording:
     """What the states of one trace share: the nodes so far, and the values that stand in texts as marks."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend, self.marks = backend, Marks()
         self.nodes: list[Node] = []
-        self.made: dict[Result, Made] = {}
+        self.made: dict[Result, KnownValue] = {}
         self.lock = threading.RLock()  # a line's nodes follow one another, and a fork's streams are numbered in a row
         self._num_streams = 0
 
@@ -49,7 +49,7 @@ class Recording:
         """A value that a function stores or returns, as a node of the graph has it. `who`: of a refusal."""
         made = partial(self.unmarked, who=who)
         match value:
-            case Placeholder(_, node) | Pending(_, node):
+            case Placeholder(_, node) | PendingValue(_, node):
                 return node
             case str() if self.marks.stand_in(value):
                 return Text(tuple(cast(Any, self.marks.parts(value))))

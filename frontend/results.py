@@ -186,7 +186,7 @@ def _see(error: BaseException | None) -> None:
         error.see()
 
 
-class Piece(NamedTuple):
+class FeedPiece(NamedTuple):
     """New text of a stream; `name`: of the variable that it belongs to."""
 
     text: str
@@ -199,13 +199,13 @@ class Feed:
     """The text of one stream from its beginning, for any number of readers, each at its own place."""
 
     def __init__(self) -> None:
-        self._pieces: list[Piece] = []
+        self._pieces: list[FeedPiece] = []
         self._lock = threading.Lock()
         self._waiting: list[Future[None]] = []
         self._ended = False
         self._error: BaseException | None = None
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: FeedPiece) -> None:
         with self._lock:
             self._pieces.append(piece)
         self._wake()
@@ -217,7 +217,7 @@ class Feed:
                 self._ended, self._error = True, error
         self._wake()
 
-    def pieces(self, check_wait: Callable[[], None]) -> Iterator[Piece]:
+    def pieces(self, check_wait: Callable[[], None]) -> Iterator[FeedPiece]:
         """As they come. Raises what ended the stream, and what `check_wait` does where it would have to wait."""
         at = 0
         while (news := self._after(at)) is not None:
@@ -228,7 +228,7 @@ class Feed:
             yield from news
             at += len(news)
 
-    async def pieces_async(self) -> AsyncIterator[Piece]:
+    async def pieces_async(self) -> AsyncIterator[FeedPiece]:
         """The same on any event loop."""
         at = 0
         while (news := self._after(at)) is not None:
@@ -239,7 +239,7 @@ class Feed:
                 yield piece
             at += len(news)
 
-    def _after(self, at: int) -> "list[Piece] | Future[None] | None":
+    def _after(self, at: int) -> "list[FeedPiece] | Future[None] | None":
         """What came after the first `at` pieces, or what becomes done when something does; None: nothing will."""
         with self._lock:
             if news := self._pieces[at:]:

@@ -30,7 +30,7 @@ class Kept(msgspec.Struct):
     returned: Any = None
 
 
-class Line(msgspec.Struct):
+class ResumeLine(msgspec.Struct):
     key: str
     state: Kept
 
@@ -57,7 +57,7 @@ class ResumeFile:
     def write(self, key: str, state: Kept) -> None:
         """Raises TypeError, ValueError and RecursionError for what JSON has no form of, and OSError."""
         _check_numbers(msgspec.to_builtins([state.variables, state.returned], enc_hook=_as_json))
-        line = msgspec.json.encode(Line(key, state), enc_hook=_as_json) + b"\n"
+        line = msgspec.json.encode(ResumeLine(key, state), enc_hook=_as_json) + b"\n"
         with self._lock:
             if not self._file.closed:
                 self._file.write(line)
@@ -69,7 +69,7 @@ class ResumeFile:
 
     def _read(self, line: bytes, place: str) -> None:
         try:
-            read = msgspec.json.decode(line, type=Line)
+            read = msgspec.json.decode(line, type=ResumeLine)
         except msgspec.DecodeError as error:
             raise ValueError(f"{place} is not of a batch that may be resumed: {error}") from None
         self._known.setdefault(read.key, deque()).append(read.state)

@@ -8,12 +8,12 @@ from itertools import count
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from ramet.frontend.backends.base import Backend, FollowUp
-from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, Seen
+from ramet.frontend.backends.base import Backend, CallFollowUp
+from ramet.frontend.errors import CallFailed, Cancelled, ProgramError, SeenFailures
 from ramet.frontend.hints import SharedPrefixes, tell_ended
 from ramet.frontend.ir import SELECT_OPTIONS, Select
 from ramet.frontend.results import Result
-from ramet.frontend.speculation import Saved
+from ramet.frontend.speculation import SavedCalls
 from ramet.ipc.loop_thread import LoopThread
 
 
@@ -25,7 +25,7 @@ class TimeIsUp(ProgramError, TimeoutError):
     pass
 
 
-class Settings(NamedTuple):
+class RunSettings(NamedTuple):
     """What the calls of a run share."""
 
     sampling: Mapping[str, Any] = {}  # of calls that do not say otherwise
@@ -44,7 +44,7 @@ class Settings(NamedTuple):
 PROCESS, RUNS = uuid4().hex, count()
 
 
-class Body:
+class ProgramBody:
     """The program's function while it runs. `thread`: where it runs, if other threads may ask for its variables."""
 
     def __init__(self) -> None:
@@ -141,19 +141,19 @@ class Run:
     def __init__(
         self,
         backend: Backend,
-        settings: Settings,
+        settings: RunSettings,
         outer: "Run | None" = None,
         timeout_s: float | None = None,
         kind: str = "",
     ) -> None:
         self.backend, self.settings, self._kind = backend, settings, kind
         self.name = f"{PROCESS}-{next(RUNS)}"
-        self.body = Body()
+        self.body = ProgramBody()
         self.ended_by: ProgramError | None = None
         self.has_called = False
-        self.seen = Seen()
+        self.seen = SeenFailures()
         self.failures: list[CallFailed] = []  # what ended its streams
-        self.saved = Saved()  # by API speculation
+        self.saved = SavedCalls()  # by API speculation
         self._outer = outer
         self._inner: weakref.WeakSet[Run] = weakref.WeakSet()  # of programs that its body called
         self._lock = threading.Lock()
@@ -214,14 +214,14 @@ class Run:
         """A number for a stream."""
         return next(self._states)
 
-    def follow_up(self, state: int, has_more: bool) -> FollowUp | None:
+    def follow_up(self, state: int, has_more: bool) -> CallFollowUp | None:
         """On the event loop, before a call of a stream, which `has_more` to do, or had calls with a follow-up."""
         if not self.settings.hints or not self.backend.capabilities.follow_ups:
             return None
         if self.body.returned.done and not has_more:
             return None
         self._is_followed = True
-        return FollowUp(self.name, state, self._kind)
+        return CallFollowUp(self.name, state, self._kind)
 
     def end_body(self) -> None:
         """From any thread: the program's function has returned, or raised."""

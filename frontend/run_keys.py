@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ramet.frontend.canonical import body_form, canonical
-from ramet.frontend.runnable import Options, Runnable
+from ramet.frontend.runnable import Runnable, RunOptions
 
 
 class RunKeys:
     """Of a program's runs with `options`. Backends are no part of a key: a server may come back at another address."""
 
-    def __init__(self, program: Runnable, body: Any, options: Options) -> None:
+    def __init__(self, program: Runnable, body: Any, options: RunOptions) -> None:
         """`body`: what the program executes. Raises TypeError for one that closes over what has no canonical form."""
         self._signature, self._bound = inspect.signature(program.function), program.bound
         try:

@@ -17,7 +17,7 @@ from ramet.frontend.backends.chosen import backend_of
 from ramet.frontend.hints import SharedPrefixes
 from ramet.frontend.ir import Variable
 from ramet.frontend.loop import check_wait, on_thread
-from ramet.frontend.run import Run, Settings
+from ramet.frontend.run import Run, RunSettings
 from ramet.frontend.state import AsyncState, State
 from ramet.ipc.params import CHECKS
 from ramet.ipc.waits import waited
@@ -37,7 +37,7 @@ SAMPLED = frozenset({*CHECKS, *OPTIONS, *SHORT})
 DEFAULT_SAMPLING: Mapping[str, Any] = {"max_new_tokens": 128}
 
 
-class Options(NamedTuple):
+class RunOptions(NamedTuple):
     """Arguments of a run that are not its function's."""
 
     sampling: Mapping[str, Any]
@@ -48,7 +48,7 @@ class Options(NamedTuple):
     hints: bool = True
 
 
-NO_OPTIONS = Options({}, {})
+NO_OPTIONS = RunOptions({}, {})
 
 
 class Runnable:
@@ -200,20 +200,20 @@ class Runnable:
             raise
         return state.plain()
 
-    def new_run(self, options: Options, prefixes: SharedPrefixes | None = None) -> Run:
+    def new_run(self, options: RunOptions, prefixes: SharedPrefixes | None = None) -> Run:
         """`prefixes`: of the batch that it is one of."""
         settings = self.settings(options, prefixes)
         return Run(self.backend_for(options), settings, _outer(), options.timeout_s, self.kind)
 
-    def backend_for(self, options: Options) -> Backend:
+    def backend_for(self, options: RunOptions) -> Backend:
         """Of a run. Raises ProgramError where there is none, and TypeError for what is none."""
         outer = _outer()
         return backend_of(options.backend, outer.backend if outer is not None else None)
 
-    def settings(self, options: Options = NO_OPTIONS, prefixes: SharedPrefixes | None = None) -> Settings:
+    def settings(self, options: RunOptions = NO_OPTIONS, prefixes: SharedPrefixes | None = None) -> RunSettings:
         """What the calls of a run share."""
         sampling = {**DEFAULT_SAMPLING, **options.sampling}
-        return Settings(sampling, options.options, options.stream, self.num_api_spec_tokens, options.hints, prefixes)
+        return RunSettings(sampling, options.options, options.stream, self.num_api_spec_tokens, options.hints, prefixes)
 
     @property
     def _thread_name(self) -> str:
@@ -224,7 +224,7 @@ class Runnable:
         kinds = [parameter.kind for parameter in inspect.signature(self.function).parameters.values()]
         return inspect.Parameter.VAR_KEYWORD in kinds
 
-    def divided(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], Options]:
+    def divided(self, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], RunOptions]:
         """The function's arguments, and the run's. A name that both have is the function's. Raises TypeError."""
         own = {name: value for name, value in kwargs.items() if name in self.own_names}
         rest = {name: value for name, value in kwargs.items() if name not in self.own_names}
@@ -238,7 +238,7 @@ class Runnable:
         timeout_s = runs.get("timeout_s")
         if timeout_s is not None and (not isinstance(timeout_s, int | float) or not timeout_s > 0):
             raise ValueError(f"timeout_s is {timeout_s!r}, must be a number of seconds > 0")
-        return {**own, **rest}, Options(sampling, options, **runs)
+        return {**own, **rest}, RunOptions(sampling, options, **runs)
 
 
 def _outer() -> Run | None:

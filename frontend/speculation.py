@@ -35,7 +35,7 @@ TRIES = 3  # of a service that cannot go on inside a turn, for one that begins w
 
 
 @dataclass
-class Saved:
+class SavedCalls:
     """What speculation did for one run: its state, and its forks."""
 
     calls: int = 0  # that the service was asked for
@@ -45,7 +45,7 @@ class Saved:
 
 
 @dataclass
-class Ahead:
+class OutputAhead:
     """An output of the service, which follows `prompt`. `used`: its characters that were taken, or matched."""
 
     prompt: Prompt
@@ -54,11 +54,11 @@ class Ahead:
     sampling: Mapping[str, Any]  # that it was drawn with, without ALONE
     whole: bool  # the output ends with it
     prompt_tokens: int
-    tokens: "Tokens | None"  # None: its tokens are not told
+    tokens: "OutputTokens | None"  # None: its tokens are not told
 
 
 @dataclass(frozen=True)
-class Tokens:
+class OutputTokens:
     """Of an output: `most` is how many it could have had, `ends` says where in a text each of them ends.
 
     An end inside a character is None. `start`: where the first one begins, 0 or before. `tells_end`: the last one is
@@ -71,7 +71,7 @@ class Tokens:
     tells_end: bool
 
     @classmethod
-    def of(cls, text: str, pieces: Sequence[str], most: int, head: int) -> "Tokens":
+    def of(cls, text: str, pieces: Sequence[str], most: int, head: int) -> "OutputTokens":
         """Of the text behind the first `head` characters. A piece that is no whole character is not in the text."""
         ends: list[int | None] = [None] * len(pieces)
         at, num = 0, 0
@@ -115,15 +115,15 @@ class Tokens:
 class Speculation:
     """Of one prompt. `saved`: where its run counts."""
 
-    def __init__(self, backend: Backend, num_tokens: int, saved: Saved) -> None:
+    def __init__(self, backend: Backend, num_tokens: int, saved: SavedCalls) -> None:
         self._backend, self._num_tokens = backend, num_tokens
         options = backend.capabilities.options
         self._tells_tokens = options is None or TOLD.keys() <= options
-        self._ahead: Ahead | None = None
+        self._ahead: OutputAhead | None = None
         self.saved = saved
 
     @classmethod
-    def of(cls, backend: Backend, num_tokens: int | None, saved: Saved) -> "Speculation | None":
+    def of(cls, backend: Backend, num_tokens: int | None, saved: SavedCalls) -> "Speculation | None":
         return cls(backend, num_tokens, saved) if num_tokens else None
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
@@ -157,7 +157,7 @@ class Speculation:
             return None
         return self._take(ahead, len(since), text, _reason(cut))
 
-    def _cut(self, ahead: Ahead, tokens: Tokens, start: int, call: GenCall) -> Completion | None:
+    def _cut(self, ahead: OutputAhead, tokens: OutputTokens, start: int, call: GenCall) -> Completion | None:
         """The same by its tokens: whether there are enough does not depend on what they say."""
         num = tokens.before(start)
         if num is None or tokens.most - num < call.sampling["max_new_tokens"]:
@@ -165,7 +165,7 @@ class Speculation:
         found = tokens.cut(ahead.text, start, call, ahead.whole)
         return None if found is None else self._take(ahead, start, *found)
 
-    def _take(self, ahead: Ahead, start: int, text: str, reason: dict[str, Any]) -> Completion:
+    def _take(self, ahead: OutputAhead, start: int, text: str, reason: dict[str, Any]) -> Completion:
         self.saved.saved_calls += 1
         self.saved.saved_prompt_tokens += ahead.prompt_tokens
         ahead.used = start + len(text)
@@ -215,7 +215,7 @@ class Speculation:
         tokens = None
         if longer.options.get("return_logprob"):
             pieces = [told[2] for told in output.meta.get("output_token_logprobs", ()) if isinstance(told[2], str)]
-            tokens = Tokens.of(output.text, pieces, longer.sampling["max_new_tokens"], head)
+            tokens = OutputTokens.of(output.text, pieces, longer.sampling["max_new_tokens"], head)
             found = tokens.cut(text, 0, call, whole) if pieces or not text else None
         else:
             found = _seen(text, call, whole, output.meta.get("completion_tokens"))
@@ -224,7 +224,7 @@ class Speculation:
             return None
         own, reason = found
         prompt_tokens = int(output.meta.get("prompt_tokens") or 0)
-        self._ahead = Ahead(prompt, text, len(own), _others(call), whole, prompt_tokens, tokens)
+        self._ahead = OutputAhead(prompt, text, len(own), _others(call), whole, prompt_tokens, tokens)
         meta = {name: value for name, value in output.meta.items() if not name.endswith("_logprobs")}
         return Completion(own, {**meta, "finish_reason": reason})
 

@@ -17,7 +17,7 @@ from ramet.frontend.graph import Graph
 from ramet.frontend.ir import Expr
 from ramet.frontend.loop import on_thread
 from ramet.frontend.nodes import ROOT, Argument, Call, Parameter
-from ramet.frontend.recording import Recording
+from ramet.frontend.recording import TraceRecording
 from ramet.frontend.runnable import CURRENT, SAMPLED, Runnable
 from ramet.frontend.state import State
 from ramet.frontend.traced import AsyncTraceState, TraceRun, TraceState
@@ -39,7 +39,7 @@ class Anything(Backend):
         raise AssertionError("a trace makes no call")
 
 
-class Tracer(Recording):
+class Tracer(TraceRecording):
     """One trace: what it has written down, and the programs that the function calls."""
 
     def call(self, program: Runnable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TraceState:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 from ramet.frontend.appending import BaseState
-from ramet.frontend.executor import Stream
+from ramet.frontend.executor import PromptStream
 from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Media, Where, as_expr, caller, check_known, leaves_of
 from ramet.frontend.nodes import (
     CONCATENATE,
@@ -24,18 +24,18 @@ from ramet.frontend.nodes import (
     Text,
     VariableOf,
 )
-from ramet.frontend.placeholders import Pending, Placeholder
+from ramet.frontend.placeholders import PendingValue, Placeholder
 from ramet.frontend.prompt import EMPTY
-from ramet.frontend.recording import Made, Recording
+from ramet.frontend.recording import KnownValue, TraceRecording
 from ramet.frontend.results import Gathered, Result
-from ramet.frontend.run import Run, Settings
+from ramet.frontend.run import Run, RunSettings
 from ramet.frontend.variables import THOUGHT
 
 
 class TraceRun(Run):
     """`root`: the stream of the program's own prompt."""
 
-    def __init__(self, recording: Recording, settings: Settings) -> None:
+    def __init__(self, recording: TraceRecording, settings: RunSettings) -> None:
         super().__init__(recording.backend, settings)
         self.tracer: Any = recording
         self.root = ROOT
@@ -56,15 +56,15 @@ class Nowhere:
     append_value = gen = select = fork = join = begin_scope = end_scope = close = append
 
 
-class Done:
+class NothingToAwait:
     def __await__(self) -> Generator[Any, None, Any]:
         yield from ()
 
 
 class TraceState(BaseState):
-    def __init__(self, run: TraceRun, stream: Stream | None = None, parent: BaseState | None = None) -> None:
+    def __init__(self, run: TraceRun, stream: PromptStream | None = None, parent: BaseState | None = None) -> None:
         super().__init__(run, stream or self._new_stream(), parent)
-        self._recording: Recording = run.tracer
+        self._recording: TraceRecording = run.tracer
         self.number = self._recording.new_stream()
         if parent is None:
             run.root = self.number
@@ -73,8 +73,8 @@ class TraceState(BaseState):
         self._goes_on = False  # the next node, with the line of the one before
         self._has_failed = False  # its function
 
-    def _new_stream(self) -> Stream:
-        return cast(Stream, Nowhere())
+    def _new_stream(self) -> PromptStream:
+        return cast(PromptStream, Nowhere())
 
     # -- appending ----------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class TraceState(BaseState):
     def _append(self, leaf: Expr) -> None:
         super()._append(leaf)
         if not (isinstance(leaf, ConstantText) and leaf.text == ""):
-            node = leaf._result if isinstance(leaf, Placeholder | Pending) else leaf
+            node = leaf._result if isinstance(leaf, Placeholder | PendingValue) else leaf
             self._recording.record(self.number, node, self._goes_on)
             self._goes_on = True
         if isinstance(leaf, Gen):
@@ -150,7 +150,7 @@ class TraceState(BaseState):
     def put(self, name: str, result: Result) -> None:
         super().put(name, result)
         self._versions[name] += 1
-        self._recording.made.setdefault(result, Made(self._variable(name)))
+        self._recording.made.setdefault(result, KnownValue(self._variable(name)))
 
     def _variable(self, name: str) -> VariableOf:
         """Its value of now."""
@@ -195,7 +195,7 @@ class TraceState(BaseState):
 
     def sync(self) -> Awaitable[None]:
         """There is nothing to wait for, also where it is awaited."""
-        return Done()
+        return NothingToAwait()
 
     def _unknown(self, *_: Any, **__: Any) -> NoReturn:
         self._recording.marks.refuse(
@@ -218,8 +218,8 @@ class TraceState(BaseState):
 class AsyncTraceState(TraceState):
     """Of an `async def` program: its variables are awaited."""
 
-    def __getitem__(self, name: str) -> Pending:
-        return Pending(name, self._variable(name), super().__getitem__(name))
+    def __getitem__(self, name: str) -> PendingValue:
+        return PendingValue(name, self._variable(name), super().__getitem__(name))
 
     def plain(self) -> TraceState:
         """As whoever called the program sees it."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ramet.frontend.errors import CallFailed, Seen
+from ramet.frontend.errors import CallFailed, SeenFailures
 from ramet.frontend.ir import ConstantText, Printed
 from ramet.frontend.nodes import Argument, Formatted, Text, VariableOf
 from ramet.frontend.prompt import EMPTY
@@ -82,7 +82,7 @@ class Failing:
             return reason
         state, run = self._state(), self._run
         error = CallFailed(self._what, None, reason, state.stream_prompt if state is not None else EMPTY)
-        error.seen = Seen(run.seen)
+        error.seen = SeenFailures(run.seen)
         if run.backend.loop.is_current():
             run.failed(error)
         else:

@@ -261,8 +261,8 @@ class LLM(EngineOwner):
     async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
         """Every sequence that ended, with how it is read."""
         with self._handle.open(streaming=False, as_batch=True) as submission:
-            given = self._handle.text.render, self._handle.preparing(submission)
-            ready = await submission.during(asyncio.gather(*(call(*given) for call in calls)))
+            render, preparing = self._handle.text.render, self._handle.preparing(submission)
+            ready = await submission.during(asyncio.gather(*(call(render, preparing) for call in calls)))
             self._handle.send([prompt for prompt, _ in ready], submission)
             readings = [reading for prompt, reading in ready for _ in range(prompt.params.n)]
             return list(zip(await submission.finished(), readings, strict=True))

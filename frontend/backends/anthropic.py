@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ramet.frontend.backends.answers import reading
-from ramet.frontend.backends.base import Capabilities, Completion, OnText, Place
-from ramet.frontend.backends.chat import Message, at_length, made, media_refused, read_chat, stopped
-from ramet.frontend.backends.forms import FREE, Form, Schema, schema_of, schema_of_choices
+from ramet.frontend.backends.base import Capabilities, Completion, OnText, PromptPlace
+from ramet.frontend.backends.chat import TurnMessage, at_length, made, media_refused, read_chat, stopped
+from ramet.frontend.backends.forms import FREE, EnforcedForm, Schema, schema_of, schema_of_choices
 from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.schemas import ANTHROPIC
-from ramet.frontend.backends.service import CHOICE_TOKENS, Question, Service, bytes_of_choice
+from ramet.frontend.backends.service import CHOICE_TOKENS, ServiceBackend, ServiceQuestion, bytes_of_choice
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Held
 from ramet.frontend.media import sent
@@ -31,13 +31,13 @@ _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _write_exactly = msgspec.json.Encoder(decimal_format="number").encode
 
 
-class Model(NamedTuple):
+class ModelTraits(NamedTuple):
     """What a model's version decides, as the service's migration guides say it."""
 
     version: tuple[int, int]
 
     @classmethod
-    def named(cls, name: str) -> "Model":
+    def named(cls, name: str) -> "ModelTraits":
         found = VERSION.search(name)
         return cls((int(found[1]), int(found[2] or 0)) if found else NEWEST)
 
@@ -57,7 +57,7 @@ class Model(NamedTuple):
         return self.version >= (4, 5)
 
 
-class Anthropic(Service):
+class Anthropic(ServiceBackend):
     """`api_key`: else ANTHROPIC_API_KEY of the environment. `thinking`: the API's object of that name, with which the
     model thinks first: {"type": "enabled", "budget_tokens": 2048}, {"type": "adaptive", "display": "summarized"}.
     `prefill`: whether the model goes on inside its turn; None: by its version. `timeout_s`: of one try.
@@ -75,7 +75,7 @@ class Anthropic(Service):
         timeout_s: float | None = None,
     ) -> None:
         self.model, self.name = model_name, f"Anthropic({model_name!r})"
-        self._model, self._thinking = Model.named(model_name), dict(thinking or {})
+        self._model, self._thinking = ModelTraits.named(model_name), dict(thinking or {})
         url = (base_url or os.environ.get("ANTHROPIC_BASE_URL") or BASE_URL).rstrip("/").removesuffix("/v1")
         key = api_key or os.environ.get("ANTHROPIC_API_KEY")
         headers = {"anthropic-version": API_VERSION, **({"x-api-key": key} if key else {})}
@@ -84,34 +84,36 @@ class Anthropic(Service):
         goes_on = (self._model.goes_on if prefill is None else prefill) and not self._thinks
         self.capabilities = capabilities(self._model, goes_on, self._thinks)
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> EnforcedForm:
         if held is None:
             return FREE
         return self._json(schema_of(held, kind, ANTHROPIC if self._model.formats else None))
 
-    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> EnforcedForm:
         return self._json(schema_of_choices(choices))
 
-    def _json(self, schema: Schema) -> Form:
+    def _json(self, schema: Schema) -> EnforcedForm:
         if self._model.formats:
-            return Form({"output_config": {"format": {"type": "json_schema", "schema": schema.schema}}}, schema.read)
+            return EnforcedForm(
+                {"output_config": {"format": {"type": "json_schema", "schema": schema.schema}}}, schema.read
+            )
         tool = {"name": TOOL, "description": "Gives the answer.", "input_schema": schema.schema}
-        return Form({"tools": [tool], "tool_choice": {"type": "tool", "name": TOOL}}, schema.read or _whole)
+        return EnforcedForm({"tools": [tool], "tool_choice": {"type": "tool", "name": TOOL}}, schema.read or _whole)
 
     def choice_tokens(self, choices: Sequence[str]) -> int:
         if self._thinks:  # max_tokens counts its thoughts, and must be more than their budget
             return int(self._thinking.get("budget_tokens") or 0) + CHOICE_TOKENS
         return bytes_of_choice(choices) if self._model.formats else CHOICE_TOKENS
 
-    def check_form(self, what: str, form: Form, place: Place) -> None:
+    def check_form(self, what: str, form: EnforcedForm, place: PromptPlace) -> None:
         if form.fields and place.turn_has_text:
             raise Unsupported(self.name, what, "keeps to a form only whole turns, and this one has text already")
         if "tools" in form.fields and self._thinks:
             raise Unsupported(self.name, what, "cannot be made to call a tool, which holds the answer, while it thinks")
 
-    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: ServiceQuestion, on_text: OnText | None) -> list[Completion]:
         body, blanks = await made(prompt, lambda: self._body(prompt, question))
-        answer = Answer(self.name, question, _without(blanks, on_text))
+        answer = AnthropicAnswer(self.name, question, _without(blanks, on_text))
         if on_text is None:
             answer.take(await self._http.post("/v1/messages", body))
         else:
@@ -124,7 +126,7 @@ class Anthropic(Service):
     async def close(self) -> None:
         await self._http.close()
 
-    def _body(self, prompt: Prompt, question: Question) -> tuple[dict[str, Any], str]:
+    def _body(self, prompt: Prompt, question: ServiceQuestion) -> tuple[dict[str, Any], str]:
         """And the blanks at the end of the turn's words, which the API does not take: the output begins with them."""
         chat = read_chat(self.name, prompt, joins_turns=True)
         system, messages = chat.divided(self.name)
@@ -140,7 +142,7 @@ class Anthropic(Service):
         body |= ({"system": system} if system else {}) | ({"stop_sequences": stops} if stops else {})
         return body | ({"thinking": self._thinking} if self._thinking else {}), chat.words[len(words) :]
 
-    def _content(self, message: Message) -> str | list[dict[str, Any]]:
+    def _content(self, message: TurnMessage) -> str | list[dict[str, Any]]:
         if not message.has_media:
             return message.text
         return [
@@ -158,7 +160,7 @@ class Anthropic(Service):
         return {"type": "image", "source": {"type": "base64", "media_type": found.mime, "data": found.data}}
 
 
-def capabilities(model: Model, goes_on: bool, thinks: bool = False) -> Capabilities:
+def capabilities(model: ModelTraits, goes_on: bool, thinks: bool = False) -> Capabilities:
     sampled = set(NAMES) if model.sampling else {"max_new_tokens"}
     if thinks:
         sampled -= {"temperature", "top_k"}  # refused with thoughts
@@ -175,10 +177,10 @@ def capabilities(model: Model, goes_on: bool, thinks: bool = False) -> Capabilit
     )
 
 
-class Answer:
+class AnthropicAnswer:
     """Of one call: `take` of a whole message, `add` of each event of a stream. `on_text` gets the text."""
 
-    def __init__(self, name: str, question: Question, on_text: OnText | None) -> None:
+    def __init__(self, name: str, question: ServiceQuestion, on_text: OnText | None) -> None:
         self._name, self._on_text = name, on_text
         self._by_tool = "tools" in question.form.fields
         self._text = self._thought = self._input = ""

@@ -56,7 +56,7 @@ class Capabilities:
         return None if self.any_turn else frozenset({"user"})
 
 
-class Place(NamedTuple):
+class PromptPlace(NamedTuple):
     """Where in its prompt a call stands. `role`: of the open turn, "" outside of turns."""
 
     role: str = ""
@@ -65,7 +65,7 @@ class Place(NamedTuple):
     text_outside: bool = False  # beside turns, as far as it is known yet
 
 
-class FollowUp(NamedTuple):
+class CallFollowUp(NamedTuple):
     """Whose next call goes on where a call ends: one state of a program. `kind`: which function it runs."""
 
     program: str
@@ -81,7 +81,7 @@ class GenCall(NamedTuple):
     held: Held | None = None
     kind: type | None = None  # what `dtype` asked for
     thoughts: str | None = None  # see ir.Gen
-    follow_up: FollowUp | None = None
+    follow_up: CallFollowUp | None = None
 
     @property
     def num_samples(self) -> int:
@@ -93,7 +93,7 @@ class SelectCall(NamedTuple):
     method: Any  # a name of choices.METHODS, or a ChoicesSamplingMethod
     temperature: float
     options: Mapping[str, Any] = {}
-    follow_up: FollowUp | None = None
+    follow_up: CallFollowUp | None = None
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class Completion:
 
 
 @dataclass(slots=True)
-class Selection:
+class SelectedChoice:
     index: int
     meta: dict[str, Any] = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class Backend(ABC):
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
         """`call.num_samples` outputs. `on_text`: of the first one, as it grows. Raises BackendError and ClientError."""
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         """Raises BackendError and ClientError."""
         raise Unsupported(self.name, "select", "has no scores of texts")
 
@@ -173,7 +173,7 @@ class Backend(ABC):
     async def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give back what it holds: connections, files."""
 
-    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
+    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: PromptPlace) -> None:
         """Raises Unsupported for what this service does not do. `sampling`: the node's own, and the run's defaults."""
         can, what = self.capabilities, f"gen({node.name!r})" if node.name else "gen"
         if node.kind is not None:
@@ -199,7 +199,7 @@ class Backend(ABC):
         """Whether a sampling parameter is sent."""
         return self.capabilities.sampling is None or name in self.capabilities.sampling
 
-    def check_select(self, node: Select, place: Place) -> None:
+    def check_select(self, node: Select, place: PromptPlace) -> None:
         can, what = self.capabilities, f"select({node.name!r})" if node.name else "select"
         if not can.select:
             self._refuse(what, "has no choice between texts")
@@ -220,7 +220,7 @@ class Backend(ABC):
         if self.capabilities.roles is not None and turn.role not in self.capabilities.roles:
             self._refuse(f"a turn of {turn.role}", f"reads turns of {', '.join(sorted(self.capabilities.roles))} only")
 
-    def _check_place(self, what: str, place: Place) -> None:
+    def _check_place(self, what: str, place: PromptPlace) -> None:
         can = self.capabilities
         if not place.has_turns and not can.completion:
             self._refuse(what, f"takes chats only: call {what.partition('(')[0]} inside assistant()")
@@ -236,7 +236,7 @@ class Backend(ABC):
             fact = "cannot go on inside a turn that has text already"
             self._refuse(what, f"{fact}; with @function(num_api_spec_tokens=N) one call makes the whole turn")
 
-    def check_media(self, node: Media, place: Place) -> None:
+    def check_media(self, node: Media, place: PromptPlace) -> None:
         """Raises Unsupported, and ClientError for a file that is not there."""
         can = self.capabilities
         if node.kind not in can.media:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ramet.frontend.backends.answers import reading
-from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, SelectedChoice
 from ramet.frontend.backends.http import error_of
 from ramet.frontend.choices import ScoredChoice, exact_sequence, means, picked
 from ramet.frontend.errors import BackendError
@@ -71,7 +71,7 @@ def _follow_up(call: GenCall | SelectCall) -> dict[str, Any]:
     return {} if call.follow_up is None else {"follow_up": call.follow_up._asdict()}
 
 
-class Output(msgspec.Struct):
+class LanguageEvent(msgspec.Struct):
     """A reply of /language/generate, or an event of its stream; SGLang's are alike."""
 
     text: str
@@ -99,7 +99,7 @@ def completions(name: str, reply: Any, num: int) -> list[Completion]:
 
 def _completion(name: str, reply: Any) -> Completion:
     with reading(name, reply):
-        output = msgspec.convert(reply, Output)
+        output = msgspec.convert(reply, LanguageEvent)
     return ended(name, Completion(output.text, output.meta_info, output.reasoning))
 
 
@@ -132,7 +132,7 @@ def select_body(prompt: list[Any], call: SelectCall) -> dict[str, Any]:
     return {**body, "temperature": call.temperature, **call.options, **_follow_up(call)}
 
 
-def selection(name: str, reply: Any, call: SelectCall) -> Selection:
+def selection(name: str, reply: Any, call: SelectCall) -> SelectedChoice:
     """Raises BackendError, and ValueError for an index of the user's method that no choice has."""
     scored: list[ScoredChoice] = []
     with reading(name, reply):
@@ -144,7 +144,7 @@ def selection(name: str, reply: Any, call: SelectCall) -> Selection:
     if not 0 <= index < len(call.choices):
         raise BackendError(name, f"it chose number {index} of {len(call.choices)}")
     with reading(name, reply):
-        return Selection(index, meta | means(meta["choices"]))
+        return SelectedChoice(index, meta | means(meta["choices"]))
 
 
 def rendered(name: str, reply: Any) -> str:
@@ -169,7 +169,7 @@ class Growing:
         with reading(self._name, event):
             if "error" in event:
                 raise error_of(self._name, event["error"])
-            new = msgspec.convert(event, Output)
+            new = msgspec.convert(event, LanguageEvent)
             index = new.index or 0
             if not 0 <= index < len(self._outputs):
                 raise BackendError(self._name, f"it answered with output {index} of {len(self._outputs)}")
@@ -193,7 +193,7 @@ class Growing:
         if text and index == 0:
             self._on_text(text)
 
-    def _new_text(self, index: int, new: Output) -> str:
+    def _new_text(self, index: int, new: LanguageEvent) -> str:
         return new.text
 
     def _tell(self, told: dict[str, Any], new: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd, plain
 T = TypeVar("T")
 
 
-class Message(NamedTuple):
+class TurnMessage(NamedTuple):
     """`content`: its texts, and media between them."""
 
     role: str
@@ -25,13 +25,13 @@ class Message(NamedTuple):
         return any(isinstance(piece, MediaPiece) for piece in self.content)
 
 
-class Chat(NamedTuple):
+class ChatMessages(NamedTuple):
     """`messages`: the turns that have ended. `words`: what the assistant's open turn has already."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[TurnMessage, ...]
     words: str
 
-    def divided(self, name: str) -> tuple[str, tuple[Message, ...]]:
+    def divided(self, name: str) -> tuple[str, tuple[TurnMessage, ...]]:
         """The system's turns, which come first, as one text, and the others. Raises Unsupported."""
         num = next((i for i, message in enumerate(self.messages) if message.role != "system"), len(self.messages))
         if any(message.role == "system" for message in self.messages[num:]):
@@ -39,12 +39,12 @@ class Chat(NamedTuple):
         return "\n\n".join(message.text for message in self.messages[:num]), self.messages[num:]
 
 
-def read_chat(name: str, prompt: Prompt, joins_turns: bool = False) -> Chat:
+def read_chat(name: str, prompt: Prompt, joins_turns: bool = False) -> ChatMessages:
     """Raises Unsupported for what messages cannot hold. `name`: of the backend.
 
     `joins_turns`: a last message of the assistant is gone on with, so no turn of its own can follow it.
     """
-    messages: list[Message] = []
+    messages: list[TurnMessage] = []
     words: str | None = None
     for turn in prompt.turns():
         if turn.has_media and turn.role != "user":
@@ -55,13 +55,13 @@ def read_chat(name: str, prompt: Prompt, joins_turns: bool = False) -> Chat:
         elif turn.open and turn.role == "assistant":
             words = turn.text
         else:
-            messages.append(Message(turn.role, _content(turn.content)))
+            messages.append(TurnMessage(turn.role, _content(turn.content)))
     if words is None:
         raise Unsupported(name, "a call outside of the assistant's turn", "writes turns of the assistant only")
     if joins_turns and messages and messages[-1].role == "assistant":
         why = "would go on inside the assistant's turn before it: put a turn of the user between them"
         raise Unsupported(name, "two turns of the assistant", why)
-    return Chat(tuple(messages), words)
+    return ChatMessages(tuple(messages), words)
 
 
 def _content(pieces: Iterable[Any]) -> tuple[str | MediaPiece, ...]:

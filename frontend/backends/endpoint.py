@@ -6,7 +6,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from ramet.frontend.backends import bodies, sglang
-from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, Place, SelectCall, Selection
+from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, PromptPlace, SelectCall, SelectedChoice
 from ramet.frontend.backends.chat import made
 from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.sglang import SGLang
@@ -60,7 +60,7 @@ class Endpoint(Backend):
                 other = await self._recognised(error)
         return await other.generate(prompt, call, on_text)
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         if (other := await self._other()) is None:
             try:
                 body = await made(prompt, lambda: bodies.select_body(self._segments(prompt), call))
@@ -93,7 +93,7 @@ class Endpoint(Backend):
                 other = await self._recognised(error)
         return await other.render(prompt)
 
-    def check_media(self, node: Media, place: Place) -> None:
+    def check_media(self, node: Media, place: PromptPlace) -> None:
         if (
             self._takes is None and self._server != "sglang" and not self.loop.is_current()
         ):  # there its answer cannot be waited for

@@ -10,7 +10,7 @@ from typing import Any
 from ramet.frontend.backends.base import Capabilities
 from ramet.frontend.backends.forms import (
     FREE,
-    Form,
+    EnforcedForm,
     Schema,
     bare_kind,
     read_choice,
@@ -100,14 +100,14 @@ class Flavor:
         """Of parameters that it has, those that it takes with these values."""
         return sampling
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> EnforcedForm:
         """Raises ValueError for what this server does not enforce."""
         if held is None:
             return FREE
         self._check_is_held(in_turns)
         return self._form(held, kind)
 
-    def choices(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def choices(self, choices: Sequence[str], in_turns: bool) -> EnforcedForm:
         """Raises ValueError where this server does not enforce it."""
         self._check_is_held(in_turns)
         return self._choices(choices)
@@ -116,15 +116,15 @@ class Flavor:
         if not in_turns and not self.text_held:
             raise ValueError("outputs of the completions API are free")
 
-    def _form(self, held: Held, kind: type | None) -> Form:
+    def _form(self, held: Held, kind: type | None) -> EnforcedForm:
         return self._json(schema_of(held, kind, OPENAI))
 
-    def _choices(self, choices: Sequence[str]) -> Form:
+    def _choices(self, choices: Sequence[str]) -> EnforcedForm:
         return self._json(schema_of_choices(choices))
 
-    def _json(self, schema: Schema) -> Form:
+    def _json(self, schema: Schema) -> EnforcedForm:
         named = {"name": "answer", "strict": True, "schema": schema.schema}
-        return Form({"response_format": {"type": "json_schema", "json_schema": named}}, schema.read)
+        return EnforcedForm({"response_format": {"type": "json_schema", "json_schema": named}}, schema.read)
 
 
 class OpenAIFlavor(Flavor):
@@ -135,7 +135,7 @@ class OpenAIFlavor(Flavor):
     enforces_choices = True
 
 
-class Reasoning(OpenAIFlavor):
+class ReasoningFlavor(OpenAIFlavor):
     """Its models that think: neither temperature nor penalties, no stop texts, no log-probabilities."""
 
     name = "openai, models that think"
@@ -175,12 +175,12 @@ class Vllm(Flavor):
         num = next(iter(found), None)
         return {} if num is None else {"media_io_kwargs": {"video": {"num_frames": num}}}
 
-    def _form(self, held: Held, kind: type | None) -> Form:
+    def _form(self, held: Held, kind: type | None) -> EnforcedForm:
         name = {"json_schema": "json", "ebnf": "grammar"}.get(held.kind, held.kind)
-        return Form({"structured_outputs": {name: held.value}})
+        return EnforcedForm({"structured_outputs": {name: held.value}})
 
-    def _choices(self, choices: Sequence[str]) -> Form:
-        return Form({"structured_outputs": {"choice": list(choices)}}, read_choice(choices))
+    def _choices(self, choices: Sequence[str]) -> EnforcedForm:
+        return EnforcedForm({"structured_outputs": {"choice": list(choices)}}, read_choice(choices))
 
 
 class SglangFlavor(Flavor):
@@ -201,13 +201,13 @@ class SglangFlavor(Flavor):
     def going_on(self) -> dict[str, Any]:
         return {"continue_final_message": True}
 
-    def _form(self, held: Held, kind: type | None) -> Form:
+    def _form(self, held: Held, kind: type | None) -> EnforcedForm:
         if held.kind != "json_schema":
-            return Form({held.kind: held.value})
-        return Form({"response_format": _named(held.value)})
+            return EnforcedForm({held.kind: held.value})
+        return EnforcedForm({"response_format": _named(held.value)})
 
-    def _choices(self, choices: Sequence[str]) -> Form:
-        return Form({"regex": "|".join(f"({_escaped(choice)})" for choice in choices)}, read_choice(choices))
+    def _choices(self, choices: Sequence[str]) -> EnforcedForm:
+        return EnforcedForm({"regex": "|".join(f"({_escaped(choice)})" for choice in choices)}, read_choice(choices))
 
 
 class Tgi(Flavor):
@@ -231,17 +231,17 @@ class Tgi(Flavor):
         """A top_p of 1 asks for nothing, and is refused."""
         return {name: value for name, value in sampling.items() if name != "top_p" or value < 1}
 
-    def _form(self, held: Held, kind: type | None) -> Form:
+    def _form(self, held: Held, kind: type | None) -> EnforcedForm:
         if held.kind == "regex":
-            return Form({"response_format": {"type": "regex", "value": held.value}})
+            return EnforcedForm({"response_format": {"type": "regex", "value": held.value}})
         return self._json(schema_of(held, kind, None))
 
-    def _choices(self, choices: Sequence[str]) -> Form:
+    def _choices(self, choices: Sequence[str]) -> EnforcedForm:
         pattern = "|".join(f"({_escaped(choice)})" for choice in choices)
-        return Form({"response_format": {"type": "regex", "value": pattern}}, read_choice(choices))
+        return EnforcedForm({"response_format": {"type": "regex", "value": pattern}}, read_choice(choices))
 
-    def _json(self, schema: Schema) -> Form:
-        return Form({"response_format": {"type": "json_object", "value": schema.schema}}, schema.read)
+    def _json(self, schema: Schema) -> EnforcedForm:
+        return EnforcedForm({"response_format": {"type": "json_object", "value": schema.schema}}, schema.read)
 
 
 class LlamaCpp(Flavor):
@@ -266,21 +266,21 @@ class LlamaCpp(Flavor):
     least_text_logprobs = 1
     thoughts = True
 
-    def _form(self, held: Held, kind: type | None) -> Form:
+    def _form(self, held: Held, kind: type | None) -> EnforcedForm:
         if kind is not None:
             return self._json(bare_kind(kind))
         if held.kind == "ebnf":
-            return Form({"grammar": held.value})
+            return EnforcedForm({"grammar": held.value})
         if held.kind == "json_schema":
-            return Form({"json_schema": held.value})
+            return EnforcedForm({"json_schema": held.value})
         return self._json(schema_of(held, None, None))
 
-    def _choices(self, choices: Sequence[str]) -> Form:
+    def _choices(self, choices: Sequence[str]) -> EnforcedForm:
         grammar = "root ::= " + " | ".join(_quoted(choice) for choice in choices)
-        return Form({"grammar": grammar}, read_choice(choices))
+        return EnforcedForm({"grammar": grammar}, read_choice(choices))
 
-    def _json(self, schema: Schema) -> Form:
-        return Form({"json_schema": schema.schema}, schema.read)
+    def _json(self, schema: Schema) -> EnforcedForm:
+        return EnforcedForm({"json_schema": schema.schema}, schema.read)
 
 
 FLAVORS: Mapping[str, type[Flavor]] = {

@@ -17,7 +17,7 @@ from ramet.frontend.ir import Held
 Fields = Mapping[str, Any]  # of a body
 
 
-class Form(NamedTuple):
+class EnforcedForm(NamedTuple):
     """`read`: the output's text of an answer, or ValueError; None: the answer is the text.
 
     Stop texts are sent where the answer is the text; else they end what is read.
@@ -27,7 +27,7 @@ class Form(NamedTuple):
     read: Callable[[str], str] | None = None
 
 
-FREE = Form({})
+FREE = EnforcedForm({})
 
 
 class Schema(NamedTuple):

@@ -8,10 +8,10 @@ from urllib.parse import quote
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import at_length, made, read_chat, stopped
-from ramet.frontend.backends.forms import FREE, Form, bare_kind, read_choice
+from ramet.frontend.backends.forms import FREE, EnforcedForm, bare_kind, read_choice
 from ramet.frontend.backends.http import HttpClient, error_of
 from ramet.frontend.backends.schemas import GEMINI, adapted, with_defs
-from ramet.frontend.backends.service import Question, Service
+from ramet.frontend.backends.service import ServiceBackend, ServiceQuestion
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Held
 from ramet.frontend.media import sent
@@ -44,7 +44,7 @@ CAPABILITIES = Capabilities(
 )
 
 
-class Gemini(Service):
+class Gemini(ServiceBackend):
     """`api_key`: else GEMINI_API_KEY or GOOGLE_API_KEY of the environment. `thinking`: the API's thinkingConfig, as
     {"thinkingBudget": 0}; thoughts come where a program asks for them. `timeout_s`: of one try.
     """
@@ -66,7 +66,7 @@ class Gemini(Service):
         headers = {"x-goog-api-key": key} if key else {}
         self._http = HttpClient(self.name, base_url or BASE_URL, headers, timeout_s)
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> EnforcedForm:
         if held is None:
             return FREE
         if kind is not None:
@@ -74,13 +74,13 @@ class Gemini(Service):
             return _json(schema, read)
         return _json(adapted(with_defs(held.value), GEMINI))
 
-    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> EnforcedForm:
         schema = {"type": "STRING", "enum": list(choices)}
-        return Form({"responseMimeType": "text/x.enum", "responseSchema": schema}, read_choice(choices))
+        return EnforcedForm({"responseMimeType": "text/x.enum", "responseSchema": schema}, read_choice(choices))
 
-    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: ServiceQuestion, on_text: OnText | None) -> list[Completion]:
         body = await made(prompt, lambda: self._body(prompt, question))
-        answer = Answer(self.name, question.num_samples, on_text)
+        answer = GeminiAnswer(self.name, question.num_samples, on_text)
         if on_text is None:
             answer.add(await self._http.post(f"{self._path}:generateContent", body))
         else:
@@ -91,7 +91,7 @@ class Gemini(Service):
     async def close(self) -> None:
         await self._http.close()
 
-    def _body(self, prompt: Prompt, question: Question) -> dict[str, Any]:
+    def _body(self, prompt: Prompt, question: ServiceQuestion) -> dict[str, Any]:
         system, messages = read_chat(self.name, prompt, joins_turns=True).divided(self.name)
         roles = {"assistant": "model"}
         contents = [
@@ -121,7 +121,7 @@ class Gemini(Service):
         return {"inlineData": {"mimeType": found.mime, "data": found.data}}
 
 
-class Answer:
+class GeminiAnswer:
     """Of one call: `add` takes a whole answer, or each part of a stream. `on_text` gets the first output's text."""
 
     def __init__(self, name: str, num: int, on_text: OnText | None) -> None:
@@ -190,8 +190,8 @@ class Answer:
         raise BackendError(self._name, f"the output was ended by the service: {reason}")
 
 
-def _json(schema: Mapping[str, Any], read: Any = None) -> Form:
-    return Form({"responseMimeType": JSON, "responseJsonSchema": schema}, read)
+def _json(schema: Mapping[str, Any], read: Any = None) -> EnforcedForm:
+    return EnforcedForm({"responseMimeType": JSON, "responseJsonSchema": schema}, read)
 
 
 def _add_logprobs(meta: dict[str, Any], found: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ Hold: TypeAlias = Callable[[Prompt, float], Awaitable[None]]  # Backend.hold
 Key: TypeAlias = tuple[object, ...]
 
 
-class Held:
+class HeldPrefix:
     """`num`: readers that are still to come. `until_s`: when the lease ends by itself; `kept_s`: not before then."""
 
     def __init__(self, holding: "asyncio.Task[bool]", now_s: float) -> None:
@@ -29,7 +29,7 @@ class HeldPrefixes:
     """For the backend's event loop."""
 
     def __init__(self) -> None:
-        self._held: dict[Key, Held] = {}
+        self._held: dict[Key, HeldPrefix] = {}
 
     async def take(self, hold: Hold, prompt: Prompt, num: int = 1) -> bool:
         """Compute the prompt, and hold it for `num` readers more. False: it was refused, and nobody needs to come."""
@@ -59,17 +59,17 @@ class HeldPrefixes:
     async def keep(self, hold: Hold, prompt: Prompt, seconds: float) -> None:
         """Compute the prompt, and hold it for so long, whoever comes. Raises what `hold` does."""
         await hold(prompt, seconds)
-        held = self._held.setdefault(_key(prompt), Held(_done(), time.monotonic()))
+        held = self._held.setdefault(_key(prompt), HeldPrefix(_done(), time.monotonic()))
         held.kept_s = max(held.kept_s, time.monotonic() + seconds)
         held.until_s = max(held.until_s, held.kept_s)
 
-    def _renewed(self, hold: Hold, prompt: Prompt) -> Held:
+    def _renewed(self, hold: Hold, prompt: Prompt) -> HeldPrefix:
         now_s = time.monotonic()
         if len(self._held) > MAX_KNOWN:
             self._held = {key: held for key, held in self._held.items() if held.until_s > now_s}
         held = self._held.get(key := _key(prompt))
         if held is None or (held.holding.done() and not held.holding.result()):
-            held = self._held[key] = Held(_begun(hold, prompt), now_s)
+            held = self._held[key] = HeldPrefix(_begun(hold, prompt), now_s)
         elif held.until_s - now_s < HELD_S / 2:
             held.holding, held.until_s = _begun(hold, prompt), now_s + HELD_S
         return held

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ramet.frontend.backends import bodies
-from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, SelectCall, SelectedChoice
 from ramet.frontend.backends.chat import made
 from ramet.frontend.prompt import Prompt
 from ramet.ipc.loop_thread import LoopThread
@@ -50,7 +50,7 @@ class InProcess(Backend):
             growing.grow(new.sample, Completion(new.text, new.meta, new.thought))
         return growing.whole()
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         body = await made(prompt, lambda: bodies.select_body(bodies.segments(prompt), call))
         return bodies.selection(self.name, await self._calls.select(body), call)
 

@@ -10,9 +10,9 @@ from ramet.frontend.backends import openai_wire as wire
 from ramet.frontend.backends.base import Capabilities, Completion, OnText
 from ramet.frontend.backends.chat import made, read_chat
 from ramet.frontend.backends.flavors import CHAT_ROLES, COMMON, LOGPROBS, Flavor
-from ramet.frontend.backends.forms import Form
+from ramet.frontend.backends.forms import EnforcedForm
 from ramet.frontend.backends.http import BUSY, pause_s, waits_s
-from ramet.frontend.backends.service import Question, Service
+from ramet.frontend.backends.service import ServiceBackend, ServiceQuestion
 from ramet.frontend.errors import BackendError
 from ramet.frontend.ir import Held
 from ramet.frontend.prompt import Prompt
@@ -32,7 +32,7 @@ CAPABILITIES = Capabilities(
 )
 
 
-class LiteLLM(Service):
+class LiteLLM(ServiceBackend):
     """`model_name`: as LiteLLM names it, "PROVIDER/MODEL". `arguments`: of its `acompletion`: api_key, api_base, ...
 
     What a provider cannot do is known to the library only, which says it when it is called. Raises ImportError.
@@ -44,18 +44,18 @@ class LiteLLM(Service):
         self.model, self.name = model_name, f"LiteLLM({model_name!r})"
         self._arguments, self._library, self._flavor = arguments, _library(), Flavor()
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> EnforcedForm:
         return self._flavor.form(held, kind, in_turns)
 
-    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> EnforcedForm:
         return self._flavor.choices(choices, in_turns)
 
-    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: ServiceQuestion, on_text: OnText | None) -> list[Completion]:
         chat = read_chat(self.name, prompt)
         messages = await made(prompt, lambda: wire.messages(self.name, chat))
         body = {"model": self.model, "messages": messages, **self._arguments}
         body |= {**wire.sampling_fields(question, COMMON), **wire.chat_logprobs(question.options)}
-        answer = wire.Answer(self.name, question.num_samples, on_text)
+        answer = wire.OpenAIAnswer(self.name, question.num_samples, on_text)
         try:
             if on_text is None:
                 answer.add(_plain(await self._called(body)))

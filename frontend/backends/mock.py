@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, SelectedChoice
 from ramet.frontend.backends.stops import first_match, first_stop
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
@@ -54,12 +54,12 @@ class Mock(Backend):
                 on_text(word)
         return outputs
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         text = prompt.shown()
         self.calls.append((text, call))
         index = self._index(text, call)
         probabilities = [float(i == index) for i in range(len(call.choices))]
-        return Selection(index, {"finish_reason": None, "probabilities": probabilities})
+        return SelectedChoice(index, {"finish_reason": None, "probabilities": probabilities})
 
     def _index(self, prompt: str, call: SelectCall) -> int:
         if self._pick is None and self._picks is None:

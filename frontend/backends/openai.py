@@ -12,12 +12,12 @@ from urllib.parse import quote, urlsplit
 
 from ramet.frontend.backends import openai_wire as wire
 from ramet.frontend.backends import templates
-from ramet.frontend.backends.base import Completion, OnText, Place
+from ramet.frontend.backends.base import Completion, OnText, PromptPlace
 from ramet.frontend.backends.chat import made, plain_text, read_chat
-from ramet.frontend.backends.flavors import FLAVORS, LOGPROBS, OWNERS, Flavor, OpenAIFlavor, Reasoning
-from ramet.frontend.backends.forms import Form
+from ramet.frontend.backends.flavors import FLAVORS, LOGPROBS, OWNERS, Flavor, OpenAIFlavor, ReasoningFlavor
+from ramet.frontend.backends.forms import EnforcedForm
 from ramet.frontend.backends.http import HttpClient
-from ramet.frontend.backends.service import Question, Service, bytes_of_choice
+from ramet.frontend.backends.service import ServiceBackend, ServiceQuestion, bytes_of_choice
 from ramet.frontend.backends.stops import without_begun_stop
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Gen, Held, Select
@@ -31,7 +31,7 @@ OF_TEXT = re.compile(r"-instruct(-|$)|^(davinci|babbage)-002$")  # OpenAI's mode
 THINKS = re.compile(r"^(o\d|gpt-[5-9])(?!.*-chat)")  # OpenAI's models that think; gpt-5-chat does not
 
 
-class OpenAI(Service):
+class OpenAI(ServiceBackend):
     """A model of OpenAI, or of a server that speaks its API.
 
     `api_key`, `base_url`: else OPENAI_API_KEY and OPENAI_BASE_URL of the environment. `is_chat_model`: which of the two
@@ -85,28 +85,28 @@ class OpenAI(Service):
                 raise ValueError(f"chat_template is given, but {model_name} reads chats itself; is_chat_model=False?")
             self.capabilities = templates.with_turns(self.capabilities)
 
-    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
+    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: PromptPlace) -> None:
         with self._explained():
             super().check_gen(node, sampling, place)
             if not self.flavor.text_logprobs and (not place.has_turns or self._template is not None):
                 self._check_tells_nothing(node)
 
-    def check_select(self, node: Select, place: Place) -> None:
+    def check_select(self, node: Select, place: PromptPlace) -> None:
         with self._explained():
             super().check_select(node, place)
 
     def choice_tokens(self, choices: Sequence[str]) -> int:
         return bytes_of_choice(choices) if self.flavor.enforces_choices else super().choice_tokens(choices)
 
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> EnforcedForm:
         return self.flavor.form(held, kind, in_turns and self._template is None)
 
-    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> EnforcedForm:
         return self.flavor.choices(choices, in_turns and self._template is None)
 
-    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: ServiceQuestion, on_text: OnText | None) -> list[Completion]:
         path, body = await made(prompt, lambda: self._call(prompt, question))
-        answer = wire.Answer(self.name, question.num_samples, on_text)
+        answer = wire.OpenAIAnswer(self.name, question.num_samples, on_text)
         if on_text is None:
             answer.add(await self._http.post(path, body))
         else:
@@ -121,7 +121,7 @@ class OpenAI(Service):
     async def close(self) -> None:
         await self._http.close()
 
-    def _call(self, prompt: Prompt, question: Question) -> tuple[str, dict[str, Any]]:
+    def _call(self, prompt: Prompt, question: ServiceQuestion) -> tuple[str, dict[str, Any]]:
         question = question._replace(sampling=self.flavor.sent(question.sampling))
         options = {name: question.options[name] for name in ("priority", "cache_salt") if name in question.options}
         body = {"model": self.model, **options}
@@ -197,7 +197,7 @@ def _flavor(name: str, model: str) -> Flavor:
     if name not in FLAVORS:
         raise ValueError(f"flavor is {name!r}, must be one of {', '.join(FLAVORS)}")
     if FLAVORS[name] is OpenAIFlavor and THINKS.search(model):
-        return Reasoning()
+        return ReasoningFlavor()
     return FLAVORS[name]()
 
 

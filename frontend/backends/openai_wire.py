@@ -9,9 +9,9 @@ from typing import Any
 
 from ramet.frontend.backends.answers import reading
 from ramet.frontend.backends.base import Completion, OnText
-from ramet.frontend.backends.chat import Chat, Message, at_length, media_refused, stopped
+from ramet.frontend.backends.chat import ChatMessages, TurnMessage, at_length, media_refused, stopped
 from ramet.frontend.backends.http import error_of
-from ramet.frontend.backends.service import Question
+from ramet.frontend.backends.service import ServiceQuestion
 from ramet.frontend.errors import BackendError
 from ramet.frontend.media import sent
 from ramet.frontend.prompt import MediaPiece
@@ -21,12 +21,12 @@ SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
-def messages(name: str, chat: Chat) -> list[dict[str, Any]]:
+def messages(name: str, chat: ChatMessages) -> list[dict[str, Any]]:
     """Without what the assistant's open turn has already. Raises Unsupported for media of another form."""
     return [{"role": message.role, "content": _content_of(name, message)} for message in chat.messages]
 
 
-def _content_of(name: str, message: Message) -> str | list[dict[str, Any]]:
+def _content_of(name: str, message: TurnMessage) -> str | list[dict[str, Any]]:
     if not message.has_media:
         return message.text
     return [
@@ -45,7 +45,7 @@ def _part(name: str, piece: MediaPiece) -> dict[str, Any]:
     return {"type": of, of: {"url": found.as_url}}
 
 
-def sampling_fields(question: Question, names: Mapping[str, str]) -> dict[str, Any]:
+def sampling_fields(question: ServiceQuestion, names: Mapping[str, str]) -> dict[str, Any]:
     """Parameters by the names that the service has for them."""
     fields = {names[name]: _plain(name, value) for name, value in question.sampling.items() if name in names}
     if question.stops:
@@ -74,7 +74,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 @dataclass
-class Choice:
+class OpenAIChoice:
     """One output as it comes."""
 
     text: str = ""
@@ -86,12 +86,12 @@ class Choice:
     top_logprobs: list[Any] = field(default_factory=list)
 
 
-class Answer:
+class OpenAIAnswer:
     """Of one call: `add` takes a whole answer, or each chunk of a stream. `on_text` gets the first output's text."""
 
     def __init__(self, name: str, num: int, on_text: OnText | None = None) -> None:
         self._name, self._on_text = name, on_text
-        self._choices = [Choice() for _ in range(num)]
+        self._choices = [OpenAIChoice() for _ in range(num)]
         self._usage: Mapping[str, Any] = {}
         self._id: Any = None
 
@@ -129,7 +129,7 @@ class Answer:
         _add_logprobs(choice, part.get("logprobs") or {})
         return text if index == 0 else ""
 
-    def _completion(self, choice: Choice) -> Completion:
+    def _completion(self, choice: OpenAIChoice) -> Completion:
         if choice.refusal:
             raise BackendError(self._name, f"the model refused: {choice.refusal}")
         meta: dict[str, Any] = {"id": self._id} if self._id is not None else {}
@@ -146,7 +146,7 @@ class Answer:
             meta |= {"output_top_logprobs": choice.top_logprobs} if any(choice.top_logprobs) else {}
         return Completion(choice.text, meta | self._reason(choice, meta), choice.thought or None)
 
-    def _reason(self, choice: Choice, meta: Mapping[str, Any]) -> dict[str, Any]:
+    def _reason(self, choice: OpenAIChoice, meta: Mapping[str, Any]) -> dict[str, Any]:
         if choice.ended is None:
             raise BackendError(self._name, "the answer ended before the output did")
         if choice.ended in STOPPED:
@@ -167,7 +167,7 @@ def _content(content: Any) -> tuple[str, str]:
     return text, "".join(thought if isinstance(thought, str) else _content(thought)[0] for thought in thoughts)
 
 
-def _add_logprobs(choice: Choice, found: Mapping[str, Any]) -> None:
+def _add_logprobs(choice: OpenAIChoice, found: Mapping[str, Any]) -> None:
     """As /generate has them: (log-probability, id, text); no API tells ids."""
     for token in found.get("content") or ():
         choice.logprobs.append((token["logprob"], None, token["token"]))

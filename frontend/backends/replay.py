@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, Selection
+from ramet.frontend.backends.base import Backend, Capabilities, Completion, GenCall, OnText, SelectCall, SelectedChoice
 from ramet.frontend.backends.chosen import as_backend
 from ramet.frontend.errors import BackendError
 from ramet.frontend.json_lines import end_last_line, whole_lines
@@ -26,13 +26,13 @@ BEGINS = (b'{"capabilities":', b'{"prompt":')  # each line
 SHOWN = 60  # characters of a prompt in an error
 
 
-class Head(msgspec.Struct):
+class RecordingHead(msgspec.Struct):
     """The first line of a file: what a program asked that backend for depends on it."""
 
     capabilities: Capabilities
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
+class RecordedCall(msgspec.Struct, omit_defaults=True):
     """A line of the file. `prompt`: its pieces; `call`: what was asked; `outputs` or `chosen` is the answer.
 
     `occurrence`: how many calls with this prompt and these choices were asked before. Lines come as calls are answered.
@@ -70,7 +70,7 @@ class Replay(Backend, NotCopied):
         self._record = None if record is None else as_backend(record)
         self._strict = strict
         self._lock = threading.Lock()
-        self._entries: dict[str, list[Entry]] = defaultdict(list)
+        self._entries: dict[str, list[RecordedCall]] = defaultdict(list)
         self._num_asked: dict[str, int] = defaultdict(int)
         self._num_alike: dict[str, int] = defaultdict(int)  # as `occurrence` counts them
         heads, entries = self._read(recorded)
@@ -97,10 +97,10 @@ class Replay(Backend, NotCopied):
                 on_text(outputs[0].text)
             return outputs
         outputs = await self._recorder(prompt, asked).generate(prompt, call, on_text)
-        self._write(Entry(written(prompt), asked, outputs=outputs, occurrence=occurrence))
+        self._write(RecordedCall(written(prompt), asked, outputs=outputs, occurrence=occurrence))
         return outputs
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         method = call.method if isinstance(call.method, str) else getattr(call.method, "__qualname__", "")
         asked = {
             "select": list(call.choices),
@@ -110,9 +110,9 @@ class Replay(Backend, NotCopied):
         }
         entry, occurrence = self._found(prompt, asked)
         if entry is not None and entry.chosen is not None:
-            return Selection(entry.chosen, dict(entry.meta))
+            return SelectedChoice(entry.chosen, dict(entry.meta))
         selection = await self._recorder(prompt, asked).select(prompt, call)
-        entry = Entry(written(prompt), asked, chosen=selection.index, meta=selection.meta, occurrence=occurrence)
+        entry = RecordedCall(written(prompt), asked, chosen=selection.index, meta=selection.meta, occurrence=occurrence)
         self._write(entry)
         return selection
 
@@ -124,12 +124,12 @@ class Replay(Backend, NotCopied):
         if self._record is not None:
             await self._record.close()
 
-    def _allowed(self, heads: Sequence[Head]) -> Capabilities:
+    def _allowed(self, heads: Sequence[RecordingHead]) -> Capabilities:
         if self._record is not None:  # hints would be told of calls that it never gets
             return replace(self._record.capabilities, prefixes=False, follow_ups=False, renders=False)
         return heads[0].capabilities if heads else ALL
 
-    def _found(self, prompt: Prompt, asked: Mapping[str, Any]) -> tuple[Entry | None, int]:
+    def _found(self, prompt: Prompt, asked: Mapping[str, Any]) -> tuple[RecordedCall | None, int]:
         """The next answer to this call, None where there is no further one; and which occurrence of it this is."""
         pieces = written(prompt)
         key, alike = _key(pieces, asked, self._strict), _key(pieces, asked, strict=False)
@@ -165,16 +165,16 @@ class Replay(Backend, NotCopied):
         ]
         return f"one with the same prompt was, with other {', '.join(differing) or 'turns'}"
 
-    def _read(self, recorded: Any) -> tuple[list[Head], list[Entry]]:
+    def _read(self, recorded: Any) -> tuple[list[RecordingHead], list[RecordedCall]]:
         """A further head, as of files that were put together, counts for nothing."""
-        heads, entries = list[Head](), list[Entry]()
+        heads, entries = list[RecordingHead](), list[RecordedCall]()
         for number, line in enumerate(self._lines(recorded), 1):
             try:
                 made = msgspec.json.decode(line) if isinstance(line, bytes) else line
                 if isinstance(made, Mapping) and "capabilities" in made:
-                    heads.append(msgspec.convert(made, Head))
+                    heads.append(msgspec.convert(made, RecordingHead))
                 else:
-                    entries.append(msgspec.convert(made, Entry))
+                    entries.append(msgspec.convert(made, RecordedCall))
             except msgspec.DecodeError as error:
                 raise ValueError(f"{self._path or 'recorded'}, line {number}: {error}") from None
         if self._path is not None and self._record is not None and os.path.exists(self._path):
@@ -188,13 +188,13 @@ class Replay(Backend, NotCopied):
             return []
         return whole_lines(self._path, BEGINS)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: RecordedCall) -> None:
         """To the file, and to no memory: a call that is equal is asked anew, as it was when it was recorded."""
         if self._path is not None:
             line = _json(entry) + b"\n"
             with self._lock, open(self._path, "ab") as file:
                 if file.tell() == 0:
-                    file.write(_json(Head(self.capabilities)) + b"\n")
+                    file.write(_json(RecordingHead(self.capabilities)) + b"\n")
                 file.write(line)
 
 

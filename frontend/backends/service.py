@@ -10,9 +10,9 @@ from abc import abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, Place, SelectCall, Selection
+from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, PromptPlace, SelectCall, SelectedChoice
 from ramet.frontend.backends.chat import stopped, turn_has_text
-from ramet.frontend.backends.forms import FREE, Form
+from ramet.frontend.backends.forms import FREE, EnforcedForm
 from ramet.frontend.backends.stops import UntilStop
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Gen, Held, Select
@@ -23,12 +23,12 @@ CHOICE_TOKENS = 1024  # of a call that names a choice, where its model may think
 MORE_BYTES = 64  # of an answer in JSON that is a choice: a field's name, blanks, what ends it
 
 
-class Question(NamedTuple):
+class ServiceQuestion(NamedTuple):
     """One call of the API. `sampling`: parameters that it has, by our names; `stops` are apart from them."""
 
     sampling: Mapping[str, Any]
     stops: Sequence[str]
-    form: Form = FREE
+    form: EnforcedForm = FREE
     options: Mapping[str, Any] = {}
     thoughts: bool = False
 
@@ -41,27 +41,27 @@ class AnswerCut(BackendError):
     """It has no end, so it cannot be read."""
 
 
-class Service(Backend):
+class ServiceBackend(Backend):
     samples_itself = True  # n outputs in one call
     _thinks_of_choices = False  # an answer that names one was found to take more than its own tokens
 
     @abstractmethod
-    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> Form:
+    def form(self, held: Held | None, kind: type | None, in_turns: bool) -> EnforcedForm:
         """How such an output is asked for. Raises ValueError with what cannot be kept to."""
 
     @abstractmethod
-    def choice_form(self, choices: Sequence[str], in_turns: bool) -> Form:
+    def choice_form(self, choices: Sequence[str], in_turns: bool) -> EnforcedForm:
         """How one of these texts is asked for. Raises ValueError."""
 
     @abstractmethod
-    async def ask(self, prompt: Prompt, question: Question, on_text: OnText | None) -> list[Completion]:
+    async def ask(self, prompt: Prompt, question: ServiceQuestion, on_text: OnText | None) -> list[Completion]:
         """Its answers, as they came. `on_text`: gets the pieces of the first one, all of them. Raises BackendError."""
 
     def choice_tokens(self, choices: Sequence[str]) -> int:
         """How many tokens a call that names one of them is given."""
         return CHOICE_TOKENS
 
-    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: Place) -> None:
+    def check_gen(self, node: Gen, sampling: Mapping[str, Any], place: PromptPlace) -> None:
         super().check_gen(node, sampling, place)
         what = f"gen({node.name!r})" if node.name else "gen"
         if node.thoughts:
@@ -73,7 +73,7 @@ class Service(Backend):
             raise Unsupported(self.name, what, f"cannot keep to it: {error}") from None
         self.check_form(what, form, place)
 
-    def check_select(self, node: Select, place: Place) -> None:
+    def check_select(self, node: Select, place: PromptPlace) -> None:
         super().check_select(node, place)
         what = f"select({node.name!r})" if node.name else "select"
         try:
@@ -82,7 +82,7 @@ class Service(Backend):
             raise Unsupported(self.name, what, f"cannot choose: {error}") from None
         self.check_form(what, form, place)
 
-    def check_form(self, what: str, form: Form, place: Place) -> None:
+    def check_form(self, what: str, form: EnforcedForm, place: PromptPlace) -> None:
         """Raises Unsupported for a form that cannot be asked for there."""
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
@@ -94,14 +94,14 @@ class Service(Backend):
         stops = call.sampling.get("stop", ())
         sampling = {name: value for name, value in call.sampling.items() if name != "stop" and self.honours(name)}
         is_text = form.read is None
-        question = Question(sampling, stops if is_text else (), form, call.options, call.thoughts is not None)
+        question = ServiceQuestion(sampling, stops if is_text else (), form, call.options, call.thoughts is not None)
         if self.samples_itself or call.num_samples == 1:
             return await self._outputs(prompt, question, stops, on_text)
         each = [question._replace(sampling=_one_of(sampling, i)) for i in range(call.num_samples)]
         asked = [self._outputs(prompt, one, stops, on_text if i == 0 else None) for i, one in enumerate(each)]
         return [output for outputs in await together(asked) for output in outputs]
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         self._check_turn_is_new("select", prompt)
         try:
             form = self.choice_form(call.choices, prompt.has_turns)
@@ -113,10 +113,12 @@ class Service(Backend):
         sampling = {name: value for name, value in wanted.items() if self.honours(name)}
         known = self.capabilities.options
         options = {name: value for name, value in call.options.items() if known is None or name in known}
-        output = await self._choice(prompt, Question(sampling, (), form, options), self.choice_tokens(call.choices))
-        return Selection(call.choices.index(output.text), output.meta)
+        output = await self._choice(
+            prompt, ServiceQuestion(sampling, (), form, options), self.choice_tokens(call.choices)
+        )
+        return SelectedChoice(call.choices.index(output.text), output.meta)
 
-    async def _choice(self, prompt: Prompt, question: Question, most: int) -> Completion:
+    async def _choice(self, prompt: Prompt, question: ServiceQuestion, most: int) -> Completion:
         """An answer that names a choice, of `most` tokens; of more, where the model thinks first."""
         if most < CHOICE_TOKENS and not self._thinks_of_choices:
             try:
@@ -125,7 +127,7 @@ class Service(Backend):
                 self._thinks_of_choices = True
         return await self._answer(prompt, question, max(most, CHOICE_TOKENS))
 
-    async def _answer(self, prompt: Prompt, question: Question, most: int) -> Completion:
+    async def _answer(self, prompt: Prompt, question: ServiceQuestion, most: int) -> Completion:
         limited = question._replace(sampling={**question.sampling, "max_new_tokens": most})
         (output,) = await self._outputs(prompt, limited, (), None)
         return output
@@ -136,7 +138,7 @@ class Service(Backend):
             raise Unsupported(self.name, what, "cannot go on inside a turn that has text already")
 
     async def _outputs(
-        self, prompt: Prompt, question: Question, stops: Sequence[str], on_text: OnText | None
+        self, prompt: Prompt, question: ServiceQuestion, stops: Sequence[str], on_text: OnText | None
     ) -> list[Completion]:
         heard = UntilStop(stops, on_text)
         listening = on_text is not None and question.form.read is None
@@ -146,7 +148,7 @@ class Service(Backend):
             heard.end(len(outputs[0].text))
         return outputs
 
-    def _read(self, answer: Completion, form: Form, stops: Sequence[str]) -> Completion:
+    def _read(self, answer: Completion, form: EnforcedForm, stops: Sequence[str]) -> Completion:
         """The output of an answer. Raises BackendError for one that is not what was asked for."""
         reason = answer.meta.get("finish_reason")
         if reason is None:

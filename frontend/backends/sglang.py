@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 
 from ramet.frontend.backends.answers import reading
-from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, Selection
-from ramet.frontend.backends.bodies import Growing, Output, completions, sampling_params
+from ramet.frontend.backends.base import Capabilities, Completion, GenCall, OnText, SelectCall, SelectedChoice
+from ramet.frontend.backends.bodies import Growing, LanguageEvent, completions, sampling_params
 from ramet.frontend.backends.chat import made
 from ramet.frontend.backends.http import HttpClient, written
 from ramet.frontend.backends.service import together
 from ramet.frontend.backends.stops import UntilStop, without_begun_stop
-from ramet.frontend.backends.templates import TEMPLATES, ChatTemplate
+from ramet.frontend.backends.templates import TEMPLATES, TextTemplate
 from ramet.frontend.choices import (
     ScoredChoice,
     exact_sequence,
@@ -59,7 +59,7 @@ CAPABILITIES = Capabilities(
 class SGLang:
     """`template`: of turns, which the server's native API does not render; None: there is none for its model."""
 
-    def __init__(self, name: str, http: HttpClient, template: ChatTemplate | None) -> None:
+    def __init__(self, name: str, http: HttpClient, template: TextTemplate | None) -> None:
         self._name, self._http, self._template = name, http, template
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None) -> list[Completion]:
@@ -69,12 +69,12 @@ class SGLang:
             return completions(self._name, await self._http.post("/generate", body), call.num_samples)
         params = body["sampling_params"]
         stops = () if params.get("no_stop_trim") else params.get("stop", ())
-        growing = Whole(self._name, on_text, call.num_samples, stops)
+        growing = WholeEvents(self._name, on_text, call.num_samples, stops)
         async for event in self._http.stream("/generate", {**body, "stream": True}):
             growing.add(event)
         return growing.whole()
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         if call.method == exact_sequence:
             raise Unsupported(self._name, "select: choices_method", "does not tell which of its tokens end an output")
         text, healed = self.text(prompt), call.options.get("token_healing") is not False
@@ -101,13 +101,13 @@ class SGLang:
         meta |= means(meta["choices"])
         if not isinstance(call.method, str):
             scored = [ScoredChoice(each["text"], each["logprob"], each["token_logprobs"]) for each in meta["choices"]]
-            return Selection(picked(call.method, scored), meta)
+            return SelectedChoice(picked(call.method, scored), meta)
         meta["scores"] = scores = await self._scores(call, paths, passed)
         if call.temperature > 0:
             index = choices.draw(choices.softmax(sums, call.temperature), call.options.get("sampling_seed"))
         else:
             index = choices.best(scores)
-        return Selection(index, meta)
+        return SelectedChoice(index, meta)
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         """The server has no leases: the prompt is computed, and cached as long as there is room."""
@@ -189,7 +189,7 @@ class SGLang:
             return msgspec.convert(reply["meta_info"]["input_token_logprobs"], list[Scored])
 
 
-class Whole(Growing):
+class WholeEvents(Growing):
     """Of events that bring all of an output's text and log-probabilities so far.
 
     The server cuts a stop text at the output's end, and may have given its beginning before: that is no part of it.
@@ -202,7 +202,7 @@ class Whole(Growing):
         self._stops = stops
         self._unsure: set[int] = set()  # outputs that ended with an event without text
 
-    def _new_text(self, index: int, new: Output) -> str:
+    def _new_text(self, index: int, new: LanguageEvent) -> str:
         output, text, ended = self._outputs[index], new.text, new.meta_info.get("finish_reason")
         if ended and output.text.startswith(text) and self._may_be_cut(output.text[len(text) :]):
             if output.text == text:

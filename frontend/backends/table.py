@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from ramet.frontend.backends import anthropic, bodies, gemini, litellm, replay, sglang
 from ramet.frontend.backends.base import Capabilities
-from ramet.frontend.backends.flavors import FLAVORS, Reasoning
+from ramet.frontend.backends.flavors import FLAVORS, ReasoningFlavor
 from ramet.frontend.backends.mock import Mock
 
 USAGE = """\
@@ -19,13 +19,13 @@ def records() -> Iterator[tuple[str, Capabilities]]:
     yield "Endpoint (SGLang)", sglang.CAPABILITIES
     openai = FLAVORS["openai"]()
     yield "OpenAI", openai.capabilities(chat=True, text=False)
-    yield "OpenAI, models that think", Reasoning().capabilities(chat=True, text=False)
+    yield "OpenAI, models that think", ReasoningFlavor().capabilities(chat=True, text=False)
     yield "OpenAI, completion models", openai.capabilities(chat=False, text=True)
     for name, flavor in FLAVORS.items():
         if name != "openai":
             yield f"OpenAI(flavor={name!r})", flavor().capabilities(chat=True, text=True)
     for version, title in (((4, 1), "to 4.1"), ((4, 5), "4.5"), ((4, 6), "4.6"), ((4, 7), "from 4.7")):
-        model = anthropic.Model(version)
+        model = anthropic.ModelTraits(version)
         yield f"Anthropic, Claude {title}", anthropic.capabilities(model, model.goes_on)
     yield "Gemini", gemini.CAPABILITIES
     yield "LiteLLM", litellm.CAPABILITIES

@@ -10,7 +10,7 @@ from typing import Any
 
 from ramet.frontend.backends.base import Capabilities
 from ramet.frontend.ir import ROLES
-from ramet.frontend.prompt import MediaPiece, Prompt, Turn, plain
+from ramet.frontend.prompt import MediaPiece, Prompt, PromptTurn, plain
 
 Marks = Mapping[str, tuple[str, str]]  # role -> what stands before and behind its text
 
@@ -22,7 +22,7 @@ def _same(before: str, behind: str, assistant: str = "assistant") -> Marks:
 
 
 @dataclass(frozen=True)
-class ChatTemplate:
+class TextTemplate:
     """`stops`: texts that the model writes at a turn's end. `system_inside`: a first system turn is in the user's.
 
     `image`, `audio`, `video`: what stands in a text for one, as SGLang's own templates have it.
@@ -46,7 +46,7 @@ class ChatTemplate:
         turns = [turn for turn in prompt.turns() if turn.role or turn.text or turn.has_media]
         parts, after_system = [], False
         if self.default_system and turns and turns[0].role not in ("", "system"):
-            parts.append(self._turn(Turn("system", (self.default_system,), open=False)))
+            parts.append(self._turn(PromptTurn("system", (self.default_system,), open=False)))
         for i, turn in enumerate(turns):
             if not turn.role:
                 parts.append(self._text(turn))
@@ -60,13 +60,13 @@ class ChatTemplate:
             after_system = False
         return "".join(parts)
 
-    def _turn(self, turn: Turn, bare: bool = False) -> str:
+    def _turn(self, turn: PromptTurn, bare: bool = False) -> str:
         if turn.role not in self.marks:
             raise ValueError(f"the chat template {self.name!r} has no turns of {turn.role}")
         before, behind = self.marks[turn.role]
         return ("" if bare else before) + self._text(turn) + ("" if turn.open else behind)
 
-    def _text(self, turn: Turn) -> str:
+    def _text(self, turn: PromptTurn) -> str:
         return "".join(map(self._piece, turn.content))
 
     def _piece(self, piece: Any) -> str:
@@ -79,18 +79,18 @@ CHATML = _same("<|im_start|>{role}\n", "<|im_end|>\n")
 LLAMA_3 = _same("<|start_header_id|>{role}<|end_header_id|>\n\n", "<|eot_id|>")
 HELPFUL = "You are a helpful assistant."
 DEEPSEEK_END = "<｜end▁of▁sentence｜>"
-TEMPLATES: Mapping[str, ChatTemplate] = {
+TEMPLATES: Mapping[str, TextTemplate] = {
     each.name: each
     for each in (
-        ChatTemplate(
+        TextTemplate(
             "default",
             {"system": ("SYSTEM:", "\n"), "user": ("USER:", "\n"), "assistant": ("ASSISTANT:", "\n")},
         ),
-        ChatTemplate("claude", {"system": ("", ""), "user": ("\n\nHuman: ", ""), "assistant": ("\n\nAssistant:", "")}),
-        ChatTemplate("chatml", CHATML, ("<|im_end|>",)),
-        ChatTemplate("qwen", CHATML, ("<|im_end|>",), HELPFUL),
-        ChatTemplate("chatml-llava", CHATML, ("<|im_end|>",), HELPFUL, image="<image>\n"),
-        ChatTemplate(
+        TextTemplate("claude", {"system": ("", ""), "user": ("\n\nHuman: ", ""), "assistant": ("\n\nAssistant:", "")}),
+        TextTemplate("chatml", CHATML, ("<|im_end|>",)),
+        TextTemplate("qwen", CHATML, ("<|im_end|>",), HELPFUL),
+        TextTemplate("chatml-llava", CHATML, ("<|im_end|>",), HELPFUL, image="<image>\n"),
+        TextTemplate(
             "qwen2-vl",
             CHATML,
             ("<|im_end|>",),
@@ -98,44 +98,44 @@ TEMPLATES: Mapping[str, ChatTemplate] = {
             image="<|vision_start|><|image_pad|><|vision_end|>",
             video="<|vision_start|><|video_pad|><|vision_end|>",
         ),
-        ChatTemplate("llama-3-instruct", LLAMA_3, ("<|eot_id|>",), image="<|image|>"),
-        ChatTemplate("llama-3-instruct-llava", LLAMA_3, ("<|eot_id|>",), image="<image>\n"),
-        ChatTemplate(
+        TextTemplate("llama-3-instruct", LLAMA_3, ("<|eot_id|>",), image="<|image|>"),
+        TextTemplate("llama-3-instruct-llava", LLAMA_3, ("<|eot_id|>",), image="<image>\n"),
+        TextTemplate(
             "llama-4",
             _same("<|header_start|>{role}<|header_end|>\n\n", "<|eot|>"),
             ("<|eot|>",),
             image="<|image|>",
         ),
-        ChatTemplate(
+        TextTemplate(
             "llama-2-chat",
             {"system": ("<<SYS>>\n", "\n<</SYS>>\n\n"), "user": ("[INST] ", " [/INST]"), "assistant": ("", " </s><s>")},
             system_inside=True,
         ),
-        ChatTemplate(
+        TextTemplate(
             "vicuna_v1.1",
             {"system": ("", " "), "user": ("USER:", " "), "assistant": ("ASSISTANT:", "</s>")},
             default_system="A chat between a curious user and an artificial intelligence assistant. The assistant "
             "gives helpful, detailed, and polite answers to the user's questions.",
             image=" <image>\n",
         ),
-        ChatTemplate(
+        TextTemplate(
             "gemma-it",
             {**_same("<start_of_turn>{role}\n", "<end_of_turn>\n", "model"), "system": ("", "")},
             image="<start_of_image>",
         ),
-        ChatTemplate(
+        TextTemplate(
             "c4ai-command-r",
             {
                 role: (f"<|START_OF_TURN_TOKEN|><|{mark}_TOKEN|>", "<|END_OF_TURN_TOKEN|>")
                 for role, mark in (("system", "SYSTEM"), ("user", "USER"), ("assistant", "CHATBOT"))
             },
         ),
-        ChatTemplate(
+        TextTemplate(
             "granite-3-instruct",
             _same("<|start_of_role|>{role}<|end_of_role|>", "<|end_of_text|>"),
             ("<|end_of_text|>",),
         ),
-        ChatTemplate(
+        TextTemplate(
             "deepseek-v3",
             {"system": ("", ""), "user": ("<｜User｜>", ""), "assistant": ("<｜Assistant｜>", DEEPSEEK_END)},
             (DEEPSEEK_END,),
@@ -163,14 +163,14 @@ BY_MODEL = (  # words that a model's path has -> its template; the first line th
 )
 
 
-def template(name: str) -> ChatTemplate:
+def template(name: str) -> TextTemplate:
     """Raises ValueError."""
     if name not in TEMPLATES:
         raise ValueError(f"the chat template is {name!r}, must be one of {', '.join(TEMPLATES)}")
     return TEMPLATES[name]
 
 
-def template_of_model(path: str) -> ChatTemplate | None:
+def template_of_model(path: str) -> TextTemplate | None:
     """By the model's name; None: which one it was trained with cannot be told."""
     words = path.lower().rstrip("/").split("/")[-1]
     return next((TEMPLATES[name] for found, name in BY_MODEL if all(word in words for word in found)), None)

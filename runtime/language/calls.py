@@ -37,7 +37,7 @@ from ramet.runtime.intake.language import (
 from ramet.runtime.intake.parsers.reasoning import reasoning_names
 from ramet.runtime.intake.reading import OutputReader
 from ramet.runtime.language.replies import Ended, LanguageOutput, LanguageReply, RenderedPrompt, SelectReply
-from ramet.runtime.language.selection import Selection
+from ramet.runtime.language.selection import ChoiceScoring
 from ramet.runtime.media.source import GivenMedia
 from ramet.runtime.workers.offload import offloaded
 
@@ -139,7 +139,7 @@ class LanguageCalls:
             media = await self._prepared(sources, submission)
             asked = self._client.text.render_choices(segments, body.choices, body.healed, media)
             tokens = await submission.during(asked)
-            making = partial(Selection, body, rid, tokens, self._client.limits.context_length, media)
+            making = partial(ChoiceScoring, body, rid, tokens, self._client.limits.context_length, media)
             selection = await offloaded(making)
             done = await self._client.run_in_turn(selection.prompts, submission)
             return await offloaded(partial(selection.reply, done))

@@ -30,7 +30,7 @@ WITH_END = "exact_sequence"
 METHOD = "token_length_normalized"  # of a body that names none
 
 
-class Prompts(Sequence[Prompt]):
+class ScoringPrompts(Sequence[Prompt]):
     """Each is made when it is asked for: a long prompt stands in as many of them as there are choices."""
 
     def __init__(self, make: Callable[[int], Prompt], num: int) -> None:
@@ -50,7 +50,7 @@ class Prompts(Sequence[Prompt]):
         return self._make(made) if isinstance(made, int) else list(map(self._make, made))
 
 
-class Selection:
+class ChoiceScoring:
     """`prompts` are in the order in which `reply` expects their sequences."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Selection:
         self._trie = Trie.of(each, self._ends[:1])
         self._bare = Trie.of(each if self._method == WITHOUT_PROMPT else [])
         self._check_sizes(each, context_length)
-        self.prompts = Prompts(self._prompt, len(self._trie.leaves) + len(self._bare.leaves))
+        self.prompts = ScoringPrompts(self._prompt, len(self._trie.leaves) + len(self._bare.leaves))
 
     def reply(self, done: list[GeneratedSequence]) -> SelectReply:
         """`done`: the sequences of the prompts, which have ended. Raises ServerError."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 Ids = tuple[int, ...]
 
 
-class Leaf(NamedTuple):
+class TrieLeaf(NamedTuple):
     """A path that is computed from its token `start` on."""
 
     ids: Ids
@@ -24,7 +24,7 @@ class Leaf(NamedTuple):
 class Trie(NamedTuple):
     """`choices`: of each leaf the first choice that is read from it. `ways`: of each choice its leaf and its length."""
 
-    leaves: list[Leaf]
+    leaves: list[TrieLeaf]
     choices: list[int]
     ways: list[tuple[int, int]]
 
@@ -33,7 +33,7 @@ class Trie(NamedTuple):
         """`behind`: what is computed after each leaf."""
         ordered = sorted(set(each))
         ends = [ids for ids, after in zip(ordered, [*ordered[1:], ()]) if after[: len(ids)] != ids]
-        leaves = [Leaf(ids + behind, num_common(before, ids)) for before, ids in zip([(), *ends], ends)]
+        leaves = [TrieLeaf(ids + behind, num_common(before, ids)) for before, ids in zip([(), *ends], ends)]
         ways = [(bisect_left(ends, ids), len(ids)) for ids in each]  # the first that is not before it begins with it
         choices = [0] * len(leaves)
         for i, (leaf, _) in reversed(list(enumerate(ways))):

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from ramet.frontend.backends.base import (
     Backend,
+    CallFollowUp,
     Capabilities,
     Completion,
-    FollowUp,
     GenCall,
     OnText,
     SelectCall,
-    Selection,
+    SelectedChoice,
 )
 from ramet.frontend.errors import BackendError
 from ramet.frontend.prompt import Prompt
@@ -28,7 +28,7 @@ class Service(Backend):
         self._reply = reply
         self.prompts: list[str] = []  # as calls arrived
         self.held_prefixes: list[tuple[str, bool]] = []  # text, and whether it is held or let go
-        self.follow_ups: list[FollowUp | None] = []  # what is expected after each call
+        self.follow_ups: list[CallFollowUp | None] = []  # what is expected after each call
         self.ended: list[list[str]] = []  # programs of each message
         self.held: set[str] = set()
         self.failing: set[str] = set()
@@ -55,11 +55,11 @@ class Service(Backend):
                 on_text(character)
         return [Completion(each, {"finish_reason": {"type": "stop"}}) for each in outputs]
 
-    async def select(self, prompt: Prompt, call: SelectCall) -> Selection:
+    async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
         self.follow_ups.append(call.follow_up)
         await self._arrive(prompt.text())
         self.num_running -= 1
-        return Selection(len(call.choices) - 1, {})
+        return SelectedChoice(len(call.choices) - 1, {})
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
         self.held_prefixes.append((prompt.text(), seconds > 0))

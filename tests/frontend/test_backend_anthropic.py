@@ -325,11 +325,11 @@ def test_an_answer_that_no_number_can_hold_is_a_backend_s_error(number: str):
 
 def test_an_answer_by_tool_in_a_stream():
     """Speculation and others may ask for a stream; the pieces of the tool's arguments are put together."""
-    from ramet.frontend.backends.anthropic import Answer
-    from ramet.frontend.backends.forms import Form
-    from ramet.frontend.backends.service import Question
+    from ramet.frontend.backends.anthropic import AnthropicAnswer
+    from ramet.frontend.backends.forms import EnforcedForm
+    from ramet.frontend.backends.service import ServiceQuestion
 
-    answer = Answer("it", Question({}, (), Form({"tools": []})), None)
+    answer = AnthropicAnswer("it", ServiceQuestion({}, (), EnforcedForm({"tools": []})), None)
     kind = {"type": "tool_use", "id": "toolu_01", "name": "answer", "input": {}}
     pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", '{"va', 'lue": 4}')]
     for event in [start(), *block(kind, *pieces), *end("tool_use")]:

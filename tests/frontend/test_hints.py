@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 
 from ramet import function, gen, select, user
-from ramet.frontend.backends.base import FollowUp
+from ramet.frontend.backends.base import CallFollowUp
 from ramet.frontend.hints import MAX_HELD
 from ramet.ipc.errors import ClientError
 from tests.fakes.services import Service
@@ -278,7 +278,7 @@ def test_the_last_of_several_calls_says_whose_it_is():
     service.let_go()
     assert state["y"]
     kind = f"{__name__}.test_the_last_of_several_calls_says_whose_it_is.<locals>.program"
-    assert service.follow_ups == [FollowUp(state.run.name, 0, kind)] * 2
+    assert service.follow_ups == [CallFollowUp(state.run.name, 0, kind)] * 2
     assert settled(service) == [state.run.name]
 
 

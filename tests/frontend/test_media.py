@@ -22,7 +22,7 @@ from ramet.frontend.hints import WORTH_CHARS
 from ramet.frontend.media import check_file, digest, mime_of, sent, source_of
 from ramet.frontend.prompt import EMPTY, MediaPiece, common_prefix
 from ramet.frontend.run_keys import RunKeys
-from ramet.frontend.runnable import Options
+from ramet.frontend.runnable import RunOptions
 from tests.fakes.exchanges import Exchange, Service
 
 PIXELS = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
@@ -240,7 +240,7 @@ def test_arguments_that_are_pictures_are_known_again():
     def look(s: Any, picture: Any) -> None:
         s += image(picture) + gen("x")
 
-    keys = RunKeys(look, look.function, Options({}, {}))
+    keys = RunKeys(look, look.function, RunOptions({}, {}))
     key = lambda picture: keys.of("", (picture,), {})  # noqa: E731
     assert key(PIXELS) == key(PIXELS.copy()) != key(PIXELS + 1)
     assert key(Image.fromarray(PIXELS)) == key(Image.fromarray(PIXELS)) != key(Image.fromarray(PIXELS + 1))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ramet import CallFailed, Mock, OpenAI, Unsupported, assistant, function, gen, select, user
 from ramet.frontend.backends.base import Backend, Capabilities, Completion
 from ramet.frontend.program import Program
-from ramet.frontend.speculation import Tokens
+from ramet.frontend.speculation import OutputTokens
 
 SCRIPT = "Who is it?\nName: Harry\nAge: 12\nHouse: red$"
 
@@ -366,7 +366,7 @@ def test_a_service_that_refuses_log_probabilities_is_asked_for_each_call():
     ],
 )
 def test_ends_of_tokens_that_are_no_whole_characters(text: str, pieces: list[str], ends: list[int | None]):
-    assert Tokens.of(text, pieces, 9, 0).ends == ends
+    assert OutputTokens.of(text, pieces, 9, 0).ends == ends
 
 
 def test_the_next_turn_is_another_call():

@@ -5,12 +5,12 @@ import pytest
 from ramet.ipc.messages import ChoicesReply, pack_ids, unpack_ids
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.language import FollowUpOf, SelectBody
-from ramet.runtime.language.selection import Selection
+from ramet.runtime.language.selection import ChoiceScoring
 
 CONTEXT = 100_000
 
 
-def made(num_before: int, choices: list[list[int]], context: int = CONTEXT, method: str | None = None) -> Selection:
+def made(num_before: int, choices: list[list[int]], context: int = CONTEXT, method: str | None = None) -> ChoiceScoring:
     tokens = ChoicesReply(
         1, pack_ids(range(num_before)), list(map(pack_ids, choices)), num_before, (), pack_ids([0]), (2,)
     )
@@ -20,7 +20,7 @@ def made(num_before: int, choices: list[list[int]], context: int = CONTEXT, meth
         method=method,
         follow_up=FollowUpOf(program="p", state=0),
     )
-    return Selection(body, "rid", tokens, context)
+    return ChoiceScoring(body, "rid", tokens, context)
 
 
 def test_prompts_are_made_when_they_are_asked_for() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
 
-from ramet.runtime.language.trie import Leaf, Trie
+from ramet.runtime.language.trie import Trie, TrieLeaf
 
 IDS = st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple)
 EACH = st.lists(IDS, min_size=1, max_size=8)
@@ -12,14 +12,14 @@ EACH = st.lists(IDS, min_size=1, max_size=8)
 
 def test_only_leaves_are_computed_each_from_where_it_leaves_the_one_before() -> None:
     trie = Trie.of([(1, 2, 3), (1, 2), (1, 4, 5), (1, 2)])
-    assert trie.leaves == [Leaf((1, 2, 3), 0), Leaf((1, 4, 5), 1)]
+    assert trie.leaves == [TrieLeaf((1, 2, 3), 0), TrieLeaf((1, 4, 5), 1)]
     assert trie.choices == [0, 2]
     assert trie.ways == [(0, 3), (0, 2), (1, 3), (0, 2)]
 
 
 def test_behind_every_leaf_something_is_computed() -> None:
     trie = Trie.of([(1, 2), (1,), (3,)], behind=(9,))
-    assert trie.leaves == [Leaf((1, 2, 9), 0), Leaf((3, 9), 0)]
+    assert trie.leaves == [TrieLeaf((1, 2, 9), 0), TrieLeaf((3, 9), 0)]
     assert trie.ways == [(0, 2), (0, 1), (1, 1)]
 
 
