@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ramet.kernels.attention_call import AttendCall
 from ramet.kernels.shared_attention import SharedScratch
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _capped, _merged, _tile, padded
 from ramet.kernels.triton_there import tl, triton
@@ -162,10 +163,11 @@ class DecodeScratch:
         def empty(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.empty(shape, dtype=dtype, device=device)
 
-        parts = (num_rows, kv_heads, SPLITS, heads // kv_heads)
+        group = heads // kv_heads
         return cls(
             empty(num_rows * SPLITS, ITEM), empty(1),
-            empty(*parts, head_dim, dtype=torch.float32), empty(*parts, dtype=torch.float32),
+            empty(num_rows, kv_heads, SPLITS, group, head_dim, dtype=torch.float32),
+            empty(num_rows, kv_heads, SPLITS, group, dtype=torch.float32),
             torch.zeros((num_rows, kv_heads), dtype=torch.int32, device=device),
             SharedScratch.of(num_rows, SPLITS, device),
         )  # fmt: skip
@@ -185,37 +187,25 @@ def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:
 
 
 def decode_attention(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    table: Tensor,
-    out: Tensor,
-    scratch: DecodeScratch,
-    scale: float,
-    window: int | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-    shares: bool = False,
-    tuning: DecodeTuning | None = None,
+    call: AttendCall, out: Tensor, scratch: DecodeScratch, shares: bool = False, tuning: DecodeTuning | None = None
 ) -> None:
-    """One query for each row, whose key is in the pool already. WRITES out [R, H, D] and the scratch.
+    """One query for each row, whose key is in the pool already. WRITES the first R of out [.., H, D] and the scratch.
 
-    q [R, H, D] (rows may be strided), keys and values [S, G, D] of q's type or of float8_e4m3fn, table [rows of the
-    table, L] int32: the slot of every position. Which rows there are, and how long, `plan_decode` has written down
-    before. sinks [H] as in the oracle. `shares`: shared_attention has computed the chunks that are shared; without a
-    window.
+    The first R queries of the call are the rows'. Which rows there are, and how long, `plan_decode` has written down
+    before. `shares`: shared_attention has computed the chunks that are shared; without a window.
     """
+    q, keys, table, rule, sinks = call.q, call.keys, call.table, call.rule, call.sinks
     heads, head_dim = q.shape[1:]
     kv_heads = keys.shape[1]
     tuning = tuning or decode_tuning(head_dim, processor_of(q.device), keys.dtype == torch.float8_e4m3fn)
     programs = tuning.programs(q.device)
     _decode[(programs,)](
-        q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0),
+        q, q.stride(0), keys, call.values, keys.stride(0), table, table.stride(0),
         scratch.items, scratch.num_items, scratch.partials, scratch.sums, scratch.arrived, out,
         scratch.shared.shared, scratch.shared.own_chunks, q if sinks is None else sinks,
-        scale, window or 0, softcap or 1.0,
+        rule.scale, rule.window or 0, rule.softcap or 1.0,
         GROUP=heads // kv_heads, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
         LANES=padded(heads // kv_heads), BLOCK=tuning.block, STAGES=tuning.stages, SPLITS=SPLITS,
-        WINDOWED=window is not None, CAPPED=softcap is not None, SINKS=sinks is not None,
+        WINDOWED=rule.window is not None, CAPPED=rule.softcap is not None, SINKS=sinks is not None,
         SHARING=shares, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
     )  # fmt: skip

@@ -184,19 +184,19 @@ def delta_net(
     mixed = torch.empty((tokens, of.channels), dtype=torch.float32, device=x.device)
     kept = torch.empty((tokens, 2 * of.value_heads), dtype=torch.float32, device=x.device)
     read = torch.empty_like(out)
-    sizes = of.key_heads, of.value_heads, of.key, of.value
-    of_rows = rows.rows, rows.firsts, rows.num_new, rows.seq_lens
     heads, padded = 2 * of.key_heads + of.value_heads, triton.next_power_of_2
     _bring[(tokens, heads + 1)](
         x, x.stride(0), gates, gates.stride(0), weights.conv, weights.a_log, weights.dt_bias, states.last, rows.row_of,
-        *of_rows, mixed, kept, *sizes, TAPS=of.taps, GATES=padded(of.value_heads),
-        BLOCK=padded(max(of.key, of.value)), INTERPRETED=INTERPRETED, num_warps=1,
+        rows.rows, rows.firsts, rows.num_new, rows.seq_lens, mixed, kept, of.key_heads, of.value_heads, of.key,
+        of.value, TAPS=of.taps, GATES=padded(of.value_heads), BLOCK=padded(max(of.key, of.value)),
+        INTERPRETED=INTERPRETED, num_warps=1,
     )  # fmt: skip
     programs = of.value_heads * triton.cdiv(of.value, COLUMNS) + triton.cdiv(of.channels, CHANNELS)
     _advance[(len(rows.rows), programs)](
-        x, x.stride(0), mixed, kept, states.last, states.matrix, *of_rows, rows.save_at, rows.save_to,
-        rows.save_at.shape[1], read, *sizes, TAPS=of.taps, ROWS=padded(of.key), COLUMNS=COLUMNS, CHANNELS=CHANNELS,
-        INTERPRETED=INTERPRETED, num_warps=warps_of(padded(of.key)),
+        x, x.stride(0), mixed, kept, states.last, states.matrix, rows.rows, rows.firsts, rows.num_new, rows.seq_lens,
+        rows.save_at, rows.save_to, rows.save_at.shape[1], read, of.key_heads, of.value_heads, of.key, of.value,
+        TAPS=of.taps, ROWS=padded(of.key), COLUMNS=COLUMNS, CHANNELS=CHANNELS, INTERPRETED=INTERPRETED,
+        num_warps=warps_of(padded(of.key)),
     )  # fmt: skip
     _normed[(tokens, of.value_heads)](
         read, x, x.stride(0), weights.norm, out, weights.eps, of.channels, of.value_heads, of.value,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ramet.kernels.attention_call import AttendCall, Extends
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _as_kept, _take_in, _tile, padded
 from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import ExtendTuning, extend_tuning, launched, processor_of
@@ -131,50 +132,37 @@ def tokens_of_tile(heads: int, kv_heads: int, tuning: ExtendTuning) -> int:
 
 
 def extend_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    table: Tensor,
-    rows: Tensor,
-    firsts: Tensor,
-    num_new: Tensor,
-    seq_lens: Tensor,
-    block_rows: Tensor,
-    block_starts: Tensor,
+    call: AttendCall,
+    rows: Extends,
     out: Tensor,
-    scale: float,
-    window: int | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-    tuning: ExtendTuning | None = None,
+    *,
     tile: int | None = None,
     key_ends: Tensor | None = None,
+    tuning: ExtendTuning | None = None,
 ) -> None:
     """Causal attention of each row's new tokens over its cached prefix and themselves. WRITES out [T, H, D].
 
-    q [T, H, D], k and v [T, G, D] (rows may be strided, k and v alike), keys and values [S, G, D], table [rows of the
-    table, L] int32: the slot of every position. Row r of the table's `rows` [R] int32 owns tokens
-    [firsts[r], firsts[r] + num_new[r]) of the T, the last of its seq_lens[r] [R] int32. block_rows, block_starts
-    [n] int32 as `ExtendBlocks` of `tile` tokens, or of `tokens_of_tile`. k and v are seen as the pool has them: rounded
-    where it is of float8_e4m3fn. sinks [H] and key_ends [T] int32 as in the oracle.
+    The tiles of `rows` are `ExtendBlocks` of `tile` tokens, or of `tokens_of_tile`. k and v of the call are seen as
+    the pool has them: rounded where it is of float8_e4m3fn. key_ends [T] int32 as in the oracle.
     """
+    q, k, v, keys, values, table, rule, sinks = call
+    assert k is not None and v is not None, "new keys and values are given"
+    assert k.stride(0) == v.stride(0), "new keys and values are strided alike"
     heads, head_dim = q.shape[1:]
     kv_heads = k.shape[1]
     tuning = tuning or extend_tuning(head_dim, processor_of(q.device))
     group = heads // kv_heads
-    assert k.stride(0) == v.stride(0), "new keys and values are strided alike"
     most = tokens_of_tile(heads, kv_heads, tuning)
     parts = triton.cdiv(tile or most, most)
-    _extend[(kv_heads, len(block_rows) * parts)](
+    _extend[(kv_heads, len(rows.tile_rows) * parts)](
         q, q.stride(0), k, v, k.stride(0), keys, values, keys.stride(0), table, table.stride(0),
-        block_rows, block_starts, rows, firsts, num_new, seq_lens, out,
-        q if sinks is None else sinks, rows if key_ends is None else key_ends, scale, window or 0, softcap or 1.0,
+        rows.tile_rows, rows.tile_starts, rows.rows, rows.firsts, rows.num_new, rows.seq_lens, out,
+        q if sinks is None else sinks, rows.rows if key_ends is None else key_ends,
+        rule.scale, rule.window or 0, rule.softcap or 1.0,
         GROUP=group, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
         TOKENS=triton.cdiv(tile or most, parts),
         LANES=max(tuning.queries, triton.next_power_of_2(group)),
-        BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=window is not None, CAPPED=softcap is not None,
+        BLOCK=tuning.block, STAGES=tuning.stages, WINDOWED=rule.window is not None, CAPPED=rule.softcap is not None,
         SINKS=sinks is not None, AHEAD=key_ends is not None, PARTS=parts, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED,
         **launched(tuning.warps, head_dim, key_ends is not None),
     )  # fmt: skip

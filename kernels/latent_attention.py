@@ -11,6 +11,7 @@ R rows, T new tokens, H heads, L numbers of a latent, P of a rotated key, S slot
 import torch
 from torch import Tensor
 
+from ramet.kernels.attention_call import Extends
 from ramet.kernels.decode_attention import SPLITS, DecodeScratch
 from ramet.kernels.extend_attention import tokens_of_tile
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _merged, _tile, _weigh, padded
@@ -209,26 +210,22 @@ def extend_latents(
     turned: Tensor,
     keys: Tensor,
     table: Tensor,
-    rows: Tensor,
-    firsts: Tensor,
-    num_new: Tensor,
-    seq_lens: Tensor,
-    tile_rows: Tensor,
-    tile_starts: Tensor,
+    rows: Extends,
     out: Tensor,
     scale: float,
     tuning: ExtendTuning | None = None,
 ) -> None:
     """Causal attention of each row's new tokens to all latents of the row. WRITES out [T, H, L].
 
-    q [T, H, L], turned [T, H, P], keys and table as `decode_latents` has them; the other columns as `extend_attention`,
-    tiles as `ExtendBlocks` of `tokens_of_latent_tile`.
+    q [T, H, L], turned [T, H, P], keys and table as `decode_latents` has them; the tiles of `rows` are `ExtendBlocks`
+    of `tokens_of_latent_tile`.
     """
     heads = q.shape[1]
     tuning = tuning or latent_extend_tuning(keys.dtype.itemsize, processor_of(q.device))
     tile = heads_of_tile(heads, tuning.queries)
-    _extend_latents[(len(tile_rows) * triton.cdiv(heads, tile),)](
-        *_operands(q, turned, keys, table), tile_rows, tile_starts, rows, firsts, num_new, seq_lens, out, scale,
+    _extend_latents[(len(rows.tile_rows) * triton.cdiv(heads, tile),)](
+        *_operands(q, turned, keys, table), rows.tile_rows, rows.tile_starts, rows.rows, rows.firsts, rows.num_new,
+        rows.seq_lens, out, scale,
         **_sizes(q, turned), TILE=tile, TOKENS=tokens_of_latent_tile(heads, tuning), LANES=tuning.queries,
         BLOCK=tuning.block, STAGES=tuning.stages, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED,
         **launched(tuning.warps, q.shape[2]),

@@ -114,8 +114,8 @@ class GpuInt4Weight:
         shifts = torch.arange(0, 4 * EIGHT, 4, device=whole.device)[None, :, None]
         words = (whole << shifts).sum(1)  # [N / 8, M], below 2^32
         signed = torch.where(words < 1 << 31, words, words - (1 << 32)).to(torch.int32)
-        of_groups = plain.scales.T.contiguous().half(), plain.zeros.T.contiguous().half()  # exactly
-        return cls(signed.contiguous(), *of_groups, plain.order, plain.dtype)
+        scales, zeros = (x.T.contiguous().half() for x in (plain.scales, plain.zeros))  # exactly
+        return cls(signed.contiguous(), scales, zeros, plain.order, plain.dtype)
 
     @property
     def shape(self) -> tuple[int, int]:

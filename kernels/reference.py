@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ramet.kernels.attention_call import AttendCall
 from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_delta import delta_net as delta_net
@@ -178,36 +179,23 @@ def widened(x: Tensor) -> Tensor:
 
 
 def extend_attention(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    table: Tensor,
-    num_new: list[int],
-    seq_lens: list[int],
-    scale: float,
-    window: int | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-    key_ends: Tensor | None = None,
+    call: AttendCall, rows: list[int], num_new: list[int], seq_lens: list[int], key_ends: Tensor | None = None
 ) -> Tensor:
     """Causal attention of each row's new tokens, all of which are in the pool already. Computes in float32.
 
-    q [T, H, D], keys [S, G, D], values [S, G, W] (of int8 as store_kv writes them), table [R, L] integer: the slot of
-    every position of every row.
-    Row r owns the next num_new[r] of the T queries; they are the last of its seq_lens[r] positions. A query sees its
-    own key and those before it, `window` in all. Scores s become softcap * tanh(s / softcap). sinks [H]: a score of
-    each head that takes its part of the weights and has no value (gpt-oss). key_ends [T] integer: keys of its row that
-    a query sees, its own and maybe some behind it; a window counts from its own in any case. Returns [T, H, W].
+    Row r lies in the table's rows[r] and owns the next num_new[r] of the T queries; they are the last of its
+    seq_lens[r] positions. A query sees its own key and those before it, `window` in all. key_ends [T] integer: number
+    of keys of its row that a query sees, its own and maybe some behind it; a window counts from its own in any case.
+    Returns [T, H, W], where W is the size of a value.
     """
+    q, values, window, softcap = call.q, call.values, call.rule.window, call.rule.softcap
     width = values.shape[2] - (4 if values.dtype == torch.int8 else 0)
-    out = q.new_empty(*q.shape[:2], width)
-    group = q.shape[1] // keys.shape[1]
-    first = 0
-    for row, (new, length) in enumerate(zip(num_new, seq_lens, strict=True)):
-        at = table[row, :length].long()
-        k = widened(keys[at]).repeat_interleave(group, dim=1)  # [length, H, D]
+    out, group, first = q.new_empty(*q.shape[:2], width), q.shape[1] // call.keys.shape[1], 0
+    for row, new, length in zip(rows, num_new, seq_lens, strict=True):
+        at = call.table[row, :length].long()
+        k = widened(call.keys[at]).repeat_interleave(group, dim=1)  # [length, H, D]
         v = widened(values[at]).repeat_interleave(group, dim=1)
-        scores = torch.einsum("qhd,khd->hqk", q[first : first + new].float(), k) * scale
+        scores = torch.einsum("qhd,khd->hqk", q[first : first + new].float(), k) * call.rule.scale
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         last_key = torch.arange(length - new, length, device=q.device)[:, None]  # a query's own
@@ -215,8 +203,8 @@ def extend_attention(
         end = last_key + 1 if key_ends is None else key_ends[first : first + new, None]
         hidden = (key >= end) if window is None else (key >= end) | (key <= last_key - window)
         scores = scores.masked_fill(hidden, -torch.inf)
-        if sinks is not None:
-            scores = torch.cat((scores, sinks.float()[:, None, None].expand(-1, new, 1)), dim=-1)
+        if call.sinks is not None:
+            scores = torch.cat((scores, call.sinks.float()[:, None, None].expand(-1, new, 1)), dim=-1)
         weights = scores.softmax(dim=-1)[..., :length]
         out[first : first + new] = torch.einsum("hqk,khd->qhd", weights, v).to(q.dtype)
         first += new

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ramet.kernels.attention_call import AttendCall
 from ramet.kernels.triton_parts import INTERPRETED, LOG2_E, _take_in, _tile, padded
 from ramet.kernels.triton_there import tl, triton
 from ramet.kernels.tuned import ExtendTuning, processor_of, processors_of, shared_tuning
@@ -181,8 +182,10 @@ def plan_shared(
     `cuts` are decode attention's constants; `per_tile` rows are multiplied at once.
     """
     num = len(seq_lens)
-    found = scratch.leaders, scratch.num_items, num
-    _lead[(num,)](rows, seq_lens, table, table.stride(0), *found, **cuts, COMPARED=COMPARED, num_warps=4)
+    _lead[(num,)](
+        rows, seq_lens, table, table.stride(0), scratch.leaders, scratch.num_items, num, **cuts, COMPARED=COMPARED,
+        num_warps=4,
+    )  # fmt: skip
     _group[(num,)](
         seq_lens, scratch.leaders, scratch.members, scratch.shared, scratch.own_chunks, scratch.items,
         scratch.num_items, num, **cuts, PER_TILE=per_tile, LEAST=MIN_SHARERS, num_warps=4,
@@ -195,31 +198,28 @@ def rows_of_tile(heads: int, kv_heads: int, tuning: ExtendTuning) -> int:
 
 
 def shared_attention(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    table: Tensor,
+    call: AttendCall,
     rows: Tensor,
     scratch: SharedScratch,
     partials: Tensor,
     sums: Tensor,
-    scale: float,
-    softcap: float | None,
     tuning: ExtendTuning | None = None,
 ) -> None:
     """The parts of the rows' results that shared chunks are. WRITES partials and sums, of decode attention's scratch.
 
-    q [R, H, D] (rows may be strided), keys and values [S, G, D]; `plan_shared` comes before.
+    rows [R] int32 of the table: the first R queries of the call are theirs; `plan_shared` comes before.
     Tiles are those of kernels/tuned.py: of most head sizes as extends have them.
     """
+    q, keys, table, rule = call.q, call.keys, call.table, call.rule
     heads, head_dim = q.shape[1:]
     kv_heads = keys.shape[1]
     tuning = tuning or shared_tuning(head_dim, processor_of(q.device))
     group, splits = heads // kv_heads, partials.shape[2]
     _shared[(PER_PROCESSOR * processors_of(q.device),)](
-        q, q.stride(0), keys, values, keys.stride(0), table, table.stride(0), rows, scratch.members, scratch.items,
-        scratch.num_items, partials, sums, scale, softcap or 1.0, len(q),
+        q, q.stride(0), keys, call.values, keys.stride(0), table, table.stride(0), rows, scratch.members,
+        scratch.items, scratch.num_items, partials, sums, rule.scale, rule.softcap or 1.0, len(rows),
         GROUP=group, KV_HEADS=kv_heads, D=head_dim, D_PAD=padded(head_dim),
         LANES=max(tuning.queries, triton.next_power_of_2(group)), BLOCK=tuning.block, STAGES=tuning.stages,
-        SPLITS=splits, CAPPED=softcap is not None, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED, num_warps=tuning.warps,
+        SPLITS=splits, CAPPED=rule.softcap is not None, LOG2_E=LOG2_E, INTERPRETED=INTERPRETED,
+        num_warps=tuning.warps,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import torch
 
 from ramet.bench.gpu.card import DEVICE, GpuCard, seconds
 from ramet.bench.gpu.lines import LineOptions, Lines
+from ramet.kernels.attention_call import AttendCall, AttentionRule, Extends
 from ramet.kernels.decode_attention import DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import ExtendBlocks, extend_attention, tokens_of_tile
 from ramet.kernels.tuned import DecodeTuning, ExtendTuning, extend_tuning, processor_of
@@ -83,12 +84,13 @@ class Pools:
         shape, turns = self.shape, cycle(self.layers)
         scratch = DecodeScratch.of(shape.rows, shape.heads, shape.kv_heads, shape.head_dim, self.table.device)
         plan_decode(self.rows, self.lengths, scratch)
-        q, scale = self.qkv[:, : shape.heads], shape.head_dim**-0.5
+        q, rule = self.qkv[:, : shape.heads], AttentionRule(shape.head_dim**-0.5)
 
         def run() -> None:
             keys, values = next(turns)
-            of = self.table, self.out, scratch
-            decode_attention(q, keys, values, *of, scale, tuning=tuning)
+            decode_attention(
+                AttendCall(q, None, None, keys, values, self.table, rule), self.out, scratch, tuning=tuning
+            )
 
         return seconds(run, 2 * len(self.layers))
 
@@ -99,12 +101,12 @@ class Pools:
         blocks = ExtendBlocks.of(num_new, lengths, tokens_of_tile(shape.heads, shape.kv_heads, tuning))
         tiles = [torch.from_numpy(column).to(DEVICE) for column in (blocks.rows, blocks.starts)]
         firsts, new = self.rows * shape.new, torch.full_like(self.rows, shape.new)
+        rows, rule = Extends(self.rows, firsts, new, self.lengths, *tiles), AttentionRule(shape.head_dim**-0.5)
         q, k, v = self.qkv.split((shape.heads, shape.kv_heads, shape.kv_heads), dim=1)
 
         def run() -> None:
             keys, values = next(turns)
-            of = self.table, self.rows, firsts, new, self.lengths, tiles[0], tiles[1], self.out, shape.head_dim**-0.5
-            extend_attention(q, k, v, keys, values, *of, tuning=tuning)
+            extend_attention(AttendCall(q, k, v, keys, values, self.table, rule), rows, self.out, tuning=tuning)
 
         return seconds(run, 2 * len(self.layers))
 

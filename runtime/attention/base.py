@@ -4,24 +4,17 @@ Decides the types that models, layers and backends share. Knows no scheduler and
 R rows, T new tokens over all rows, Q rows that draw, L longest context, H query heads, G kv heads, D head size.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, final
 
 from torch import Tensor
 
+from ramet.kernels.attention_call import AttendCall, AttentionRule, Extends
 from ramet.kernels.reference_delta import StateRows
 from ramet.runtime.arrays import Ints
-
-
-class Extends(NamedTuple):
-    """Rows with more than one new token, each column on the device: of the n tiles that a GPU's kernel has, too."""
-
-    rows: Tensor  # [R] int32, of the table
-    firsts: Tensor  # [R] int32, of the T new tokens
-    num_new: Tensor  # [R] int32
-    seq_lens: Tensor  # [R] int32
-    tile_rows: Tensor  # [n] int32, index into the R
-    tile_starts: Tensor  # [n] int32, of the row's new tokens
+from ramet.runtime.cache.pool import KVPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +38,7 @@ class ForwardInputs:
     mrope_positions: Tensor | None = None
     placed: tuple[Tensor, Tensor] | None = None  # of a step that a GPU replays: rows and seq_lens [R] int32 are there
     state_rows: StateRows | None = None  # which states the rows have; None: no layer has states
-    extends: Extends | None = None  # of one with prompts, likewise: all rows are there
+    extends: Extends | None = None  # of a step with prompts that a GPU replays: all rows are there
     # [T] int32 host, number of keys that each token attends to: its own, and maybe some behind it; None: causal
     key_ends: Ints | None = None
     adapters: Tensor | None = None  # [T] int32, the slot of each token's adapter, 0 for none; None: no token has one
@@ -56,31 +49,42 @@ class ForwardInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerAttention:
-    """What one layer's attention does with its scores. It is causal and over the whole row but for the window."""
+class LayerAttention(AttentionRule):
+    """The rule of one layer of a model, and which keys and values it reads."""
 
-    scale: float  # of queries times keys
-    window: int | None = None  # keys that a query sees, its own included; None: all before it
-    softcap: float | None = None  # scaled scores s become softcap * tanh(s / softcap)
     sinks: bool = False  # a score of each head, learnt, takes its part of the weights and has no value (gpt-oss)
     keys_of: int | None = None  # the layer whose keys and values it reads; None: it has its own
     value_size: int | None = None  # leading numbers of a key that are its value; None: values are kept by themselves
 
     def source(self, layer: int) -> int:
-        """Of layer number `layer`: the one whose keys and values it reads."""
+        """The layer whose keys and values layer number `layer` reads."""
         return layer if self.keys_of is None else self.keys_of
 
 
-class AttentionBackend(Protocol):
-    """Owns the way to the KV pool. `plan` once for a step, then `forward` once for each layer of that step."""
+class StepBackend(ABC):
+    """Owns the way to the KV pool. `plan` once for a step, then every layer of that step attends."""
 
-    name: str  # as --attention-backend spells it
+    name: ClassVar[str]  # as --attention-backend spells it
 
+    @abstractmethod
     def plan(self, inputs: ForwardInputs) -> None: ...
 
+    @abstractmethod
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a layer in the pool, [S, G, D] each."""
 
+
+class AttentionBackend(StepBackend):
+    """Attention to keys and values of heads. A subclass computes one layer's in `attend`."""
+
+    def __init__(self, pool: KVPool, layers: Sequence[LayerAttention]) -> None:
+        self.pool, self.layers = pool, layers
+        self._cached = [pool.of(layer.source(i)) for i, layer in enumerate(layers)]
+
+    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self._cached[layer]
+
+    @final
     def forward(
         self,
         q: Tensor,
@@ -95,3 +99,10 @@ class AttentionBackend(Protocol):
         k and v are what the pool has at inputs.slots by now; None of a layer that reads those of another. sinks [H]
         float32, of a layer that has some: always in the same memory.
         """
+        keys, values = self._cached[layer]
+        call = AttendCall(q, k, v, keys, values, inputs.table, self.layers[layer], sinks)
+        return self.attend(layer, call, inputs)
+
+    @abstractmethod
+    def attend(self, layer: int, call: AttendCall, inputs: ForwardInputs) -> Tensor:
+        """Layer number `layer` of the step that was planned: [T, H, D]."""

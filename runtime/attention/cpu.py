@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ramet.kernels.attention_call import AttendCall
 from ramet.kernels.cpu.attention import AttentionPlanner
 from ramet.kernels.cpu.native import DTYPES
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.structs import ScoreRule
 from ramet.runtime.arrays import Ints
-from ramet.runtime.attention.base import ForwardInputs, LayerAttention
+from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerAttention
 from ramet.runtime.attention.long_extends import LongRow, attend_row
 from ramet.runtime.cache.pool import KVPool
 
@@ -29,21 +30,19 @@ def fits(pool: KVPool) -> bool:
     return is_read and pool.dtype in (*DTYPES, torch.int8)
 
 
-class CpuAttention:
+class CpuAttention(AttentionBackend):
     name = "cpu"
     long_extend = sys.maxsize  # new tokens of a row from which it is attended in torch
     attend_row = staticmethod(attend_row)
 
     def __init__(self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], ops: CpuOps | None) -> None:
-        self.pool = pool
-        self._layers = layers
+        super().__init__(pool, layers)
         self._rules = [ScoreRule(layer.scale, layer.window or 0, layer.softcap or 0.0) for layer in layers]
         self._ops = ops
         planners = (
             {} if ops is None else {of: AttentionPlanner(ops.library, heads, of.heads, of.key) for of in pool.shapes}
         )
         self._planners = list(planners.values())
-        self._cached = [pool.of(layer.source(i)) for i, layer in enumerate(layers)]
         self._planner_of = [planners.get(pool.layers[layer.source(i)]) for i, layer in enumerate(layers)]
 
     def plan(self, inputs: ForwardInputs) -> None:
@@ -56,26 +55,14 @@ class CpuAttention:
         if self._has_short:
             self._plan_short(inputs, short, firsts)
 
-    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
-        return self._cached[layer]
-
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
-        layer: int,
-        inputs: ForwardInputs,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        (keys, values), ops, planner, rule = self.cache(layer), self._ops, self._planner_of[layer], self._layers[layer]
+    def attend(self, layer: int, call: AttendCall, inputs: ForwardInputs) -> Tensor:
+        q, ops, planner = call.q, self._ops, self._planner_of[layer]
         out = torch.empty(q.shape, dtype=q.dtype) if ops is None else ops.empty(*q.shape, dtype=q.dtype)
         if ops is not None and planner is not None and self._has_short:
-            ops.attend(planner, self._rule(layer, sinks), q, keys, values, out)
+            ops.attend(planner, self._rule(layer, call.sinks), q, call.keys, call.values, out)
         for row in self._long:
             at = slice(row.first, row.stop)
-            own = None if k is None or v is None else (k[at], v[at])
-            out[at] = self.attend_row(row, q[at], own, keys, values, rule, sinks)
+            out[at] = self.attend_row(row, call.of_tokens(at))
         return out
 
     def _rule(self, layer: int, sinks: Tensor | None) -> ScoreRule:
@@ -90,14 +77,13 @@ class CpuAttention:
         first = int(firsts[r])
         slots = inputs.table[int(inputs.rows[r]), : int(inputs.seq_lens[r])].long()
         stop = first + int(inputs.num_new[r])
-        return LongRow(
-            first, stop, slots, None if inputs.key_ends is None else torch.from_numpy(inputs.key_ends[first:stop])
-        )
+        ends = None if inputs.key_ends is None else torch.from_numpy(inputs.key_ends[first:stop])
+        return LongRow(first, stop, slots, ends)
 
     def _plan_short(self, inputs: ForwardInputs, short: Ints, firsts: Ints) -> None:
         assert self._ops is not None, "without compiled kernels all rows are long"
         at = slice(None) if len(short) == len(inputs.rows) else short  # all: where they are, which a replay reads again
         offsets = None if inputs.position_offsets is None else inputs.position_offsets[at]
-        columns = inputs.rows[at], firsts[at], inputs.num_new[at], inputs.seq_lens[at]
+        rows, starts, num_new, seq_lens = inputs.rows[at], firsts[at], inputs.num_new[at], inputs.seq_lens[at]
         for planner in self._planners:
-            self._ops.plan(planner, inputs.table, *columns, offsets, inputs.key_ends)
+            self._ops.plan(planner, inputs.table, rows, starts, num_new, seq_lens, offsets, inputs.key_ends)

@@ -8,16 +8,16 @@ E rows that extend, T new tokens, H query heads, G kv heads, D head size, S slot
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ramet.kernels.attention_call import AttendCall
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention import triton
-from ramet.runtime.attention.base import ForwardInputs, LayerAttention
+from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
 from ramet.runtime.errors import ConfigError
 
@@ -39,12 +39,12 @@ class Planner:
         """Rows with num_new [E] of seq_lens [E] tokens, whose slots [sum of seq_lens] int32 are on the device."""
         if self._planned is not None:
             self._planned.synchronize()
-        starts = _starts(num_new), _starts(seq_lens)
+        q_starts, kv_starts = _starts(num_new), _starts(seq_lens)
         last_page = torch.ones(len(seq_lens), dtype=torch.int32)
         (of,) = pool.shapes
         for kind, wrapper in self._wrappers.items():
             wrapper.plan(
-                *starts, slots, last_page, heads, of.heads, of.key, 1, causal=True, sm_scale=kind.scale,
+                q_starts, kv_starts, slots, last_page, heads, of.heads, of.key, 1, causal=True, sm_scale=kind.scale,
                 window_left=-1 if kind.window is None else kind.window - 1, logits_soft_cap=kind.softcap or 0.0,
                 q_data_type=dtype, kv_data_type=pool.dtype,
             )  # fmt: skip
@@ -56,15 +56,15 @@ class Planner:
         self._wrappers[kind].run(q.contiguous(), (keys[:, None], values[:, None]), out=out)
 
 
-class FlashInferAttention(triton.TritonAttention):
+class FlashInferAttention(AttentionBackend):
     name = "flashinfer"
-    prepares_prompts = False
 
     def __init__(
         self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], max_rows: int, dtype: torch.dtype
     ) -> None:
         """`dtype` of queries."""
-        super().__init__(pool, heads, layers, max_rows)
+        super().__init__(pool, layers)
+        self._triton = triton.TritonAttention(pool, heads, layers, max_rows)
         workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=pool.keys[0].device)
         kinds = list(dict.fromkeys(layers))
         self._heads, self._dtype = heads, dtype
@@ -76,28 +76,20 @@ class FlashInferAttention(triton.TritonAttention):
         num = inputs.num_decode
         self._extending = None
         if inputs.placed is not None or num == len(inputs.rows) or inputs.key_ends is not None:
-            super().plan(inputs)
+            self._triton.plan(inputs)
             return
-        rows, num_new, seq_lens = inputs.rows, inputs.num_new, inputs.seq_lens
-        super().plan(replace(inputs, rows=rows[:num], num_new=num_new[:num], seq_lens=seq_lens[:num]))
+        self._triton.plan_decoding(inputs)
         planner = self._planners[self._turn]
         self._turn = (self._turn + 1) % PLANNERS
-        slots = slots_of(inputs.table, rows[num:], seq_lens[num:])
-        planner.plan(num_new[num:], seq_lens[num:], slots, self._heads, self.pool, self._dtype)
+        num_new, seq_lens = inputs.num_new[num:], inputs.seq_lens[num:]
+        slots = slots_of(inputs.table, inputs.rows[num:], seq_lens)
+        planner.plan(num_new, seq_lens, slots, self._heads, self.pool, self._dtype)
         self._extending = planner
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
-        layer: int,
-        inputs: ForwardInputs,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        out, num = super().forward(q, k, v, layer, inputs, sinks), inputs.num_decode
+    def attend(self, layer: int, call: AttendCall, inputs: ForwardInputs) -> Tensor:
+        out, num = self._triton.attend(layer, call, inputs), inputs.num_decode
         if self._extending is not None:
-            self._extending.run(q[num:], *self.cache(layer), self._layers[layer], out[num:])
+            self._extending.run(call.q[num:], call.keys, call.values, self.layers[layer], out[num:])
         return out
 
 

@@ -7,9 +7,9 @@ into one contiguous buffer, under one mask. Kept to measure what extending in pl
 
 from torch import Tensor
 
-from ramet.runtime.attention.base import LayerAttention
+from ramet.kernels.attention_call import AttendCall
 from ramet.runtime.attention.cpu import CpuAttention
-from ramet.runtime.attention.long_extends import LongRow, Own, attend_densely, attend_row
+from ramet.runtime.attention.long_extends import LongRow, attend_densely, attend_row
 
 
 class GatheredAttention(CpuAttention):
@@ -17,16 +17,8 @@ class GatheredAttention(CpuAttention):
     long_extend = 2  # one new token is decoding
 
     @staticmethod
-    def attend_row(
-        row: LongRow,
-        q: Tensor,
-        own: Own | None,
-        keys: Tensor,
-        values: Tensor,
-        layer: LayerAttention,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def attend_row(row: LongRow, call: AttendCall) -> Tensor:
         if not len(row.prefix):
-            return attend_row(row, q, own, keys, values, layer, sinks)
-        gathered = keys.index_select(0, row.slots), values.index_select(0, row.slots)
-        return attend_densely(q, *gathered, row.key_ends, layer, sinks)
+            return attend_row(row, call)
+        k, v = (pool.index_select(0, row.slots) for pool in (call.keys, call.values))
+        return attend_densely(row, call, k, v)

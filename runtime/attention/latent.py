@@ -6,6 +6,7 @@ takes fewer products where many new tokens meet few cached ones (`expands`).
 T new tokens, R rows, H heads, L numbers of a latent, P of a rotated key, C of the rest of a query, V of a value.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,8 +18,7 @@ from torch import Tensor
 
 from ramet.kernels.reference_latent import latent_attention
 from ramet.runtime.arrays import Ints
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerAttention
-from ramet.runtime.attention.reference import ReferenceAttention
+from ramet.runtime.attention.base import ForwardInputs, LayerAttention, StepBackend
 from ramet.runtime.cache.pool import KVPool
 
 MAX_EXPANDED_BYTES = 64 << 20  # keys and values of the heads of one row in one layer
@@ -60,42 +60,37 @@ class Heads(Protocol):
     def expanded(self, latents: Tensor) -> Tensor: ...
 
 
-class LatentBackend(AttentionBackend, Protocol):
-    def attend(self, q: Tensor, heads: Heads, layer: int, inputs: ForwardInputs) -> Tensor:
-        """q [T, H, C + P], whose last numbers are rotated -> [T, H, V]. Latents are in the pool at inputs.slots."""
-
-
-class LatentReference(ReferenceAttention):
-    """Every query meets latents."""
+class LatentBackend(StepBackend):
+    """Every query meets latents, which a subclass attends to in `meet`."""
 
     def __init__(self, pool: KVPool, layers: Sequence[LayerAttention], sizes: LatentSizes) -> None:
-        super().__init__(pool, layers)
-        self._sizes = sizes
+        self.pool, self.layers, self.sizes = pool, layers, sizes
 
     def cache(self, layer: int) -> tuple[Tensor, Tensor]:
         keys = self.pool.keys[layer]
-        return keys, keys[..., : self._sizes.latent]
+        return keys, keys[..., : self.sizes.latent]
 
     def attend(self, q: Tensor, heads: Heads, layer: int, inputs: ForwardInputs) -> Tensor:
-        content = self._sizes.content
-        meeting = torch.cat((heads.absorbed(q[..., :content]), q[..., content:]), dim=-1)  # [T, H, L + P]
-        return heads.values(self._meet(meeting, layer))
+        """q [T, H, C + P], whose last numbers are rotated -> [T, H, V]. Latents are in the pool at inputs.slots."""
+        content = self.sizes.content
+        return heads.values(self.meet(heads.absorbed(q[..., :content]), q[..., content:], layer, inputs))
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
-        layer: int,
-        inputs: ForwardInputs,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        """Queries that meet latents [T, H, L + P] -> [T, H, L]"""
-        return self._meet(q, layer)
+    @abstractmethod
+    def meet(self, absorbed: Tensor, turned: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+        """absorbed [T, H, L] and turned [T, H, P], the two parts of queries that meet latents -> [T, H, L]"""
 
-    def _meet(self, q: Tensor, layer: int) -> Tensor:
-        asked = self._table, self._num_new, self._seq_lens, self._layers[layer].scale
-        return latent_attention(q, self.pool.keys[layer], self._sizes.latent, *asked)
+
+class LatentReference(LatentBackend):
+    name = "reference"
+
+    def plan(self, inputs: ForwardInputs) -> None:
+        self._table = inputs.table[inputs.rows.tolist()]  # [R, K]
+        self._num_new, self._seq_lens = inputs.num_new.tolist(), inputs.seq_lens.tolist()
+
+    def meet(self, absorbed: Tensor, turned: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+        q, scale = torch.cat((absorbed, turned), dim=-1), self.layers[layer].scale
+        keys, latent = self.pool.keys[layer], self.sizes.latent
+        return latent_attention(q, keys, latent, self._table, self._num_new, self._seq_lens, scale)
 
 
 def most_expanded(heads: int, sizes: LatentSizes, itemsize: int) -> int:

@@ -16,7 +16,7 @@ from ramet.kernels.cpu.attention import AttentionPlanner
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
-from ramet.runtime.attention.latent import Heads, LatentSizes, expands, most_expanded
+from ramet.runtime.attention.latent import Heads, LatentBackend, LatentSizes, expands, most_expanded
 from ramet.runtime.cache.pool import KVPool
 
 
@@ -31,14 +31,14 @@ class _Expanded:
     planner: AttentionPlanner
 
 
-class LatentCpuAttention:
+class LatentCpuAttention(LatentBackend):
     name = "cpu"
 
     def __init__(
         self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], sizes: LatentSizes, ops: CpuOps
     ) -> None:
-        self.pool, self._layers, self._sizes, self._ops = pool, layers, sizes, ops
-        self._heads = heads
+        super().__init__(pool, layers, sizes)
+        self._ops, self._heads = ops, heads
         self._planner = AttentionPlanner(ops.library, heads, 1, sizes.latent)
         self._planners: list[AttentionPlanner] = []  # of rows that are expanded
         self._most = most_expanded(heads, sizes, pool.dtype.itemsize)
@@ -46,76 +46,59 @@ class LatentCpuAttention:
     def plan(self, inputs: ForwardInputs) -> None:
         num_new, seq_lens = inputs.num_new, inputs.seq_lens
         firsts = np.cumsum(num_new, dtype=np.int32) - num_new
-        expanded = expands(num_new, seq_lens, self._sizes) & (seq_lens <= self._most)
+        expanded = expands(num_new, seq_lens, self.sizes) & (seq_lens <= self._most)
         expanded[: inputs.num_decode] = False
         meeting = np.flatnonzero(~expanded).astype(np.int32)
         self._stop = int((firsts + num_new)[meeting].max(initial=0))  # of the tokens that meet latents
         if len(meeting):
             at = slice(None) if len(meeting) == len(num_new) else meeting  # all: where they are, for a replay
             offsets = None if inputs.position_offsets is None else inputs.position_offsets[at]
-            columns = inputs.rows[at], firsts[at], num_new[at], seq_lens[at]
-            self._ops.plan(self._planner, inputs.table, *columns, offsets)
+            rows, news, lens = inputs.rows[at], num_new[at], seq_lens[at]
+            self._ops.plan(self._planner, inputs.table, rows, firsts[at], news, lens, offsets)
         self._expanded = [self._row(inputs, int(r), firsts, i) for i, r in enumerate(np.flatnonzero(expanded))]
 
     def _row(self, inputs: ForwardInputs, r: int, firsts: Ints, number: int) -> _Expanded:
         """Of a table of its own: one row, in which tokens lie in their order."""
         if number == len(self._planners):
-            self._planners.append(AttentionPlanner(self._ops.library, self._heads, self._heads, self._sizes.value))
+            self._planners.append(AttentionPlanner(self._ops.library, self._heads, self._heads, self.sizes.value))
         planner, first, new, length = self._planners[number], firsts[r], inputs.num_new[r], int(inputs.seq_lens[r])
         in_order = torch.from_numpy(np.arange(length, dtype=np.int32)[None])
-        columns = (np.array([number], np.int32) for number in (0, 0, new, length))
-        self._ops.plan(planner, in_order, *columns)
+        zero, news, lens = (np.array([number], np.int32) for number in (0, new, length))
+        self._ops.plan(planner, in_order, zero, zero, news, lens)
         slots = torch.from_numpy(inputs.table[int(inputs.rows[r]), :length].numpy().astype(np.int64))
         self._ops.keep(slots)
         return _Expanded(int(first), int(first + new), slots, in_order, planner)
 
-    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
-        keys = self.pool.keys[layer]
-        return keys, keys[..., : self._sizes.latent]
-
     def attend(self, q: Tensor, heads: Heads, layer: int, inputs: ForwardInputs) -> Tensor:
-        content, stop = self._sizes.content, self._stop
+        content, stop = self.sizes.content, self._stop
         met = None
         if stop:
             absorbed = heads.absorbed(q[:stop, :, :content])
-            met = heads.values(self._meet(absorbed, q[:stop, :, content:], layer))
+            met = heads.values(self.meet(absorbed, q[:stop, :, content:], layer, inputs))
         if not self._expanded:
             assert met is not None, "a step has rows"
             return met
-        out = self._ops.empty(*q.shape[:2], self._sizes.value, dtype=q.dtype)
+        out = self._ops.empty(*q.shape[:2], self.sizes.value, dtype=q.dtype)
         if met is not None:
             self._ops.copy(out[:stop], met)
         for row in self._expanded:
             self._attend_row(row, q[row.first : row.stop], heads, layer, out[row.first : row.stop])
         return out
 
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
-        layer: int,
-        inputs: ForwardInputs,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        """Queries that meet latents [T, H, L + P] -> [T, H, L], for rows that are not expanded."""
-        latent = self._sizes.latent
-        return self._meet(q[..., :latent], q[..., latent:], layer)
-
-    def _meet(self, absorbed: Tensor, turned: Tensor, layer: int) -> Tensor:
-        """absorbed [T, H, L], turned [T, H, P] -> [T, H, L]"""
-        latent, (keys, values) = self._sizes.latent, self.cache(layer)
+    def meet(self, absorbed: Tensor, turned: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+        """Only the tokens of rows that are not expanded: others of `absorbed` are not read."""
+        latent, (keys, values) = self.sizes.latent, self.cache(layer)
         out = self._ops.empty(*absorbed.shape[:2], latent, dtype=absorbed.dtype)
-        parts = (absorbed, turned), (values, keys[..., latent:])
-        self._ops.attend_to_latents(self._planner, self._layers[layer].scale, *parts, values, out)
+        scale, turned_keys = self.layers[layer].scale, keys[..., latent:]
+        self._ops.attend_to_latents(self._planner, scale, (absorbed, turned), (values, turned_keys), values, out)
         return out
 
     def _attend_row(self, row: _Expanded, q: Tensor, heads: Heads, layer: int, out: Tensor) -> None:
         """WRITES out [T, H, V] of the row's queries q [T, H, C + P]."""
-        sizes = self._sizes
+        sizes = self.sizes
         latents = self._ops.gather(self.pool.keys[layer].flatten(1), row.slots, 1.0)  # [n, L + P]
         of_heads = heads.expanded(latents[:, : sizes.latent])  # [n, H, C + V]
         keys = of_heads[..., : sizes.content], latents[:, None, sizes.latent :]
-        parts = (q[..., : sizes.content], q[..., sizes.content :]), keys
-        scale, values = self._layers[layer].scale, of_heads[..., sizes.content :]
-        self._ops.attend_to_latents(row.planner, scale, *parts, values, out)
+        queries = q[..., : sizes.content], q[..., sizes.content :]
+        scale, values = self.layers[layer].scale, of_heads[..., sizes.content :]
+        self._ops.attend_to_latents(row.planner, scale, queries, keys, values, out)

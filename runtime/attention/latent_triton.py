@@ -12,56 +12,39 @@ from torch import Tensor
 from ramet.kernels.latent_attention import decode_latents, extend_latents, latent_scratch, tokens_of_latent_tile
 from ramet.kernels.tuned import latent_extend_tuning, processor_of
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
-from ramet.runtime.attention.latent import Heads, LatentSizes
+from ramet.runtime.attention.latent import LatentBackend, LatentSizes
 from ramet.runtime.attention.triton import TritonRows
 from ramet.runtime.cache.pool import KVPool
 
 MAX_LATENT, MAX_ROTATED = 512, 64  # numbers: larger tiles fit no multiprocessor
 
 
-class LatentTritonAttention(TritonRows):
+class LatentTritonAttention(LatentBackend):
+    name = "triton"
+
     def __init__(
         self, pool: KVPool, heads: int, layers: Sequence[LayerAttention], sizes: LatentSizes, max_rows: int
     ) -> None:
         """`max_rows` may decode in one step."""
-        self.pool, self._layers, self._sizes = pool, layers, sizes
+        super().__init__(pool, layers, sizes)
         device = pool.keys[0].device
         tuning = latent_extend_tuning(pool.dtype.itemsize, processor_of(device))
         scratch = latent_scratch(max_rows, heads, sizes.latent, pool.dtype, device)
-        super().__init__(scratch, tokens_of_latent_tile(heads, tuning))
+        self.rows = TritonRows(scratch, tokens_of_latent_tile(heads, tuning))
 
-    def cache(self, layer: int) -> tuple[Tensor, Tensor]:
-        keys = self.pool.keys[layer]
-        return keys, keys[..., : self._sizes.latent]
+    def plan(self, inputs: ForwardInputs) -> None:
+        self.rows.plan(inputs)
 
-    def attend(self, q: Tensor, heads: Heads, layer: int, inputs: ForwardInputs) -> Tensor:
-        content = self._sizes.content
-        return heads.values(self._meet(heads.absorbed(q[..., :content]), q[..., content:], layer, inputs))
-
-    def forward(
-        self,
-        q: Tensor,
-        k: Tensor | None,
-        v: Tensor | None,
-        layer: int,
-        inputs: ForwardInputs,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        """Queries that meet latents [T, H, L + P] -> [T, H, L]"""
-        latent = self._sizes.latent
-        return self._meet(q[..., :latent], q[..., latent:], layer, inputs)
-
-    def _meet(self, absorbed: Tensor, turned: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
-        """absorbed [T, H, L], turned [T, H, P] -> [T, H, L]"""
-        keys, scale, num = self.pool.keys[layer], self._layers[layer].scale, inputs.num_decode
+    def meet(self, absorbed: Tensor, turned: Tensor, layer: int, inputs: ForwardInputs) -> Tensor:
+        keys, scale, num = self.pool.keys[layer], self.layers[layer].scale, inputs.num_decode
         # tokens that a graph has beside those of its step are not attended for, but what is made of them is kept in the
         # padding's slot, where the padding row reads it back
         make = torch.empty if inputs.extends is None else torch.zeros
         out = make(absorbed.shape, dtype=absorbed.dtype, device=absorbed.device)
-        if self._decoding is not None:
-            decode_latents(absorbed[:num], turned[:num], keys, inputs.table, out[:num], self._scratch, scale)
-        if self._extends is not None:
-            extend_latents(absorbed, turned, keys, inputs.table, *self._extends, out, scale)
+        if self.rows.decoding is not None:
+            decode_latents(absorbed[:num], turned[:num], keys, inputs.table, out[:num], self.rows.scratch, scale)
+        if self.rows.extends is not None:
+            extend_latents(absorbed, turned, keys, inputs.table, self.rows.extends, out, scale)
         return out
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ramet.runtime.attention.base import LayerAttention
+from ramet.kernels.attention_call import AttendCall, AttentionRule
 
 BLOCK = 256  # queries
 
@@ -35,20 +35,13 @@ class LongRow:
         return self.slots[: len(self.slots) - (self.stop - self.first)]
 
 
-def attend_row(
-    row: LongRow,
-    q: Tensor,
-    own: Own | None,
-    keys: Tensor,
-    values: Tensor,
-    layer: LayerAttention,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """q [n, H, D] of the row's new tokens, whose keys and values `own` are in the pool as well -> [n, H, D]."""
-    hides = row.key_ends is not None or (layer.window is not None and layer.window < len(row.slots))
-    if own is None or layer.softcap is not None or hides or sinks is not None:
-        return attend_in_blocks(q, keys, values, row, layer, sinks)
-    return attend_long(q, own, keys, values, row.prefix, layer.scale)
+def attend_row(row: LongRow, call: AttendCall) -> Tensor:
+    """The call of the row's new tokens alone, whose keys and values are in the pool as well -> [n, H, D]."""
+    rule = call.rule
+    hides = row.key_ends is not None or (rule.window is not None and rule.window < len(row.slots))
+    if call.k is None or call.v is None or rule.softcap is not None or hides or call.sinks is not None:
+        return attend_in_blocks(row, call)
+    return attend_long(call.q, (call.k, call.v), call.keys, call.values, row.prefix, rule.scale)
 
 
 def attend_long(q: Tensor, new: Own, keys: Tensor, values: Tensor, prefix: Tensor, scale: float) -> Tensor:
@@ -63,31 +56,28 @@ def attend_long(q: Tensor, new: Own, keys: Tensor, values: Tensor, prefix: Tenso
     return torch.lerp(cached.float(), own.float(), share)[0].transpose(0, 1)
 
 
-def attend_in_blocks(
-    q: Tensor, keys: Tensor, values: Tensor, row: LongRow, layer: LayerAttention, sinks: Tensor | None
-) -> Tensor:
-    """q [n, H, D] are the last of a row whose tokens are all in the pool -> [n, H, D]."""
-    out = torch.empty(q.shape, dtype=q.dtype)
-    num_cached = len(row.prefix)
+def attend_in_blocks(row: LongRow, call: AttendCall) -> Tensor:
+    """The queries [n, H, D] are the last of a row whose tokens are all in the pool -> [n, H, D]."""
+    out = torch.empty(call.q.shape, dtype=call.q.dtype)
+    num_cached, window = len(row.prefix), call.rule.window
     own = torch.arange(num_cached, len(row.slots))
     ends = own + 1 if row.key_ends is None else row.key_ends
-    for start in range(0, len(q), BLOCK):
-        stop = min(start + BLOCK, len(q))
+    for start in range(0, len(call.q), BLOCK):
+        block = slice(start, min(start + BLOCK, len(call.q)))
         first = num_cached + start  # position of the block's first query
-        oldest = 0 if layer.window is None else max(0, first - layer.window + 1)
-        at = row.slots[oldest : int(ends[start:stop].max())]
-        k, v = keys.index_select(0, at), values.index_select(0, at)  # [K, G, D]
-        unseen = _unseen(own[start:stop] - oldest, ends[start:stop] - oldest, len(at), layer.window)
-        out[start:stop] = _attend(q[start:stop], k, v, unseen, layer, sinks)
+        oldest = 0 if window is None else max(0, first - window + 1)
+        at = row.slots[oldest : int(ends[block].max())]
+        k, v = call.keys.index_select(0, at), call.values.index_select(0, at)  # [K, G, D]
+        unseen = _unseen(own[block] - oldest, ends[block] - oldest, len(at), window)
+        out[block] = _attend(call.q[block], k, v, unseen, call.rule, call.sinks)
     return out
 
 
-def attend_densely(
-    q: Tensor, k: Tensor, v: Tensor, key_ends: Tensor | None, layer: LayerAttention, sinks: Tensor | None
-) -> Tensor:
-    """q [n, H, D] are the last of the tokens of k, v [P + n, G, D], all under one mask -> [n, H, D]."""
-    own = torch.arange(len(k) - len(q), len(k))
-    return _attend(q, k, v, _unseen(own, own + 1 if key_ends is None else key_ends, len(k), layer.window), layer, sinks)
+def attend_densely(row: LongRow, call: AttendCall, k: Tensor, v: Tensor) -> Tensor:
+    """The queries [n, H, D] are the last of the tokens of k, v [P + n, G, D], all under one mask -> [n, H, D]."""
+    own = torch.arange(len(k) - len(call.q), len(k))
+    ends = own + 1 if row.key_ends is None else row.key_ends
+    return _attend(call.q, k, v, _unseen(own, ends, len(k), call.rule.window), call.rule, call.sinks)
 
 
 def heads_first(x: Tensor) -> Tensor:
@@ -102,26 +92,26 @@ def _unseen(own: Tensor, ends: Tensor, num_keys: int, window: int | None) -> Ten
     return behind if window is None else behind | (key <= own[:, None] - window)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, layer: LayerAttention, sinks: Tensor | None) -> Tensor:
-    if layer.softcap is not None:
-        return _attend_capped(q, k, v, unseen, layer, sinks)
+def _attend(q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, rule: AttentionRule, sinks: Tensor | None) -> Tensor:
+    if rule.softcap is not None:
+        return _attend_capped(q, k, v, unseen, rule, sinks)
     mask = torch.zeros(unseen.shape, dtype=q.dtype).masked_fill_(unseen, -torch.inf)
     queries = heads_first(q)
-    out, lse = flash(queries, heads_first(k), heads_first(v), 0.0, False, attn_mask=mask, scale=layer.scale)
+    out, lse = flash(queries, heads_first(k), heads_first(v), 0.0, False, attn_mask=mask, scale=rule.scale)
     if sinks is not None:  # [H, n, 1]: what keys have of the weights
         out = (out.float() * torch.sigmoid(lse - sinks[:, None])[..., None]).to(q.dtype)
     return out[0].transpose(0, 1)
 
 
 def _attend_capped(
-    q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, layer: LayerAttention, sinks: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, unseen: Tensor, rule: AttentionRule, sinks: Tensor | None
 ) -> Tensor:
     """torch's fused attention has no cap, so scores are made here, in float32."""
-    assert layer.softcap is not None, "a layer without a cap takes the fused way"
+    assert rule.softcap is not None, "a layer without a cap takes the fused way"
     group = q.shape[1] // k.shape[1]
     queries = q.float().unflatten(1, (-1, group)).permute(1, 2, 0, 3)  # [G, H / G, n, D]
     cached_k, cached_v = (x.float().transpose(0, 1)[:, None] for x in (k, v))  # [G, 1, K, D]
-    scores = (queries @ cached_k.transpose(2, 3)).mul_(layer.scale / layer.softcap).tanh_().mul_(layer.softcap)
+    scores = (queries @ cached_k.transpose(2, 3)).mul_(rule.scale / rule.softcap).tanh_().mul_(rule.softcap)
     scores = scores.masked_fill_(unseen, -torch.inf)
     if sinks is not None:
         of_heads = sinks.view(*scores.shape[:2], 1, 1).expand(-1, -1, len(q), -1)

@@ -35,7 +35,6 @@ class AdapterStore:
         self, args: AdapterArgs, shape: ModelShape, forward: ForwardPass, dtype: torch.dtype, ops: Ops,
         wait: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._step = forward.adapters
         self._args, self._shape, self._dtype, self._ops = args, shape, dtype, ops
         self._model = forward.model if isinstance(forward.model, Decoder) else None
         self._wait = wait
@@ -91,7 +90,7 @@ class AdapterStore:
             self._adapted.place(slot, self._loaded[generation].changes)
 
     def _adapted_model(self, model: Decoder, targets: Targets) -> AdaptedModel:
-        return AdaptedModel(model, self._step, targets.by_name, self._ops, self._args.max_loras_per_batch)
+        return AdaptedModel(model, targets.by_name, self._ops, self._args.max_loras_per_batch)
 
     def _size(self, folder: Path) -> int:
         return (folder / FILE).stat().st_size if (folder / FILE).is_file() else 0

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs, StepBackend
 from ramet.runtime.cache.routes import RouteTable
 from ramet.runtime.engine.devices.base import Device, NotReplayable, States
 from ramet.runtime.engine.extras import HiddenRows
 from ramet.runtime.engine.inputs import drawing
-from ramet.runtime.lora.layers import StepSlots
 from ramet.runtime.models.causal import CausalModel
 
 MIN_DEFERRED = 16  # tokens; steps of fewer run call by call, for Python is still in the CPU's caches then
@@ -31,7 +30,6 @@ class ForwardResult:
     x: Tensor  # [T, N], padding behind it, or of the tokens that draw alone: [Q, N]
     residual: Tensor  # as x
     last_tokens: Tensor  # [Q] int64, index into x
-    step: StepSlots
     adapters: Tensor | None  # of x, as ForwardInputs
 
     def states(self, at: Tensor) -> Tensor:
@@ -46,9 +44,8 @@ class ForwardResult:
 
     def logits(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, V] float32"""
-        if self.adapters is not None:
-            self.step.place(self.adapters.index_select(0, at.to(self.x.device)))
-        return self.model.logits(self.states(at))
+        adapters = None if self.adapters is None else self.adapters.index_select(0, at.to(self.x.device))
+        return self.model.logits(self.states(at), adapters)
 
     @torch.inference_mode()
     def drawn(self) -> Tensor | None:
@@ -57,18 +54,16 @@ class ForwardResult:
 
 
 class ForwardPass:
-    """A model with its attention. The adapters of a step's tokens are placed before its layers run."""
+    """A model with its attention."""
 
     def __init__(
-        self, device: Device, model: CausalModel, attention: AttentionBackend, routes: RouteTable | None,
+        self, device: Device, model: CausalModel, attention: StepBackend, routes: RouteTable | None,
         table: Tensor, *, replays: bool, has_states: bool,
     ) -> None:  # fmt: skip
         """`replays`: steps may be captured, or their calls listed. `table`: the slot table."""
-        self.model = model
-        self.attention, self.adapters = attention, StepSlots()
+        self.model, self.attention = model, attention
         self.has_states = has_states
         self._device, self._routes = device, routes
-        self._had_adapters = False  # the step that was computed last
         self.lists_calls = replays and device.lists_calls(attention)
         self.prompt_graphs = None
         if replays and device.captures(attention) and not has_states:  # snapshots are taken inside a prompt
@@ -77,34 +72,30 @@ class ForwardPass:
     def run(self, inputs: ForwardInputs, draws: Ints, *, reads_all: bool) -> ForwardResult:
         """draws [Q] indices into R. `reads_all`: states of tokens that do not draw are asked for, too."""
         if self.prompt_graphs is not None and inputs.adapters is None:
-            self._place_adapters(None)
             states = self.prompt_graphs.run(inputs)
             if states is not None:
-                return ForwardResult(self.model, *states, inputs.last_tokens, self.adapters, None)
-        at, wanted = inputs.last_tokens, None
+                return ForwardResult(self.model, *states, inputs.last_tokens, None)
+        at, drawn_rows = inputs.last_tokens, None
         if len(at) < len(inputs.token_ids) and not reads_all and self._routes is None:
-            wanted = drawing(inputs, draws)
-            at = wanted.last_tokens
-        of_x = inputs if wanted is None else wanted
-        return ForwardResult(self.model, *self._states(inputs, wanted), at, self.adapters, of_x.adapters)
+            drawn_rows = drawing(inputs, draws)
+            at = drawn_rows.last_tokens
+        of_x = inputs if drawn_rows is None else drawn_rows
+        return ForwardResult(self.model, *self._states(inputs, drawn_rows), at, of_x.adapters)
 
     def decode(self, inputs: ForwardInputs) -> Tensor:
         """[n, V] of rows that decode."""
         self._plan(inputs)
-        self._place_adapters(inputs.adapters)
         return self.model.decode(inputs, self.attention, narrow=self._device.draws_narrow)
 
-    def _states(self, inputs: ForwardInputs, wanted: ForwardInputs | None) -> States:
-        self._place_adapters(inputs.adapters, None if wanted is None else wanted.adapters)
-
+    def _states(self, inputs: ForwardInputs, drawn_rows: ForwardInputs | None) -> States:
         def computed() -> States:
             self._plan(inputs)
-            return self.model.hidden_states(inputs, self.attention, wanted)
+            return self.model.hidden_states(inputs, self.attention, drawn_rows)
 
         is_text = not inputs.embeds and inputs.mrope_positions is None
         if self.lists_calls and is_text and len(inputs.token_ids) >= MIN_DEFERRED:
             try:
-                kind = None if wanted is None else len(wanted.rows) > 0, inputs.adapters is None
+                kind = None if drawn_rows is None else len(drawn_rows.rows) > 0, inputs.adapters is None
                 return self._device.at_once(kind, computed)
             except NotReplayable as why:
                 log.info("steps with prompts are computed call by call: %s", why)
@@ -113,7 +104,6 @@ class ForwardPass:
 
     def _every_state(self, inputs: ForwardInputs) -> States:
         self._plan(inputs)
-        self._place_adapters(inputs.adapters)
         return self.model.hidden_states(inputs, self.attention)
 
     def _plan(self, inputs: ForwardInputs) -> None:
@@ -121,10 +111,3 @@ class ForwardPass:
         self.attention.plan(inputs)
         if self._routes is not None:
             self._routes.plan(inputs.slots)
-
-    def _place_adapters(self, *columns: Tensor | None) -> None:
-        """StepSlots.place for a step in which a token has an adapter, or one of the step before had."""
-        has_some = any(column is not None for column in columns)
-        if has_some or self._had_adapters:
-            self.adapters.place(*columns)
-        self._had_adapters = has_some

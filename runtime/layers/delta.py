@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from ramet.kernels.reference import RopeTables
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs, StepBackend
 from ramet.runtime.layers.modules import Linear, RMSNorm
 from ramet.runtime.layers.ops import Ops
+from ramet.runtime.layers.token_mixer import TokenMixer
 
 
 class Decay(nn.Module):
@@ -31,7 +32,7 @@ class CausalConv(nn.Module):
         self.weight = nn.Parameter(torch.empty(channels, 1, taps, dtype=dtype), requires_grad=False)
 
 
-class DeltaNet(nn.Module):
+class DeltaNet(TokenMixer[StepBackend]):
     """x [T, N] -> [T, N]. `project` packs all that is made of a token: rows are q, k, v, z.
 
     `gates`, which are not rounded to fewer bits, say what a state takes of a token and what it forgets: rows are b, a.
@@ -55,21 +56,12 @@ class DeltaNet(nn.Module):
             self.conv.weight, self.decay.A_log, self.decay.dt_bias, self.norm.weight, self._eps
         )
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: RopeTables,
-        attention: AttentionBackend,
-        inputs: ForwardInputs,
-        wanted: ForwardInputs | None = None,
-    ) -> Tensor:
-        """As SelfAttention: with `wanted` of inputs.last_tokens alone, though every token changes the state."""
+    def store(self, x: Tensor, rope: RopeTables, attention: StepBackend, inputs: ForwardInputs) -> Tensor:
+        """Every token changes the state; what is read of it is [T, P]."""
         assert self._states is not None and self._weights is not None, "the states have no place yet"
-        rows = inputs.state_rows
-        assert rows is not None, "a model of layers with states has rows of them in every step"
-        read = self._ops.delta_net(self.project(x), self.gates(x), self._of, self._weights, self._states, rows)
-        if wanted is not None:
-            if not len(wanted.rows):
-                return x[:0]
-            read = self._ops.gather(read, inputs.last_tokens, 1.0)
-        return self.out(read)
+        assert inputs.state_rows is not None, "a model of layers with states has rows of them in every step"
+        x, gates = self.project(x), self.gates(x)
+        return self._ops.delta_net(x, gates, self._of, self._weights, self._states, inputs.state_rows)
+
+    def attend(self, held: Tensor, rope: RopeTables, attention: StepBackend, inputs: ForwardInputs) -> Tensor:
+        return self.out(held)

@@ -5,6 +5,7 @@ Decides which experts there are and that their router is not rounded to fewer bi
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -13,6 +14,34 @@ from torch import Tensor, nn
 from ramet.kernels.reference_experts import Gated, Mixture, RouteRule
 from ramet.runtime.layers.modules import Linear
 from ramet.runtime.layers.ops import Ops
+
+
+@dataclass(frozen=True, slots=True)
+class Clamp:
+    """Of experts whose gate and up are clamped before they are multiplied: as `clamped_mul` of kernels/reference.py."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsShape:
+    """Of a layer that has experts in the place of one MLP."""
+
+    num: int
+    intermediate: int  # of each
+    rule: RouteRule
+    shared_intermediate: int = 0  # of the one that every token has; 0: there is none
+    shared_gate: bool = False  # how much of that one a token takes is learnt
+    choice_bias: bool = False  # what decides with the scores which experts are chosen is learnt
+    bias: bool = False  # of the router and of both linear layers of each
+    clamp: Clamp | None = None  # None: their activation is the model's
+    beside: bool = False  # of the layer's one MLP, and not in its place
+
+    @property
+    def num_of_a_token(self) -> int:
+        """Intermediate numbers."""
+        return self.rule.per_token * self.intermediate + self.shared_intermediate
 
 
 class ExpertLinears(nn.Module):
@@ -75,30 +104,17 @@ class Experts(nn.Module):
     """x [T, N] -> [T, N]. `shared` is for every token, `shared_gate` [1, N] says how much of it."""
 
     def __init__(
-        self,
-        size: int,
-        num: int,
-        intermediate: int,
-        rule: RouteRule,
-        make_shared: Callable[[], nn.Module] | None,
-        *,
-        shared_gate: bool,
-        choice_bias: bool,
-        bias: bool,
-        scales: bool = False,
-        activation: Gated,
-        dtype: torch.dtype,
-        ops: Ops,
+        self, size: int, of: ExpertsShape, shared: nn.Module | None, activation: Gated, dtype: torch.dtype, ops: Ops
     ) -> None:
         super().__init__()
-        self.router = Linear(size, num, bias=bias, dtype=dtype, may_round=False)
-        self.gate_up = ExpertLinears(num, size, 2 * intermediate, dtype, bias)
-        self.down = ExpertLinears(num, intermediate, size, dtype, bias)
-        self.choice = ChoiceBias(num) if choice_bias else None
-        self.scales = ExpertScales(num) if scales else None
-        self.shared = None if make_shared is None else make_shared()
-        self.shared_gate = Linear(size, 1, bias=False, dtype=dtype, may_round=False) if shared_gate else None
-        self._rule, self._activation, self._ops = rule, activation, ops
+        self.router = Linear(size, of.num, bias=of.bias, dtype=dtype, may_round=False)
+        self.gate_up = ExpertLinears(of.num, size, 2 * of.intermediate, dtype, of.bias)
+        self.down = ExpertLinears(of.num, of.intermediate, size, dtype, of.bias)
+        self.choice = ChoiceBias(of.num) if of.choice_bias else None
+        self.scales = ExpertScales(of.num) if of.beside else None
+        self.shared = shared
+        self.shared_gate = Linear(size, 1, bias=False, dtype=dtype, may_round=False) if of.shared_gate else None
+        self._rule, self._activation, self._ops = of.rule, activation, ops
         self._mixture: Mixture | None = None  # once the weights are in
         self.on_routes: Callable[[Tensor], None] | None = None  # takes the experts [T, K] int32 of every forward pass
 

@@ -13,16 +13,17 @@ from torch import Tensor, nn
 
 from ramet.kernels.reference import RopeTables
 from ramet.kernels.reference_experts import Projections
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.attention.latent import LatentBackend, LatentSizes
 from ramet.runtime.layers.experts import ExpertLinears
 from ramet.runtime.layers.modules import Linear, RMSNorm
 from ramet.runtime.layers.ops import Ops
+from ramet.runtime.layers.token_mixer import TokenMixer
 
 NORM_EPS = 1e-6  # whatever a config says of the other norms
 
 
-class LatentSelfAttention(nn.Module):
+class LatentSelfAttention(TokenMixer[LatentBackend]):
     """x [T, N] -> [T, N]. Of the checkpoint are all but `to_latents` and `from_latents`, which `absorb` fills."""
 
     def __init__(
@@ -60,28 +61,20 @@ class LatentSelfAttention(nn.Module):
             to.weight.copy_(head[: sizes.content].T)
             back.weight.copy_(head[sizes.content :])
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: RopeTables,
-        attention: AttentionBackend,
-        inputs: ForwardInputs,
-        wanted: ForwardInputs | None = None,
-    ) -> Tensor:
-        """As SelfAttention: latents are stored of all tokens, and the rest is done for those `wanted`."""
-        sizes, ops, backend = self._sizes, self._ops, cast(LatentBackend, attention)
+    def store(self, x: Tensor, rope: RopeTables, attention: LatentBackend, inputs: ForwardInputs) -> Tensor:
+        """Queries are made of x itself, in the second stage."""
+        sizes, ops = self._sizes, self._ops
         down = self.kv_a(x)  # [T, L + P]
         latents, turned = self.kv_norm(down[:, : sizes.latent]), down[:, None, sizes.latent :]
         ops.rotate(turned, *rope, _positions(inputs))
-        ops.store_latents(latents, turned, backend.cache(self._layer)[0], inputs.slots)
-        if wanted is not None:
-            if not len(wanted.rows):
-                return x[:0]
-            x, inputs = ops.gather(x, inputs.last_tokens, 1.0), wanted
-            backend.plan(inputs)
-        q = self._queries(x).view(len(x), self._heads, sizes.query)  # [T, H, C + P]
-        ops.rotate(q[..., sizes.content :], *rope, _positions(inputs))
-        out = backend.attend(q, self, self._layer, inputs)  # [T, H, V]
+        ops.store_latents(latents, turned, attention.cache(self._layer)[0], inputs.slots)
+        return x
+
+    def attend(self, held: Tensor, rope: RopeTables, attention: LatentBackend, inputs: ForwardInputs) -> Tensor:
+        sizes = self._sizes
+        q = self._queries(held).view(len(held), self._heads, sizes.query)  # [T, H, C + P]
+        self._ops.rotate(q[..., sizes.content :], *rope, _positions(inputs))
+        out = attention.attend(q, self, self._layer, inputs)  # [T, H, V]
         return self.o(out.flatten(1))  # a product for each head may leave heads before tokens in memory
 
     def _queries(self, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ T tokens, N in, M out, H query heads, G kv heads, D head size.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -18,7 +19,9 @@ from ramet.kernels.reference import HeadNorms, RopeTables
 from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.activation import gated_activation
+from ramet.runtime.layers.adapted import AdaptedLayer
 from ramet.runtime.layers.ops import Ops
+from ramet.runtime.layers.token_mixer import TokenMixer
 
 
 class PackedWeight(Protocol):
@@ -29,19 +32,6 @@ class PackedWeight(Protocol):
 
     def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
         """at [n] int64 -> [n, N], times `scale`"""
-
-
-class Adapted(Protocol):
-    """What adapters change in a layer for the tokens of the step that is being computed."""
-
-    def add(self, x: Tensor, out: Tensor) -> Tensor:
-        """From inputs x [T, N]; WRITES out [T, M], which it returns."""
-
-
-class AdaptedRows(Protocol):
-    """The same in an embedding, of ids [T]."""
-
-    def add_rows(self, ids: Tensor, out: Tensor, scale: float) -> Tensor: ...
 
 
 Packer = Callable[[Tensor], PackedWeight]
@@ -61,7 +51,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(num_out, dtype=dtype), requires_grad=False) if bias else None
         self.packed: PackedWeight | None = None
         self.is_read_whole = True
-        self.adapted: Adapted | None = None  # None: no adapter was ever loaded
+        self.adapted: AdaptedLayer | None = None  # None: no adapter was ever loaded
 
     def forward(self, x: Tensor) -> Tensor:
         if self.packed is not None:
@@ -108,8 +98,8 @@ class Embedding(nn.Module):
         self.may_round = True
         self._ops = ops
         self.packed: PackedWeight | None = None
-        self.adapted_rows: AdaptedRows | None = None  # None: no adapter was ever loaded
-        self.adapted: Adapted | None = None  # of a tied head, which an adapter changes without the embedding
+        self.adapted_rows: AdaptedLayer | None = None  # None: no adapter was ever loaded
+        self.adapted: AdaptedLayer | None = None  # of a tied head, which an adapter changes without the embedding
 
     def forward(self, token_ids: Tensor) -> Tensor:
         if self.packed is not None:
@@ -208,77 +198,64 @@ class GatedMLP(nn.Module):
         return self.down(self._activation(self.gate_up(x)))
 
 
-class SelfAttention(nn.Module):
-    """x [T, N] -> [T, N]. `qkv` packs the three projections: rows are H query heads, then G key, then G value heads.
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """The projections of one layer's attention."""
 
-    Without kv heads it attends to the keys and values of another layer.
-    `gated`: before them there are H heads of gates, whose sigmoids multiply what attention returns.
+    hidden: int
+    heads: int
+    kv_heads: int  # 0: it attends to the keys and values of another layer
+    head_dim: int
+    qkv_bias: bool
+    o_bias: bool
+    sinks: bool
+    gated: bool  # H heads of gates, whose sigmoids multiply what attention returns
+    v_norm: bool  # heads of values are normed, without a weight
+
+
+class SelfAttention(TokenMixer[AttentionBackend]):
+    """x [T, N] -> [T, N]. `qkv` packs the projections: rows are H heads of gates if there are some, then H query heads,
+    then G key, then G value heads.
     """
 
     def __init__(
-        self,
-        layer: int,
-        *,
-        hidden: int,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        qkv_bias: bool,
-        o_bias: bool,
-        sinks: bool,
-        gated: bool = False,
-        qk_norms: tuple[RMSNorm, RMSNorm] | None,
-        v_norm: bool,
-        dtype: torch.dtype,
-        ops: Ops,
+        self, layer: int, of: AttentionShape, qk_norms: tuple[RMSNorm, RMSNorm] | None, dtype: torch.dtype, ops: Ops
     ) -> None:
         super().__init__()
-        self._gates = heads if gated else 0
-        self.qkv = Linear(hidden, (self._gates + heads + 2 * kv_heads) * head_dim, bias=qkv_bias, dtype=dtype)
-        self.o = Linear(heads * head_dim, hidden, bias=o_bias, dtype=dtype)
-        self.sinks = nn.Parameter(torch.empty(heads, dtype=torch.float32), requires_grad=False) if sinks else None
+        self._gates = of.heads if of.gated else 0
+        projected = (self._gates + of.heads + 2 * of.kv_heads) * of.head_dim
+        self.qkv = Linear(of.hidden, projected, bias=of.qkv_bias, dtype=dtype)
+        self.o = Linear(of.heads * of.head_dim, of.hidden, bias=of.o_bias, dtype=dtype)
+        self.sinks = nn.Parameter(torch.empty(of.heads, dtype=torch.float32), requires_grad=False) if of.sinks else None
         self.q_norm = None if qk_norms is None else qk_norms[0]
-        self.k_norm = None if qk_norms is None or not kv_heads else qk_norms[1]
-        self._v_norm = v_norm and kv_heads > 0
+        self.k_norm = None if qk_norms is None or not of.kv_heads else qk_norms[1]
+        self._v_norm = of.v_norm and of.kv_heads > 0
         self._layer, self._ops = layer, ops
-        self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
+        self._heads, self._kv_heads, self._head_dim = of.heads, of.kv_heads, of.head_dim
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: RopeTables,
-        attention: AttentionBackend,
-        inputs: ForwardInputs,
-        wanted: ForwardInputs | None = None,
-    ) -> Tensor:
-        """Of the tokens `wanted` alone, which are inputs.last_tokens [Q], if these are given: [Q, N].
-
-        Keys and values are stored of all.
-        """
+    def store(self, x: Tensor, rope: RopeTables, attention: AttentionBackend, inputs: ForwardInputs) -> Tensor:
         projected = self.qkv(x)
-        qkv = self._heads_of(projected)  # [T, H + 2 G, D]
-        turning = self._heads + self._kv_heads
         norms = None if self.q_norm is None else self.q_norm.with_keys(self.k_norm, self._v_norm)
         positions = inputs.positions if inputs.rope_positions is None else inputs.rope_positions
         keys, values = attention.cache(self._layer)
-        own = (keys, values) if self._kv_heads else (keys[:, :0], values[:, :0])  # those of another are there already
-        self._ops.norm_rope_store(qkv, self._heads, rope, positions, norms, *own, inputs.slots)
-        q, k, v = qkv[:, : self._heads], qkv[:, self._heads : turning], qkv[:, turning:]
-        if wanted is not None:
-            if not len(wanted.rows):
-                return x[:0]
-            projected = self._ops.gather(projected, inputs.last_tokens, 1.0)
-            rows = self._heads_of(projected)
-            q, k, v = rows[:, : self._heads], rows[:, self._heads : turning], rows[:, turning:]
-            inputs = wanted
-            attention.plan(inputs)
-        new_k, new_v = (k, v) if self._kv_heads else (None, None)
-        out = attention.forward(q, new_k, new_v, self._layer, inputs, self.sinks)  # [T, H, D]
+        if not self._kv_heads:  # those of another layer are there already
+            keys, values = keys[:, :0], values[:, :0]
+        qkv = self._heads_of(projected)
+        self._ops.norm_rope_store(qkv, self._heads, rope, positions, norms, keys, values, inputs.slots)
+        return projected
+
+    def attend(self, held: Tensor, rope: RopeTables, attention: AttentionBackend, inputs: ForwardInputs) -> Tensor:
+        qkv, k, v = self._heads_of(held), None, None
+        if self._kv_heads:
+            turning = self._heads + self._kv_heads
+            k, v = qkv[:, self._heads : turning], qkv[:, turning:]
+        out = attention.forward(qkv[:, : self._heads], k, v, self._layer, inputs, self.sinks)  # [T, H, D]
         read = out.view(-1, self._heads * self._head_dim)
         if self._gates:
-            read = self._ops.sigmoid_mul(read, projected[:, : read.shape[1]])
+            read = self._ops.sigmoid_mul(read, held[:, : read.shape[1]])
         return self.o(read)
 
     def _heads_of(self, projected: Tensor) -> Tensor:
         """Queries, keys and values: [T, H + 2 G, D]"""
-        return projected.view(len(projected), -1, self._head_dim)[:, self._gates :]
+        heads = projected.view(len(projected), -1, self._head_dim)
+        return heads[:, self._gates :] if self._gates else heads

@@ -1,10 +1,9 @@
-"""The layers of a model while adapters are in slots: what each changes, for the tokens of the step that is computed.
+"""The layers of a model while adapters are in slots: which layer each adapter changes.
 
-Decides that a step says once which slot each of its tokens has. Knows no file and no scheduler. T tokens, Q of them.
+Knows no file and no scheduler.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch import Tensor
 from ramet.kernels.cpu.adapters import NativeChanges
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.reference_adapters import Changes, LayerChanges, StackedChanges
+from ramet.runtime.layers.adapted import AdaptedLayer
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.lora.reading import moved
@@ -19,44 +19,10 @@ from ramet.runtime.lora.targets import EMBEDDING, HEAD, Target, is_left_out
 from ramet.runtime.models.decoder import Decoder
 
 
-class StepSlots:
-    """Of the step that is being computed: the slot of each token's adapter, 0 for none."""
-
-    def __init__(self) -> None:
-        self._columns: dict[int, Tensor] = {}
-
-    def place(self, *columns: Tensor | None) -> None:
-        """[T] int32, and [Q] of those tokens that the last layers go on with: a layer takes the one of its inputs'
-        number. None: no token has an adapter.
-        """
-        self._columns = {len(column): column for column in columns if column is not None}
-
-    def of(self, num_tokens: int) -> Tensor | None:
-        return self._columns[num_tokens] if self._columns else None
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptedLayer:
-    """Fits Adapted and AdaptedRows of the layers."""
-
-    step: StepSlots
-    changes: LayerChanges
-
-    def add(self, x: Tensor, out: Tensor) -> Tensor:
-        slots = self.step.of(len(x))
-        return out if slots is None else self.changes.add(x, out, slots)
-
-    def add_rows(self, ids: Tensor, out: Tensor, scale: float) -> Tensor:
-        slots = self.step.of(len(ids))
-        return out if slots is None else self.changes.add_rows(ids, out, slots, scale)
-
-
 class AdaptedModel:
     """Every layer of `model` that a Target names."""
 
-    def __init__(
-        self, model: Decoder, step: StepSlots, targets: Mapping[str, Target], ops: Ops, num_slots: int
-    ) -> None:
+    def __init__(self, model: Decoder, targets: Mapping[str, Target], ops: Ops, num_slots: int) -> None:
         self._device = next(model.parameters()).device
         widths: dict[str, int] = {}
         for target in targets.values():
@@ -70,7 +36,7 @@ class AdaptedModel:
         }
         modules = dict(model.named_modules())
         for name, changes in self._changes.items():
-            layer, own = AdaptedLayer(step, changes), modules.get(name)
+            layer, own = AdaptedLayer(model.token_adapters, changes), modules.get(name)
             match own:
                 case Embedding():
                     own.adapted_rows = layer

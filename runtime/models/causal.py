@@ -9,7 +9,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs, StepBackend
 from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.models.shape import ModelShape
 
@@ -38,18 +38,18 @@ class CausalModel(nn.Module):
 
     @abstractmethod
     def hidden_states(
-        self, inputs: ForwardInputs, attention: AttentionBackend, wanted: ForwardInputs | None = None
+        self, inputs: ForwardInputs, attention: StepBackend, drawn_rows: ForwardInputs | None = None
     ) -> tuple[Tensor, Tensor]:
-        """(x, residual), both [T, N], or with `wanted` [Q, N] of inputs.last_tokens; what `final_states` reads."""
+        """(x, residual), both [T, N], or with `drawn_rows` [Q, N] of inputs.last_tokens; what `final_states` reads."""
 
     @abstractmethod
     def final_states(self, x: Tensor, residual: Tensor, at: Tensor) -> Tensor:
         """x, residual of `hidden_states`; at [Q] int64 indices into them -> [Q, N], what the head reads."""
 
     @abstractmethod
-    def decode(self, inputs: ForwardInputs, attention: AttentionBackend, narrow: bool = False) -> Tensor:
+    def decode(self, inputs: ForwardInputs, attention: StepBackend, narrow: bool = False) -> Tensor:
         """Of rows with one new token each: [T, V] float32; if `narrow`, of any float dtype where that is enough."""
 
     @abstractmethod
-    def logits(self, states: Tensor) -> Tensor:
-        """From final states [Q, N] to [Q, V] float32, the caller's to write."""
+    def logits(self, states: Tensor, adapters: Tensor | None = None) -> Tensor:
+        """From final states [Q, N] to [Q, V] float32, the caller's to write. adapters [Q] as ForwardInputs has them."""

@@ -13,17 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from ramet.kernels.reference import RopeTables
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs, StepBackend
 from ramet.runtime.cache.state_pool import StatePool
 from ramet.runtime.layers.activation import gated_activation
+from ramet.runtime.layers.adapted import TokenAdapters
 from ramet.runtime.layers.delta import DeltaNet
-from ramet.runtime.layers.experts import Experts
+from ramet.runtime.layers.experts import Experts, ExpertsShape
 from ramet.runtime.layers.latent_attention import LatentSelfAttention
-from ramet.runtime.layers.modules import Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
+from ramet.runtime.layers.modules import AttentionShape, Embedding, GatedMLP, Linear, RMSNorm, SelfAttention
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.rope import AxesRope, RopeShape, rope_tables
+from ramet.runtime.layers.token_mixer import TokenMixer
 from ramet.runtime.models.causal import CausalModel
-from ramet.runtime.models.shape import ExpertsShape, ModelShape
+from ramet.runtime.models.shape import ModelShape
 
 
 def norm_of(shape: ModelShape, dtype: torch.dtype, ops: Ops, size: int | None = None) -> RMSNorm:
@@ -36,7 +38,7 @@ def _head_norms(size: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> t
     return norm_of(shape, dtype, ops, size), norm_of(shape, dtype, ops, size)
 
 
-def attention_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Module:
+def attention_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> TokenMixer[Any]:
     """What of a layer sees other tokens: [T, N] -> [T, N]"""
     delta = shape.layers[layer].delta
     if delta is not None:
@@ -45,21 +47,18 @@ def attention_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) ->
         options: Any = dict(bias=shape.qkv_bias, dtype=dtype, ops=ops)
         return LatentSelfAttention(layer, size=shape.hidden, heads=shape.heads, sizes=shape.latent, **options)
     own, kv = shape.layers[layer], shape.kv_shapes[layer]
-    return SelfAttention(
-        layer,
+    of = AttentionShape(
         hidden=shape.hidden,
         heads=shape.heads,
         kv_heads=kv.heads,
         head_dim=kv.key,
         qkv_bias=shape.qkv_bias,
         o_bias=shape.o_bias,
-        gated=shape.gated_attention,
         sinks=own.attention.sinks,
-        qk_norms=_head_norms(kv.key, shape, dtype, ops) if own.qk_norm else None,
+        gated=shape.gated_attention,
         v_norm=own.v_norm,
-        dtype=dtype,
-        ops=ops,
     )
+    return SelfAttention(layer, of, _head_norms(kv.key, shape, dtype, ops) if own.qk_norm else None, dtype, ops)
 
 
 def mlp_of(layer: int, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> nn.Module:
@@ -80,12 +79,8 @@ def experts_of(of: ExpertsShape, shape: ModelShape, dtype: torch.dtype, ops: Ops
         activation = gated_activation(shape.activation, ops)
     else:
         activation = partial(ops.clamped_mul, alpha=of.clamp.alpha, limit=of.clamp.limit)
-    shared = of.shared_intermediate
-    make_shared = partial(dense_of, shared, shape, dtype, ops) if shared else None
-    return Experts(
-        shape.hidden, of.num, of.intermediate, of.rule, make_shared, shared_gate=of.shared_gate,
-        choice_bias=of.choice_bias, bias=of.bias, scales=of.beside, activation=activation, dtype=dtype, ops=ops,
-    )  # fmt: skip
+    shared = dense_of(of.shared_intermediate, shape, dtype, ops) if of.shared_intermediate else None
+    return Experts(shape.hidden, of, shared, activation, dtype, ops)
 
 
 class DecoderLayer(nn.Module):
@@ -96,22 +91,19 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = norm_of(shape, dtype, ops)
         self.mlp = mlp_of(layer, shape, dtype, ops)
 
-    def attend(
-        self,
-        x: Tensor | None,
-        residual: Tensor,
-        rope: RopeTables,
-        attention: AttentionBackend,
-        inputs: ForwardInputs,
-        wanted: ForwardInputs | None = None,
+    def store(
+        self, x: Tensor | None, residual: Tensor, rope: RopeTables, attention: StepBackend, inputs: ForwardInputs
     ) -> Tensor:
         """x [T, N] is what the layer before added last (None before the first); residual [T, N] is WRITTEN.
 
-        [T, N], or [Q, N] as SelfAttention has it.
+        Returns what `attend` reads of each token, which may be given for some of them alone.
         """
         x = self.input_norm(residual) if x is None else self.input_norm.add(x, residual)
-        seen: Tensor = self.attention(x, rope, attention, inputs, wanted)
-        return seen
+        return self.attention.store(x, rope, attention, inputs)
+
+    def attend(self, held: Tensor, rope: RopeTables, attention: StepBackend, inputs: ForwardInputs) -> Tensor:
+        """held [T, P] of `store` -> [T, N]"""
+        return self.attention.attend(held, rope, attention, inputs)
 
     def feed(self, x: Tensor, residual: Tensor, beside: Tensor | None = None) -> Tensor:
         """x [T, N] is what `attend` returned, each token by itself; residual [T, N] is WRITTEN.
@@ -136,6 +128,7 @@ class Decoder(CausalModel):
         self.layers = nn.ModuleList(self.layer_class(i, shape, dtype, ops) for i in range(shape.num_layers))
         self.norm = norm_of(shape, dtype, ops)
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
+        self.token_adapters = TokenAdapters()
         self._ops = ops
         self._ropes: list[RopeTables] = []  # of each layer
         self._axes: dict[RopeShape, AxesRope] = {}  # of those with sections
@@ -173,27 +166,32 @@ class Decoder(CausalModel):
                 cast(DeltaNet, layer.attention).place_states(states)
 
     def hidden_states(
-        self, inputs: ForwardInputs, attention: AttentionBackend, wanted: ForwardInputs | None = None
+        self, inputs: ForwardInputs, attention: StepBackend, drawn_rows: ForwardInputs | None = None
     ) -> tuple[Tensor, Tensor]:
         """(x, residual), both [T, N]; their sum goes into the final norm.
 
-        With `wanted` both are [Q, N], of inputs.last_tokens: of the others the last layer stores keys and values, which
-        later steps read, and leaves out the rest.
+        With `drawn_rows` both are [Q, N], of inputs.last_tokens: of the others the last layer stores keys and values,
+        which later steps read, and leaves out the rest.
         """
+        self.token_adapters.slots = inputs.adapters
         residual = self.embed(inputs.token_ids)
         for first, values in inputs.embeds:
             residual[first : first + len(values)] = values[:, : self.shape.hidden]
         beside = self.layer_embeds(inputs, residual)
         x: Tensor | None = None
-        layers = cast(Sequence[DecoderLayer], self.layers)
+        layers, step = cast(Sequence[DecoderLayer], self.layers), inputs
         for i, (layer, rope) in enumerate(zip(layers, self.ropes(inputs.mrope_positions), strict=True), 1):
-            last = wanted if i == len(layers) else None
-            x = layer.attend(x, residual, rope, attention, inputs, last)
-            if last is not None:
-                residual = self._ops.gather(residual, inputs.last_tokens, 1.0)
-                beside = None if beside is None else self._ops.gather(beside, inputs.last_tokens, 1.0)
-            if len(x):
-                x = layer.feed(x, residual, None if beside is None else self.part(beside, i - 1))
+            held = layer.store(x, residual, rope, attention, step)
+            if drawn_rows is not None and i == len(layers):
+                drawn = partial(self._ops.gather, ids=inputs.last_tokens, scale=1.0)
+                residual = drawn(residual)
+                if not len(drawn_rows.rows):
+                    return residual, residual
+                held, beside, step = drawn(held), None if beside is None else drawn(beside), drawn_rows
+                self.token_adapters.slots = step.adapters
+                attention.plan(step)
+            x = layer.attend(held, rope, attention, step)
+            x = layer.feed(x, residual, None if beside is None else self.part(beside, i - 1))
             if i <= self.shape.deepstack:
                 self._add_features(residual, inputs, i)
         assert x is not None, "a model has at least one layer"
@@ -219,7 +217,7 @@ class Decoder(CausalModel):
         """x, residual [T, N]; at [Q] int64 indices into T -> [Q, N] after the final norm, what the head reads."""
         return self.norm.add(x.index_select(0, at), residual.index_select(0, at))
 
-    def decode(self, inputs: ForwardInputs, attention: AttentionBackend, narrow: bool = False) -> Tensor:
+    def decode(self, inputs: ForwardInputs, attention: StepBackend, narrow: bool = False) -> Tensor:
         """Of rows with one new token each: [T, V] float32; if `narrow`, as the head makes them where nothing caps them.
 
         A GPU's draw reads half as many bytes then.
@@ -227,10 +225,10 @@ class Decoder(CausalModel):
         states = self.norm.add(*self.hidden_states(inputs, attention))
         if narrow and self.shape.logit_softcap is None:
             return (self.head or self.embed).narrow(states)
-        return self.logits(states)
+        return self.logits(states, inputs.adapters)
 
-    def logits(self, states: Tensor) -> Tensor:
-        """From final states [Q, N] to [Q, V] float32, the caller's to write."""
+    def logits(self, states: Tensor, adapters: Tensor | None = None) -> Tensor:
+        self.token_adapters.slots = adapters
         logits = (self.head or self.embed).wide(states)
         cap = self.shape.logit_softcap
         if cap is not None:

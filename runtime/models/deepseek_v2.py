@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from ramet.runtime.layers.experts import ExpertsShape
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes
 from ramet.runtime.models.experts_config import TRAINING, check_groups, read_experts
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.latent_config import latent_layers, latent_weights, read_latent_shape
-from ramet.runtime.models.shape import ExpertsShape, LayerShape, ModelShape
+from ramet.runtime.models.shape import LayerShape, ModelShape
 
 DEFAULTS = FamilyDefaults(
     vocab_size=102400,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from ramet.kernels.reference_experts import SIGMOID, RouteRule
+from ramet.runtime.layers.experts import ExpertsShape
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.shape import ExpertsShape
 
 TRAINING = ("output_router_logits", "router_aux_loss_coef", "router_jitter_noise")
 # of one thing, from one release of transformers to the next

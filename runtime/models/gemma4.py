@@ -10,6 +10,7 @@ from dataclasses import replace
 from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.cache.pool import KVShape
+from ramet.runtime.layers.experts import ExpertsShape
 from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models import gemma2
 from ramet.runtime.models.config_json import ConfigObject
@@ -18,7 +19,7 @@ from ramet.runtime.models.experts_config import TRAINING
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.gemma4_layers import Gemma4Decoder
 from ramet.runtime.models.rope_config import rope_of
-from ramet.runtime.models.shape import ExpertsShape, LayerEmbeds, LayerShape, ModelShape
+from ramet.runtime.models.shape import LayerEmbeds, LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Rows, Sources, Stack, WeightMap, usual_layer
 
 DEFAULTS = replace(

@@ -10,7 +10,7 @@ from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_decoder
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.rope_config import read_rope
+from ramet.runtime.models.rope_config import RopeDefaults, read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Pairs, Rows, Sources, WeightMap, usual_layer
 
@@ -28,7 +28,7 @@ DEFAULTS = FamilyDefaults(
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    rope = read_rope(config, sizes.head_dim, sizes.context, partial=0.5)
+    rope = read_rope(config, sizes.head_dim, sizes.context, RopeDefaults(partial=0.5))
     return (LayerShape(LayerAttention(sizes.head_dim**-0.5), rope),) * sizes.num_layers
 
 

@@ -11,7 +11,7 @@ from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import Sizes, read_decoder
 from ramet.runtime.models.experts_config import TRAINING, read_biased_experts
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.rope_config import read_rope
+from ramet.runtime.models.rope_config import RopeDefaults, read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, WeightMap, expert_layer, usual_layer
 
@@ -27,7 +27,7 @@ HARMLESS = (*TRAINING, "num_mtp_layers", "num_nextn_predict_layers")
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    rope = read_rope(config, sizes.head_dim, sizes.context, partial=0.5)
+    rope = read_rope(config, sizes.head_dim, sizes.context, RopeDefaults(partial=0.5))
     of = read_biased_experts(
         config, num=128, per_token=8, intermediate=config.count("moe_intermediate_size", 1408), groups=1,
         kept_groups=1, scale=1.0,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.layers.experts import Clamp, ExpertsShape
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import (
     FULL,
@@ -21,8 +22,8 @@ from ramet.runtime.models.decoder_config import (
 )
 from ramet.runtime.models.experts_config import TRAINING, read_experts
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.rope_config import read_rope
-from ramet.runtime.models.shape import Clamp, ExpertsShape, LayerShape, ModelShape
+from ramet.runtime.models.rope_config import RopeDefaults, read_rope
+from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Rows, Stack, WeightMap, usual_layer
 
 DEFAULTS = FamilyDefaults(
@@ -48,7 +49,7 @@ def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
     window = config.optional_count("sliding_window", 128)
     types = read_layer_types(config, sizes.num_layers, lambda i: FULL if i % 2 else SLIDING)
     check_window(config, window, types)
-    rope = read_rope(config, sizes.head_dim, sizes.context, default_theta=150000.0, usual=ROPE)
+    rope = read_rope(config, sizes.head_dim, sizes.context, RopeDefaults(150000.0, parameters=ROPE))
     of = read_clamped(config)
     scale = sizes.head_dim**-0.5
     return tuple(

@@ -8,10 +8,11 @@ from dataclasses import replace
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVShape
+from ramet.runtime.layers.experts import ExpertsShape
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import FamilyDefaults, ReadLayers, Sizes, read_decoder
-from ramet.runtime.models.rope_config import KINDS, read_rope
-from ramet.runtime.models.shape import ExpertsShape, LayerShape, ModelShape
+from ramet.runtime.models.rope_config import KINDS, RopeDefaults, read_rope
+from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Pairs, Rows, Sources, WeightMap, expert_layer, usual_layer
 
 OF_HEADS = ("attention.to_latents.layers.*", "attention.from_latents.layers.*")
@@ -42,7 +43,7 @@ def latent_layers(
     of = read_latent_sizes(config)
     if config.count("moe_layer_freq", 1) != 1:
         raise config.error("moe_layer_freq", "must be 1: every layer behind the dense ones has experts")
-    rope = read_rope(config, of.rotated, sizes.context, kinds=ROPES)
+    rope = read_rope(config, of.rotated, sizes.context, RopeDefaults(kinds=ROPES))
     attention = LayerAttention(of.query**-0.5 * rope.score_factor, value_size=of.latent)
     dense = LayerShape(attention, rope, kv=KVShape(heads=1, key=of.key, value=0))
     num_dense = config.count("first_k_dense_replace", first_dense, least=0)

@@ -8,7 +8,7 @@ from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import Sizes, read_decoder
 from ramet.runtime.models.experts_config import TRAINING, read_experts
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.rope_config import read_rope
+from ramet.runtime.models.rope_config import RopeDefaults, read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Rows, WeightMap, usual_layer
 
@@ -16,7 +16,7 @@ DEFAULTS = replace(mistral.DEFAULTS, rms_norm_eps=1e-5)
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    rope = read_rope(config, sizes.head_dim, sizes.context, default_theta=1e6)
+    rope = read_rope(config, sizes.head_dim, sizes.context, RopeDefaults(1e6))
     attention = LayerAttention(sizes.head_dim**-0.5, config.optional_count("sliding_window", None))
     of = read_experts(config, num=8, per_token=2, intermediate=config.count("intermediate_size", 14336), normalise=True)
     return (LayerShape(attention, rope, experts=of),) * sizes.num_layers

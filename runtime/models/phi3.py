@@ -7,7 +7,7 @@ from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_decoder
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.rope_config import KINDS, read_rope
+from ramet.runtime.models.rope_config import KINDS, RopeDefaults, read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, WeightMap, usual_layer
 
@@ -23,12 +23,11 @@ DEFAULTS = FamilyDefaults(
 )
 ROPES = tuple(kind for kind in KINDS if kind != "yarn")
 LONGROPES = ("longrope", "su", "yarn")  # which are one to the class
+ROPE = RopeDefaults(partial=1.0, original=4096, kinds=ROPES, longropes=LONGROPES)
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    rope = read_rope(
-        config, sizes.head_dim, sizes.context, partial=1.0, original=4096, kinds=ROPES, longropes=LONGROPES
-    )
+    rope = read_rope(config, sizes.head_dim, sizes.context, ROPE)
     attention = LayerAttention(sizes.head_dim**-0.5, config.optional_count("sliding_window", None))
     return (LayerShape(attention, rope),) * sizes.num_layers
 

@@ -13,7 +13,7 @@ from ramet.runtime.models import qwen2
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import Sizes, read_decoder, read_dtype
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.rope_config import KINDS, read_rope
+from ramet.runtime.models.rope_config import KINDS, RopeDefaults, read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import WeightMap, usual_weights
 
@@ -39,7 +39,7 @@ TOWER = ("visual.", "model.visual.")
 def read_axes_rope(config: ConfigObject, sizes: Sizes, theta: float, sections: tuple[int, ...]) -> RopeShape:
     """`sections` that the class has by default, of heads that are as large as they were made for."""
     kinds = (*KINDS, "mrope")  # which older files have for one that is not stretched
-    return read_rope(config, sizes.head_dim, sizes.context, theta, kinds=kinds, sections=sections)
+    return read_rope(config, sizes.head_dim, sizes.context, RopeDefaults(theta, kinds=kinds, sections=sections))
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:

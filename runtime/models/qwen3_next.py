@@ -10,12 +10,13 @@ from dataclasses import replace
 from ramet.kernels.reference_delta import DeltaShape
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.cache.pool import KVShape
+from ramet.runtime.layers.experts import ExpertsShape
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import FULL, FamilyDefaults, Sizes, read_decoder
 from ramet.runtime.models.experts_config import TRAINING, read_dense_layers, read_experts
 from ramet.runtime.models.family import Family
-from ramet.runtime.models.rope_config import read_rope
-from ramet.runtime.models.shape import ExpertsShape, LayerShape, ModelShape
+from ramet.runtime.models.rope_config import RopeDefaults, read_rope
+from ramet.runtime.models.shape import LayerShape, ModelShape
 from ramet.runtime.models.weight_map import TOP, Rows, Sources, WeightMap, WeightParts, expert_layer, usual_layer
 
 LINEAR = "linear_attention"  # as `layer_types` spells it
@@ -39,7 +40,7 @@ def read_hybrid(
     """`experts`: of a layer, by its number."""
 
     def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-        rope = read_rope(config, sizes.head_dim, sizes.context, partial=0.25)
+        rope = read_rope(config, sizes.head_dim, sizes.context, RopeDefaults(partial=0.25))
         attends = LayerShape(LayerAttention(sizes.head_dim**-0.5), rope, qk_norm=True)
         remembers = replace(attends, qk_norm=False, kv=KVShape.of(0, 0), delta=read_delta(config))
         kinds = read_kinds(config, sizes.num_layers)

@@ -6,7 +6,7 @@ one for each layer type "rope_parameters": {"full_attention": {...}, "sliding_at
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ramet.runtime.layers.rope import RopeShape
@@ -15,37 +15,36 @@ from ramet.runtime.models.config_json import ConfigObject
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 
 
-def read_rope(
-    config: ConfigObject,
-    head_dim: int,
-    context: int,
-    default_theta: float = 10000.0,
-    *,
-    partial: float | None = None,
-    original: int | None = None,
-    kinds: tuple[str, ...] = KINDS,
-    longropes: tuple[str, ...] = (),
-    usual: dict[str, Any] | None = None,
-    sections: tuple[int, ...] = (),
-) -> RopeShape:
-    """The one rope of a model. `rope_scaling` wins over `rope_parameters`, and what they hold over the top level.
+@dataclass(frozen=True, slots=True)
+class RopeDefaults:
+    """What the class of a family has where config.json says nothing, and which kinds of rope it knows."""
 
-    `partial`: of a family that may turn a part of each head, which part by default. `original`: the trained length that
-    its class has. `longropes`: names that it has for longrope; a family has some where a sequence that grows beyond the
-    trained length is computed anew. `usual`: what its class has where neither object is in the file.
-    `sections`: those that its class has by default, of one that turns by time, height and width.
-    """
+    theta: float = 10000.0
+    partial: float | None = None  # of a family that may turn a part of each head: which part
+    original: int | None = None  # the trained length
+    kinds: tuple[str, ...] = KINDS
+    # names for longrope; a family has some where a sequence that grows beyond the trained length is computed anew
+    longropes: tuple[str, ...] = ()
+    parameters: dict[str, Any] | None = None  # where neither object is in the file
+    sections: tuple[int, ...] = ()  # of a family that turns by time, height and width
+
+
+PLAIN = RopeDefaults()
+
+
+def read_rope(config: ConfigObject, head_dim: int, context: int, of: RopeDefaults = PLAIN) -> RopeShape:
+    """The one rope of a model. `rope_scaling` wins over `rope_parameters`, and what they hold over the top level."""
     inner = config.object("rope_scaling")
     if inner.is_empty:
-        inner = config.object("rope_parameters", usual)
+        inner = config.object("rope_parameters", of.parameters)
     config.get("rope_parameters")
-    original = config.optional_count("original_max_position_embeddings", original)
-    theta = config.positive("rope_theta", default_theta)
-    rope = rope_of(inner, head_dim, context, theta, original, kinds, longropes)
-    if partial is not None:
-        rope = replace(rope, rotary_dim=_turned(config, inner, head_dim, partial))
-    if sections:
-        rope = replace(rope, sections=_sections(inner, sections, rope.rotary_dim // 2))
+    original = config.optional_count("original_max_position_embeddings", of.original)
+    theta = config.positive("rope_theta", of.theta)
+    rope = rope_of(inner, head_dim, context, theta, original, of.kinds, of.longropes)
+    if of.partial is not None:
+        rope = replace(rope, rotary_dim=_turned(config, inner, head_dim, of.partial))
+    if of.sections:
+        rope = replace(rope, sections=_sections(inner, of.sections, rope.rotary_dim // 2))
     return _longrope(inner, rope, context) if rope.kind == "longrope" else rope
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.reference import RopeTables
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import ForwardInputs, StepBackend
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder, DecoderLayer, norm_of
 from ramet.runtime.models.shape import ModelShape
@@ -18,16 +18,8 @@ class SandwichLayer(DecoderLayer):
         self.attention_out_norm = norm_of(shape, dtype, ops)
         self.mlp_out_norm = norm_of(shape, dtype, ops)
 
-    def attend(
-        self,
-        x: Tensor | None,
-        residual: Tensor,
-        rope: RopeTables,
-        attention: AttentionBackend,
-        inputs: ForwardInputs,
-        wanted: ForwardInputs | None = None,
-    ) -> Tensor:
-        return self.attention_out_norm(super().attend(x, residual, rope, attention, inputs, wanted))
+    def attend(self, held: Tensor, rope: RopeTables, attention: StepBackend, inputs: ForwardInputs) -> Tensor:
+        return self.attention_out_norm(super().attend(held, rope, attention, inputs))
 
     def feed(self, x: Tensor, residual: Tensor, beside: Tensor | None = None) -> Tensor:
         return self.mlp_out_norm(super().feed(x, residual, beside))

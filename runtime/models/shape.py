@@ -3,39 +3,11 @@
 from dataclasses import dataclass
 
 from ramet.kernels.reference_delta import DeltaShape
-from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVShape
+from ramet.runtime.layers.experts import ExpertsShape
 from ramet.runtime.layers.rope import RopeShape
-
-
-@dataclass(frozen=True, slots=True)
-class Clamp:
-    """Of experts whose gate and up are clamped before they are multiplied: as `clamped_mul` of kernels/reference.py."""
-
-    alpha: float
-    limit: float
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertsShape:
-    """Of a layer that has experts in the place of one MLP."""
-
-    num: int
-    intermediate: int  # of each
-    rule: RouteRule
-    shared_intermediate: int = 0  # of the one that every token has; 0: there is none
-    shared_gate: bool = False  # how much of that one a token takes is learnt
-    choice_bias: bool = False  # what decides with the scores which experts are chosen is learnt
-    bias: bool = False  # of the router and of both linear layers of each
-    clamp: Clamp | None = None  # None: their activation is the model's
-    beside: bool = False  # of the layer's one MLP, and not in its place
-
-    @property
-    def num_of_a_token(self) -> int:
-        """Intermediate numbers."""
-        return self.rule.per_token * self.intermediate + self.shared_intermediate
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import reference
+from ramet.kernels.attention_call import AttendCall, AttentionRule, Extends
 from ramet.kernels.decode_attention import CUTS, DecodeScratch, decode_attention, plan_decode
 from ramet.kernels.extend_attention import ExtendBlocks, extend_attention, tokens_of_tile
 from ramet.kernels.shared_attention import plan_shared, rows_of_tile, shared_attention
@@ -87,20 +88,15 @@ class Placed:
     def column(self, numbers: Any) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int32, device=self.device)
 
-    def expected(self) -> Tensor:
+    @property
+    def call(self) -> AttendCall:
         case = self.case
-        table = self.table[self.rows.long()]
-        of = (
-            table,
-            self.num_new,
-            self.lengths,
-            case.head_dim**-0.5,
-            case.window,
-            case.softcap,
-            self.sinks,
-            self.key_ends,
-        )
-        return reference.extend_attention(self.queries, self.keys, self.values, *of)
+        k, v = self.qkv[:, case.heads :].split(case.kv_heads, dim=1)
+        rule = AttentionRule(case.head_dim**-0.5, case.window, case.softcap)
+        return AttendCall(self.queries, k, v, self.keys, self.values, self.table, rule, self.sinks)
+
+    def expected(self) -> Tensor:
+        return reference.extend_attention(self.call, self.rows.tolist(), self.num_new, self.lengths, self.key_ends)
 
     @property
     def key_ends(self) -> Tensor | None:
@@ -119,11 +115,9 @@ class Placed:
         if shares:
             per_tile = rows_of_tile(case.heads, case.kv_heads, shared_tuning(case.head_dim, processor_of(self.device)))
             plan_shared(self.rows, lengths, self.table, scratch.shared, CUTS, per_tile)
-            into = self.table, self.rows, scratch.shared, scratch.partials, scratch.sums
-            shared_attention(self.queries, self.keys, self.values, *into, case.head_dim**-0.5, case.softcap)
+            shared_attention(self.call, self.rows, scratch.shared, scratch.partials, scratch.sums)
         self.scratch = scratch
-        of = self.keys, self.values, self.table, out, scratch, case.head_dim**-0.5
-        decode_attention(self.queries, *of, case.window, case.softcap, self.sinks, shares, tuning)
+        decode_attention(self.call, out, scratch, shares, tuning)
         assert not scratch.arrived.any(), "the counters of rows are as they were"
         return out
 
@@ -134,24 +128,7 @@ class Placed:
         tokens = tokens_of_tile(case.heads, case.kv_heads, tuning) * parts
         blocks = ExtendBlocks.of(np.array(self.num_new, np.int32), np.array(self.lengths, np.int32), tokens)
         out = torch.full_like(self.queries, float("nan"), memory_format=torch.contiguous_format)
-        k = self.qkv[:, case.heads : case.heads + case.kv_heads]
-        v = self.qkv[:, case.heads + case.kv_heads :]
         of = self.rows, self.column(self.firsts), self.column(self.num_new), self.column(self.lengths)
-        tiles = self.column(blocks.rows), self.column(blocks.starts)
-        rule = case.head_dim**-0.5, case.window, case.softcap, self.sinks
-        extend_attention(
-            self.queries,
-            k,
-            v,
-            self.keys,
-            self.values,
-            self.table,
-            *of,
-            *tiles,
-            out,
-            *rule,
-            tuning,
-            tokens,
-            self.key_ends,
-        )
+        rows = Extends(*of, self.column(blocks.rows), self.column(blocks.starts))
+        extend_attention(self.call, rows, out, tile=tokens, key_ends=self.key_ends, tuning=tuning)
         return out

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from ramet.kernels import reference
+from ramet.kernels.attention_call import AttendCall
 from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.flashinfer import FlashInferAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
@@ -50,10 +51,9 @@ class Step:
         keys, values = attention.cache(layer)
         reference.store_kv(k, v, keys, values, self.inputs.slots)
         found = attention.forward(q, k, v, layer, self.inputs)
-        rule, num = LAYERS[layer], self.inputs
-        table = self.table[: len(num.rows)]
-        of = num.num_new.tolist(), num.seq_lens.tolist(), rule.scale, rule.window, rule.softcap
-        return found, reference.extend_attention(q, keys, values, table, *of)
+        call = AttendCall(q, k, v, keys, values, self.table, LAYERS[layer])
+        of = self.inputs.rows.tolist(), self.inputs.num_new.tolist(), self.inputs.seq_lens.tolist()
+        return found, reference.extend_attention(call, *of)
 
 
 def backend(step: Step) -> FlashInferAttention:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ramet.kernels.attention_call import Extends
 from ramet.kernels.decode_attention import plan_decode
 from ramet.kernels.extend_attention import ExtendBlocks
 from ramet.kernels.latent_attention import (
@@ -113,6 +114,6 @@ class PlacedLatents:
         tile_rows = [*tiles.rows.tolist(), *[last] * further_tiles]
         tile_starts = [*tiles.starts.tolist(), *[int(num_new[last])] * further_tiles]
         columns = (np.cumsum(num_new) - num_new).tolist(), self.num_new, self.lengths, tile_rows, tile_starts
-        of = self.rows, *map(self.column, columns), out, self.scale
-        extend_latents(self.q, self.turned, self.keys, self.table, *of, tuning)
+        rows = Extends(self.rows, *map(self.column, columns))
+        extend_latents(self.q, self.turned, self.keys, self.table, rows, out, self.scale, tuning)
         return out

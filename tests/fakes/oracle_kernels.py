@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten
 
 from ramet.kernels import gpu_ops, logits_epilogue, reference, reference_latent
+from ramet.kernels.attention_call import AttendCall, Extends
 from ramet.kernels.decode_attention import DecodeScratch
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, PlacedRows, StateRows
@@ -45,34 +46,20 @@ def plan_decode(rows: Tensor, seq_lens: Tensor, scratch: DecodeScratch) -> None:
     scratch.items[:num, 0], scratch.items[:num, 1] = rows, seq_lens
 
 
-def decode_attention(
-    q: Tensor, keys: Tensor, values: Tensor, table: Tensor, out: Tensor, scratch: DecodeScratch,
-    scale: float, window: int | None = None, softcap: float | None = None,
-    sinks: Tensor | None = None, shares: bool = False,
-) -> None:  # fmt: skip
+def decode_attention(call: AttendCall, out: Tensor, scratch: DecodeScratch, shares: bool = False) -> None:
     num = int(scratch.num_items)
-    rows, lens = scratch.items[:num, 0].long(), scratch.items[:num, 1].tolist()
-    asked = scale, window, softcap, sinks
-    found = reference.extend_attention(q, keys, values, table[rows], [1] * num, lens, *asked)
-    out.copy_(found)
+    rows, lens = (scratch.items[:num, column].tolist() for column in (0, 1))
+    out[:num] = reference.extend_attention(call.of_tokens(slice(num)), rows, [1] * num, lens)
 
 
 def extend_attention(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, table: Tensor,
-    rows: Tensor, firsts: Tensor, num_new: Tensor, seq_lens: Tensor, _: Tensor, __: Tensor, out: Tensor,
-    scale: float, window: int | None = None, softcap: float | None = None, sinks: Tensor | None = None,
-    *, tile: int, key_ends: Tensor | None = None,
-) -> None:  # fmt: skip
-    for row, first, new, length in zip(
-        rows.tolist(), firsts.tolist(), num_new.tolist(), seq_lens.tolist(), strict=True
-    ):
+    call: AttendCall, rows: Extends, out: Tensor, *, tile: int, key_ends: Tensor | None = None
+) -> None:
+    for row, first, new, length in zip(*(column.tolist() for column in rows[:4]), strict=True):
         own = slice(first, first + new)
-        if not new:  # the row that padding tiles belong to
-            continue
-        out[own] = reference.extend_attention(
-            q[own], keys, values, table[row : row + 1], [new], [length], scale, window, softcap, sinks,
-            None if key_ends is None else key_ends[own],
-        )  # fmt: skip
+        if new:  # the row that padding tiles belong to has none
+            ends = None if key_ends is None else key_ends[own]
+            out[own] = reference.extend_attention(call.of_tokens(own), [row], [new], [length], ends)
 
 
 def decode_latents(
@@ -85,11 +72,10 @@ def decode_latents(
 
 
 def extend_latents(
-    q: Tensor, turned: Tensor, keys: Tensor, table: Tensor, rows: Tensor, firsts: Tensor, num_new: Tensor,
-    seq_lens: Tensor, _: Tensor, __: Tensor, out: Tensor, scale: float,
-) -> None:  # fmt: skip
-    meeting, columns = torch.cat((q, turned), dim=-1), (rows, firsts, num_new, seq_lens)
-    for row, first, new, length in zip(*(column.tolist() for column in columns), strict=True):
+    q: Tensor, turned: Tensor, keys: Tensor, table: Tensor, rows: Extends, out: Tensor, scale: float
+) -> None:
+    meeting = torch.cat((q, turned), dim=-1)
+    for row, first, new, length in zip(*(column.tolist() for column in rows[:4]), strict=True):
         own = slice(first, first + new)
         if new:  # the row that padding tiles belong to has none
             asked = table[row : row + 1], [new], [length], scale

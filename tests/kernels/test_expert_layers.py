@@ -13,7 +13,7 @@ from torch.nn import functional
 from ramet.kernels import gpu_ops, reference
 from ramet.kernels.reference_experts import SIGMOID, RouteRule, route
 from ramet.runtime.engine.devices.cuda_graphs import CudaCapture
-from ramet.runtime.layers.experts import Experts
+from ramet.runtime.layers.experts import Experts, ExpertsShape
 from ramet.runtime.layers.modules import GatedMLP, Linear, pack_linears
 from ramet.runtime.weights.packing import packer_of
 
@@ -63,12 +63,10 @@ def made(
     ops: Any, rule: RouteRule, num: int, dtype: torch.dtype, shared: bool, gate: bool = True, clamped: bool = False
 ) -> Experts:
     options: dict[str, Any] = dict(dtype=dtype, ops=ops)
-    shared_mlp = partial(GatedMLP, HIDDEN, SHARED, bias=False, activation="silu", **options) if shared else None
+    shared_mlp = GatedMLP(HIDDEN, SHARED, bias=False, activation="silu", **options) if shared else None
     activation = partial(ops.clamped_mul, alpha=1.7, limit=0.5) if clamped else ops.silu_mul
-    layer = Experts(
-        HIDDEN, num, INTERMEDIATE, rule, shared_mlp, shared_gate=shared and gate, choice_bias=False, bias=clamped,
-        activation=activation, **options,
-    )  # fmt: skip
+    of = ExpertsShape(num, INTERMEDIATE, rule, shared_gate=shared and gate, bias=clamped)
+    layer = Experts(HIDDEN, of, shared_mlp, activation, dtype, ops)
     for i, (_, parameter) in enumerate(layer.named_parameters()):
         parameter.data.copy_(randn(*parameter.shape, seed=i) * (2.0 if len(parameter) == num else 0.15))
     return layer

@@ -6,6 +6,7 @@ from compiled import compiled_kernels
 from torch import Tensor
 
 from ramet.kernels import gpu_ops, reference, reference_latent
+from ramet.kernels.attention_call import AttendCall, AttentionRule
 from ramet.kernels.reference_experts import RouteRule, route
 from ramet.kernels.reference_latent import latent_attention
 from ramet.runtime.layers.experts import ExpertLinears
@@ -62,9 +63,10 @@ def test_latents_are_keys_and_values_of_all_heads(most: int, monkeypatch: pytest
     """As attention with the one head of keys, whatever is computed at once."""
     monkeypatch.setattr(reference_latent, "MAX_SCORES", most)
     keys, q, table = randn(60, 1, 28, seed=1), randn(9, 3, 28, seed=2), torch.randperm(60)[None].repeat(3, 1)
-    rows = [1, 6, 2], [40, 6, 30], 0.3
-    wanted = reference.extend_attention(q, keys, keys[..., :20], table, *rows)
-    torch.testing.assert_close(latent_attention(q, keys, 20, table, *rows), wanted)
+    num_new, lens, rule = [1, 6, 2], [40, 6, 30], AttentionRule(0.3)
+    call = AttendCall(q, None, None, keys, keys[..., :20], table, rule)
+    wanted = reference.extend_attention(call, [0, 1, 2], num_new, lens)
+    torch.testing.assert_close(latent_attention(q, keys, 20, table, num_new, lens, rule.scale), wanted)
 
 
 @pytest.mark.parametrize("rule", [RouteRule(3, False, groups=4, kept_groups=2, of_group=1, scale=16.0)])

@@ -24,7 +24,7 @@ from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.reference_delta import DeltaShape, StateRows
 from ramet.kernels.reference_experts import SIGMOID, RouteRule
 from ramet.runtime.engine.devices.cpu_kernels import machine, use
-from ramet.runtime.layers.experts import ExpertLinears, Experts
+from ramet.runtime.layers.experts import ExpertLinears, Experts, ExpertsShape
 from ramet.runtime.layers.modules import pack_linears
 from ramet.runtime.weights.packing import packer_of
 
@@ -141,8 +141,7 @@ RULES = [RouteRule(2, True), RouteRule(3, False, SIGMOID, 4, 2, 1.5)]
 
 
 def experts_of(kernels: Any, rule: RouteRule, dtype: torch.dtype) -> Experts:
-    of = {"dtype": dtype, "ops": kernels, "activation": kernels.silu_mul}
-    experts = Experts(64, 8, 96, rule, None, shared_gate=False, choice_bias=False, bias=False, **of)
+    experts = Experts(64, ExpertsShape(8, 96, rule), None, kernels.silu_mul, dtype, kernels)
     for i, parameter in enumerate(experts.parameters()):
         parameter.data.copy_(randn(*parameter.shape, seed=i) * 0.2)
     return experts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerAttention
+from ramet.runtime.attention.base import ForwardInputs, LayerAttention, StepBackend
 from ramet.runtime.attention.latent import LatentSizes
 from ramet.runtime.cache.pool import KVPool
 from ramet.runtime.config import Args
@@ -126,7 +126,7 @@ class Device(ABC):
     def check_float8(self, args: Args) -> None:
         """Raises ConfigError where weights or a KV cache of fp8 are asked for and cannot be computed with."""
 
-    def attention(self, name: str, spec: AttentionSpec) -> AttentionBackend:
+    def attention(self, name: str, spec: AttentionSpec) -> StepBackend:
         """`name` as --attention-backend has it. Raises ConfigError."""
         if spec.latent is not None:
             return self._attention_to_latents(name, spec, spec.latent)
@@ -134,10 +134,10 @@ class Device(ABC):
         return self._attention(name, spec)
 
     @abstractmethod
-    def _attention(self, name: str, spec: AttentionSpec) -> AttentionBackend: ...
+    def _attention(self, name: str, spec: AttentionSpec) -> StepBackend: ...
 
     @abstractmethod
-    def _attention_to_latents(self, name: str, spec: AttentionSpec, sizes: LatentSizes) -> AttentionBackend: ...
+    def _attention_to_latents(self, name: str, spec: AttentionSpec, sizes: LatentSizes) -> StepBackend: ...
 
     @property
     @abstractmethod
@@ -146,7 +146,7 @@ class Device(ABC):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def captures(self, attention: AttentionBackend) -> bool:
+    def captures(self, attention: StepBackend) -> bool:
         """Whether decode steps with this attention can be captured."""
 
     @abstractmethod
@@ -162,11 +162,11 @@ class Device(ABC):
         Raises NotReplayable.
         """
 
-    def capture_prompts(self, states_of: StatesOf, attention: AttentionBackend, table: Tensor) -> "PromptGraphs | None":
+    def capture_prompts(self, states_of: StatesOf, attention: StepBackend, table: Tensor) -> "PromptGraphs | None":
         """The layers of steps with prompts; None: this device, or this attention, plans prompts on the host."""
         return None
 
-    def lists_calls(self, attention: AttentionBackend) -> bool:
+    def lists_calls(self, attention: StepBackend) -> bool:
         """Whether `at_once` serves with this attention."""
         return False
 
@@ -182,5 +182,5 @@ class Device(ABC):
         """Begin to copy what a step has drawn; None: it is on the host already."""
 
     @abstractmethod
-    def serve(self, attention: AttentionBackend) -> None:
+    def serve(self, attention: StepBackend) -> None:
         """Only steps come from now on, and nothing else that torch's threads would compute."""

@@ -18,7 +18,7 @@ from ramet.kernels.cpu.arena import borrowed
 from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.sampling import DecodingRows
 from ramet.kernels.cpu.tape import Tape, TapeReplay
-from ramet.runtime.attention.base import AttentionBackend
+from ramet.runtime.attention.base import StepBackend
 from ramet.runtime.attention.cpu import CpuAttention, fits
 from ramet.runtime.attention.gathered import GatheredAttention
 from ramet.runtime.attention.latent import LatentReference, LatentSizes
@@ -74,7 +74,7 @@ class CpuDevice(Device):
                 "reference"
             )
 
-    def _attention(self, name: str, spec: AttentionSpec) -> AttentionBackend:
+    def _attention(self, name: str, spec: AttentionSpec) -> StepBackend:
         pool, ops, possible = spec.pool, self._compiled, fits(spec.pool)
         if name in ("cpu", "gather") and not possible:
             raise ConfigError(
@@ -94,7 +94,7 @@ class CpuDevice(Device):
         log.info("attention by %s: %s", way, describe(spec.layers))
         return (GatheredAttention if name == "gather" else CpuAttention)(pool, spec.heads, spec.layers, ops)
 
-    def _attention_to_latents(self, name: str, spec: AttentionSpec, sizes: LatentSizes) -> AttentionBackend:
+    def _attention_to_latents(self, name: str, spec: AttentionSpec, sizes: LatentSizes) -> StepBackend:
         if name not in ("auto", "reference", "cpu"):
             raise ConfigError(f"--attention-backend is {name}, which reads no latents on cpu; use auto")
         if self._compiled is not None and name != "reference":
@@ -103,7 +103,7 @@ class CpuDevice(Device):
         log.info("attention to latents in plain torch: %s", describe(spec.layers))
         return LatentReference(spec.pool, spec.layers, sizes)
 
-    def serve(self, attention: AttentionBackend) -> None:
+    def serve(self, attention: StepBackend) -> None:
         if self.lists_calls(attention):
             torch.set_num_threads(1)  # nothing large is left to torch, and its threads would spin against ours
 
@@ -112,7 +112,7 @@ class CpuDevice(Device):
 
     # -- steps as lists of native calls ------------------------------------------------------------------------------
 
-    def captures(self, attention: AttentionBackend) -> bool:
+    def captures(self, attention: StepBackend) -> bool:
         return self._compiled is not None and isinstance(attention, CpuAttention | LatentCpuAttention)
 
     def draws_captured(self, columns: SamplingColumns) -> bool:
@@ -154,7 +154,7 @@ class CpuDevice(Device):
             in_order=False,
         )
 
-    def lists_calls(self, attention: AttentionBackend) -> bool:
+    def lists_calls(self, attention: StepBackend) -> bool:
         """Neither an op nor attention to a long row may be torch's."""
         return self._compiled is not None and attention.name == "cpu"
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ramet.kernels import gpu_ops
 from ramet.runtime.attention import latent_triton, triton
-from ramet.runtime.attention.base import AttentionBackend
+from ramet.runtime.attention.base import StepBackend
 from ramet.runtime.attention.latent import LatentReference, LatentSizes
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.config import Args
@@ -65,13 +65,13 @@ class CudaDevice(Device):
         if args.cache.kv_cache_dtype == "fp8":
             _check_capability("--kv-cache-dtype", "use auto")
 
-    def _attention(self, name: str, spec: AttentionSpec) -> AttentionBackend:
+    def _attention(self, name: str, spec: AttentionSpec) -> StepBackend:
         if name == "reference":
             log.info("attention by the reference in plain torch (asked for): %s", describe(spec.layers))
             return ReferenceAttention(spec.pool, spec.layers)
         return _flashinfer(spec) if name == "flashinfer" else _triton(name, spec)
 
-    def _attention_to_latents(self, name: str, spec: AttentionSpec, sizes: LatentSizes) -> AttentionBackend:
+    def _attention_to_latents(self, name: str, spec: AttentionSpec, sizes: LatentSizes) -> StepBackend:
         if name not in ("auto", "reference", "triton"):
             raise ConfigError(f"--attention-backend is {name}, which reads no latents on cuda; use auto")
         if name != "reference" and latent_triton.fits(sizes):
@@ -86,13 +86,13 @@ class CudaDevice(Device):
         log.warning("attention to latents in plain torch: %s", describe(spec.layers))
         return LatentReference(spec.pool, spec.layers, sizes)
 
-    def serve(self, attention: AttentionBackend) -> None:
+    def serve(self, attention: StepBackend) -> None:
         """The host computes next to nothing."""
 
     def to_host(self, tensors: tuple[Tensor, ...]) -> Readback:
         return Readback(tensors, self.copies)
 
-    def captures(self, attention: AttentionBackend) -> bool:
+    def captures(self, attention: StepBackend) -> bool:
         return attention.name != "reference"
 
     def draws_captured(self, columns: SamplingColumns) -> bool:
@@ -104,10 +104,10 @@ class CudaDevice(Device):
         assert isinstance(epilogue, FusedEpilogue), "on a GPU the draw is fused"
         return captured_step(inputs, forward, epilogue, rows, self.graphs, self.copies)
 
-    def capture_prompts(self, states_of: StatesOf, attention: AttentionBackend, table: Tensor) -> PromptGraphs | None:
-        if not isinstance(attention, triton.TritonRows) or not attention.prepares_prompts:
+    def capture_prompts(self, states_of: StatesOf, attention: StepBackend, table: Tensor) -> PromptGraphs | None:
+        if not isinstance(attention, triton.TritonAttention | latent_triton.LatentTritonAttention):
             return None
-        return PromptGraphs(states_of, self.graphs, attention, table, self.copies.precede)
+        return PromptGraphs(states_of, self.graphs, attention.rows, table, self.copies.precede)
 
 
 def _check_capability(option: str, remedy: str) -> None:
@@ -119,7 +119,7 @@ def _check_capability(option: str, remedy: str) -> None:
         )
 
 
-def _triton(name: str, spec: AttentionSpec) -> AttentionBackend:
+def _triton(name: str, spec: AttentionSpec) -> StepBackend:
     pool, kind = spec.pool, str(spec.pool.dtype).removeprefix("torch.")
     if triton.fits(pool):
         log.info("attention by our Triton kernels: %s", describe(spec.layers))
@@ -134,7 +134,7 @@ def _triton(name: str, spec: AttentionSpec) -> AttentionBackend:
     return ReferenceAttention(pool, spec.layers)
 
 
-def _flashinfer(spec: AttentionSpec) -> AttentionBackend:
+def _flashinfer(spec: AttentionSpec) -> StepBackend:
     from ramet.runtime.attention import flashinfer  # an optional package
 
     pool, layers = spec.pool, spec.layers

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ramet.runtime.attention.base import Extends, ForwardInputs
+from ramet.kernels.attention_call import Extends
+from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.attention.triton import TritonRows
 from ramet.runtime.engine.devices.base import NotReplayable, States, StatesOf
 from ramet.runtime.engine.devices.cuda_graphs import CudaCapture

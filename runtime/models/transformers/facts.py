@@ -104,8 +104,8 @@ class FactsRecorder:
         scale, cap = told.get("scaling"), told.get("softcap")
         has_sinks = told.get("s_aux") is not None
         rule = LayerAttention(query.shape[-1] ** -0.5 if scale is None else float(scale), windows[0], cap, has_sinks)
-        sizes = query.shape[1], key.shape[1], key.shape[3], value.shape[3]
-        self.layers.append(LayerFacts(path, rule, *sizes))
+        heads, kv_heads, key_size, value_size = query.shape[1], key.shape[1], key.shape[3], value.shape[3]
+        self.layers.append(LayerFacts(path, rule, heads, kv_heads, key_size, value_size))
         return query.new_empty(1, query.shape[2], query.shape[1], value.shape[3]), None
 
 

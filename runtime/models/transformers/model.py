@@ -5,12 +5,12 @@ and only attention knows which belong together. Logits are made by the class's o
 biases, from states that it is given. Knows no weights. T new tokens, N states of a token, Q drawing rows, V vocabulary.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
+from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, StepBackend
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import ModelShape
@@ -92,13 +92,13 @@ class TransformersModel(CausalModel):
         """transformers' modules turn by positions as they come."""
 
     def hidden_states(
-        self, inputs: ForwardInputs, attention: AttentionBackend, wanted: ForwardInputs | None = None
+        self, inputs: ForwardInputs, attention: StepBackend, drawn_rows: ForwardInputs | None = None
     ) -> tuple[Tensor, Tensor]:
         """Behind the final norm already, the same tensor twice; every layer computes all tokens."""
-        self._stepping.begin(inputs, attention)
+        self._stepping.begin(inputs, cast(AttentionBackend, attention))
         positions = inputs.positions if inputs.rope_positions is None else inputs.rope_positions
         states = self._body.states(**self._tokens(inputs), position_ids=positions[None], use_cache=False)
-        if wanted is not None:
+        if drawn_rows is not None:
             states = states.index_select(0, inputs.last_tokens)
         return states, states
 
@@ -113,11 +113,12 @@ class TransformersModel(CausalModel):
     def final_states(self, x: Tensor, residual: Tensor, at: Tensor) -> Tensor:
         return x.index_select(0, at)
 
-    def decode(self, inputs: ForwardInputs, attention: AttentionBackend, narrow: bool = False) -> Tensor:
+    def decode(self, inputs: ForwardInputs, attention: StepBackend, narrow: bool = False) -> Tensor:
         states, _ = self.hidden_states(inputs, attention)
         return self.logits(states)
 
-    def logits(self, states: Tensor) -> Tensor:
+    def logits(self, states: Tensor, adapters: Tensor | None = None) -> Tensor:
+        assert adapters is None, "adapters change layers of ours alone"
         self._body.given = states[None]
         try:
             ids = torch.zeros(1, len(states), dtype=torch.long, device=states.device)

@@ -10,6 +10,7 @@ import torch
 from compiled import compiled_kernels
 
 from ramet.kernels import reference
+from ramet.kernels.attention_call import AttendCall, AttentionRule
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs, LayerAttention
 from ramet.runtime.attention.cpu import CpuAttention
 from ramet.runtime.attention.gathered import GatheredAttention
@@ -259,12 +260,13 @@ def test_a_key_outside_the_window_changes_nothing(cached: int) -> None:
     generator = torch.Generator().manual_seed(1)
     pool = torch.randn(2, num_slots, 2, 16, generator=generator)
     q = torch.randn(3, 4, 16, generator=generator)
-    table = inputs.table[1:]
-    whole = reference.extend_attention(q, *pool, table, [3], [cached + 3], 0.25, window=8)
+    call = AttendCall(q, None, None, *pool, inputs.table, AttentionRule(0.25, window=8))
+    whole = reference.extend_attention(call, [1], [3], [cached + 3])
     for i in range(3):
         first = max(0, cached + i + 1 - 8)
-        seen = table[:, first : cached + i + 1]
-        alone = reference.extend_attention(q[i : i + 1], *pool, seen, [1], [seen.shape[1]], 0.25)
+        seen = inputs.table[1:, first : cached + i + 1]
+        only = AttendCall(q[i : i + 1], None, None, *pool, seen, AttentionRule(0.25))
+        alone = reference.extend_attention(only, [0], [1], [seen.shape[1]])
         torch.testing.assert_close(whole[i : i + 1], alone)
 
 
@@ -273,7 +275,8 @@ def test_a_cap_bounds_the_scores() -> None:
     inputs, num_slots = step([(20, 1)], 0, seed=1)
     pool = torch.randn(2, num_slots, 2, 16, generator=torch.Generator().manual_seed(1))
     q = torch.full((1, 4, 16), 100.0)
-    out = reference.extend_attention(q, *pool, inputs.table[1:], [1], [21], 0.25, softcap=1e-6)
+    call = AttendCall(q, None, None, *pool, inputs.table, AttentionRule(0.25, softcap=1e-6))
+    out = reference.extend_attention(call, [1], [1], [21])
     mean = pool[1][inputs.table[1, :21].long()].mean(0).repeat_interleave(2, 0)
     torch.testing.assert_close(out[0], mean)
 

@@ -15,7 +15,8 @@ from test_backends_agree import TOLERANCE, Rows, step
 from test_latent_backends import SMALL, layer_of
 
 from ramet.kernels import gpu_ops, reference
-from ramet.runtime.attention.base import Extends, ForwardInputs, LayerAttention
+from ramet.kernels.attention_call import Extends
+from ramet.runtime.attention.base import ForwardInputs, LayerAttention
 from ramet.runtime.attention.latent import LatentBackend, LatentReference
 from ramet.runtime.attention.latent_triton import LatentTritonAttention
 from ramet.runtime.cache.pool import KVPool, KVShape
@@ -89,7 +90,7 @@ def test_rows_that_a_graph_with_prompts_reads_on_the_device() -> None:
         num = len(inputs.rows)
         firsts = np.cumsum(inputs.num_new, dtype=np.int32) - inputs.num_new
         columns = [np.append(each, np.int32(0)) for each in (inputs.rows, firsts, inputs.num_new, inputs.seq_lens)]
-        tiles = ours.tiles(inputs.num_new, inputs.seq_lens)
+        tiles = ours.rows.tiles(inputs.num_new, inputs.seq_lens)
         padded = (np.append(tiles[0], np.int32([num, num])), np.append(tiles[1], np.int32([0, 0])))
         return replace(inputs, num_decode=0, extends=Extends(*map(torch.from_numpy, (*columns, *padded))))
 
@@ -97,13 +98,13 @@ def test_rows_that_a_graph_with_prompts_reads_on_the_device() -> None:
 
 
 def test_queries_that_meet_latents_are_what_the_reference_takes() -> None:
-    """As a caller of any backend has them: whole, in one tensor."""
+    """Both parts of a query lie in one tensor here."""
     layer = Layer(MIXED)
     q = torch.randn(layer.inputs.num_tokens, HEADS, SMALL.key, generator=torch.Generator().manual_seed(8))
     pool = layer.pool()
     outs = []
     for backend in (LatentReference(pool, RULES, SMALL), LatentTritonAttention(pool, HEADS, RULES, SMALL, 6)):
         backend.plan(layer.inputs)
-        outs.append(backend.forward(q, None, None, 0, layer.inputs))
+        outs.append(backend.meet(*q.split((SMALL.latent, SMALL.rotated), dim=2), 0, layer.inputs))
         assert [each.shape for each in backend.cache(0)] == [(len(pool.keys[0]), 1, n) for n in (SMALL.key, 40)]
     torch.testing.assert_close(outs[1], outs[0], rtol=2e-5, atol=2e-5)

@@ -77,7 +77,7 @@ def test_rows_that_share_a_prefix_beside_rows_that_extend_it(sharers: int, dtype
     steps = Steps([*decoding, SHARED + 30, 12], [1] * len(decoding) + [30, 12], dtype)
     ours = TritonAttention(steps.pool, HEADS, LAYERS, len(decoding) + 2)
     steps.agree(ours, steps.inputs)
-    assert ours._shares and bool(ours._scratch.shared.shared[: len(decoding)].any()) == (sharers >= MIN_SHARERS)
+    assert ours._shares and bool(ours.rows.scratch.shared.shared[: len(decoding)].any()) == (sharers >= MIN_SHARERS)
 
 
 def test_a_step_that_is_replayed_finds_the_rows_of_each_time() -> None:
@@ -88,7 +88,9 @@ def test_a_step_that_is_replayed_finds_the_rows_of_each_time() -> None:
     placed = replace(steps.inputs, placed=(rows, seq_lens))
     ours = TritonAttention(steps.pool, HEADS, LAYERS, len(lengths))
     steps.agree(ours, placed)
-    assert ours._scratch.shared.shared.sum() == MIN_SHARERS * 2
+    assert ours.rows.scratch.shared.shared.sum() == MIN_SHARERS * 2
     steps.inputs.table[1, 5] = steps.inputs.table[1, SHARED + 2]  # the first row's first chunk is another one now
     steps.agree(ours, placed)
-    assert ours._scratch.shared.shared[:, 0].sum() == 0 and ours._scratch.shared.shared[:, 1].sum() == MIN_SHARERS
+    assert (
+        ours.rows.scratch.shared.shared[:, 0].sum() == 0 and ours.rows.scratch.shared.shared[:, 1].sum() == MIN_SHARERS
+    )

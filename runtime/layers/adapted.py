@@ -1,0 +1,30 @@
+"""A layer while adapters are loaded: what they change of its outputs, for the tokens that are being computed."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ramet.kernels.reference_adapters import LayerChanges
+
+
+class TokenAdapters:
+    """Which adapter each token has that the next layers compute."""
+
+    def __init__(self) -> None:
+        self.slots: Tensor | None = None  # [T] int32, 0 for none; None: no token has an adapter
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedLayer:
+    tokens: TokenAdapters
+    changes: LayerChanges
+
+    def add(self, x: Tensor, out: Tensor) -> Tensor:
+        """From inputs x [T, N]; WRITES out [T, M], which it returns."""
+        slots = self.tokens.slots
+        return out if slots is None else self.changes.add(x, out, slots)
+
+    def add_rows(self, ids: Tensor, out: Tensor, scale: float) -> Tensor:
+        """The same for rows of an embedding, of ids [T]."""
+        slots = self.tokens.slots
+        return out if slots is None else self.changes.add_rows(ids, out, slots, scale)
