@@ -174,7 +174,7 @@ def warps_of(rows: int) -> int:
 def delta_net(
     x: Tensor, gates: Tensor, of: DeltaShape, weights: DeltaWeights, states: DeltaStates, at: StateRows
 ) -> Tensor:
-    """As the oracle. Reads `at.placed` alone where it is there; then nothing waits for the device."""
+    """The op of the oracle. Reads `at.placed` alone where it is there; then nothing waits for the device."""
     tokens = len(x)
     assert x.stride(1) == gates.stride(1) == 1, "numbers of a token lie side by side"
     out = torch.empty((tokens, of.values), dtype=x.dtype, device=x.device)

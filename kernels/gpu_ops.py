@@ -35,7 +35,7 @@ __all__ = [
 
 
 def mixture(gate_up: Projections, activation: Gated, down: Projections) -> Mixture:
-    """As kernels/reference_experts.py, which serves where weights are packed: it waits for the routing."""
+    """A mixture by grouped kernels; where weights are packed, the reference serves, which waits for the routing."""
     first, second = gate_up.stacked, down.stacked
     biases = gate_up.stacked_bias, down.stacked_bias
     if first is None or second is None:

@@ -157,12 +157,12 @@ def _extend_latents(  # type: ignore[no-untyped-def]
 
 
 def heads_of_tile(heads: int, lanes: int) -> int:
-    """Of all H, in as few tiles of so many lanes as hold them, alike."""
+    """Heads of a tile, where all H lie in as few equal tiles of so many lanes as hold them."""
     return triton.cdiv(heads, triton.cdiv(heads, lanes))
 
 
 def latent_lanes(heads: int, itemsize: int) -> int:
-    """Of a tile where rows decode, over a pool of numbers of so many bytes."""
+    """Lanes of a tile where rows decode, over a pool of numbers of so many bytes."""
     return WIDE_LANES if heads > LANES and itemsize < 4 else LANES
 
 

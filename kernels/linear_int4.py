@@ -31,7 +31,7 @@ def _weights(  # type: ignore[no-untyped-def]
     packed, scales, zeros, first, group, outputs, num_out, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, like,
     INTERPRETED: tl.constexpr,
 ):  # fmt: skip
-    """Of one group INPUTS inputs from `first` on: [INPUTS, OUTPUTS] in the type of `like`."""
+    """INPUTS inputs of one group from `first` on: [INPUTS, OUTPUTS] in the type of `like`."""
     there = (outputs < num_out)[None, :]
     at = (first // 8 + tl.arange(0, INPUTS // 8))[:, None] * num_out + outputs[None, :]
     eight = tl.load(packed + at, mask=there, other=0)

@@ -210,7 +210,7 @@ def _cut(values, vocab, maxima, sums, num_blocks, top_k, top_p, BLOCK: tl.conste
 
 
 def adjust_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> None:
-    """As kernels/reference.py: penalties, then biases. WRITES logits [Q, V] float32."""
+    """Penalties, then biases, with the arithmetic of kernels/reference.py. WRITES logits [Q, V] float32."""
     blocks = _Blocks(logits)
     _adjust[blocks.grid](
         *_common(logits, rows, state, blocks), blocks.maxima, rows.draw_params.min_p, logits, logits.stride(0),
@@ -219,7 +219,10 @@ def adjust_logits(logits: Tensor, rows: EpilogueRows, state: EpilogueState) -> N
 
 
 def logits_epilogue(logits: Tensor, rows: EpilogueRows, state: EpilogueState, adjusted: bool = False) -> DrawnRows:
-    """As kernels/reference.py. logits [Q, V] float32, bfloat16 or float16; WRITES counts, lengths and next_ids."""
+    """One token for each row, as kernels/reference.py draws it. WRITES counts, lengths and next_ids.
+
+    logits [Q, V] are float32, bfloat16 or float16.
+    """
     num, vocab = logits.shape
     blocks, params = _Blocks(logits), rows.draw_params
     common = _common(logits, rows, state, blocks)

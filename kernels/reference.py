@@ -78,7 +78,7 @@ def gelu_mul(gate_up: Tensor, tanh: bool) -> Tensor:
 
 
 def gelu_by(gate: Tensor, up: Tensor, tanh: bool) -> Tensor:
-    """As `gelu_mul` of gate [T, F] and up [T, F] (rows may be strided)."""
+    """`gelu_mul` where gate [T, F] and up [T, F] lie apart (rows may be strided)."""
     return functional.gelu(gate, approximate="tanh" if tanh else "none") * up
 
 
@@ -134,7 +134,7 @@ def store_kv(k: Tensor, v: Tensor, keys: Tensor, values: Tensor, slots: Tensor) 
 
 
 def stored(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """As a pool of that type holds it."""
+    """What a pool of that type holds of x."""
     if dtype == torch.int8:
         return quantised(x)
     return x.float().clamp(-LARGEST_FP8, LARGEST_FP8).to(dtype) if dtype == torch.float8_e4m3fn else x.to(dtype)

@@ -45,7 +45,7 @@ class LayerChanges(Protocol):
         """From the layer's inputs x [T, N]; slots [T] int32. WRITES out [T, M], which it returns."""
 
     def add_rows(self, ids: Tensor, out: Tensor, slots: Tensor, scale: float) -> Tensor:
-        """The same of embeddings of ids [T] int64, which are multiplied by `scale`."""
+        """`add` for embeddings of ids [T] int64, which are multiplied by `scale`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,16 +65,16 @@ def cut(
     num_new: Ints,
     seq_lens: Ints,
     threads: int,
-    shifts: Ints | None = None,
-    sees: Ints | None = None,
+    position_offsets: Ints | None = None,
+    key_ends: Ints | None = None,
 ) -> KernelItems:
     """table [rows, L] slots; the others [R]. Row r owns tokens [first_tokens[r], first_tokens[r] + num_new[r]).
 
-    sees [T]: keys that a token sees; None: those up to its own.
+    key_ends [T]: number of keys that a token attends to; None: those up to its own.
     """
     # a row whose own queries fill an item would read no key less often together with others
     num_sharable = np.where(num_new < MAX_MEMBERS, seq_lens - num_new, 0).astype(np.int32)
-    shares = find_shares(table, rows, num_sharable, shifts)
+    shares = find_shares(table, rows, num_sharable, position_offsets)
     if not shares and threads == 1 and num_new.max() == 1:
         return _whole_rows(rows, first_tokens, seq_lens)
     own_start = np.zeros(len(rows), dtype=np.int32)
@@ -89,15 +89,15 @@ def cut(
     ):
         for at in range(first, first + new, MAX_MEMBERS):
             end = min(at + MAX_MEMBERS, first + new)
-            last = stop - (first + new - end) if sees is None else int(sees[at:end].max())
+            last = stop - (first + new - end) if key_ends is None else int(key_ends[at:end].max())
             runs.append(_Run(np.arange(at, end, dtype=np.int32), row, start, last))
     return _pieces(runs, threads, bool(shares))
 
 
-def find_shares(table: Ints, rows: Ints, num_sharable: Ints, shifts: Ints | None = None) -> list[Share]:
+def find_shares(table: Ints, rows: Ints, num_sharable: Ints, position_offsets: Ints | None = None) -> list[Share]:
     """Common prefixes worth reading together, outermost first; only the first num_sharable[r] slots of a row count.
 
-    shifts [R]: rows with parallel contexts are those above 0; None: there are none.
+    position_offsets [R]: rows with parallel contexts are those above 0; None: there are none.
     """
     if len(rows) < 2:
         return []
@@ -107,7 +107,8 @@ def find_shares(table: Ints, rows: Ints, num_sharable: Ints, shifts: Ints | None
         group, start = pending.pop()
         group = group[num_sharable[group] >= start + MIN_SHARED]
         for alike in _split_by(table[rows[group], start], group):
-            common_end = _common_end if shifts is None or not (shifts[alike] > 0).any() else _compared_end
+            have_contexts = position_offsets is not None and bool((position_offsets[alike] > 0).any())
+            common_end = _compared_end if have_contexts else _common_end
             stop = common_end(table, rows[alike], start, int(num_sharable[alike].min()))
             if stop - start >= MIN_SHARED:
                 found.append(Share(alike, start, stop))
@@ -138,7 +139,7 @@ def _common_end(table: Ints, rows: Ints, start: int, limit: int) -> int:
 
 
 def _compared_end(table: Ints, rows: Ints, start: int, limit: int) -> int:
-    """As `_common_end`, whatever comes after the first difference."""
+    """`_common_end`, whatever comes after the first difference."""
     part = table[rows, start:limit]
     differs = (part != part[0]).any(axis=0)
     return start + int(differs.argmax()) if differs.any() else limit

@@ -61,7 +61,7 @@ class DeltaWeights:
 
 @dataclass(frozen=True, slots=True)
 class DeltaStates:
-    """Of one layer."""
+    """The states of one layer."""
 
     last: Tensor  # [S, C, W - 1] of the inputs' dtype: what the convolution saw of the last tokens, the oldest first
     matrix: Tensor  # [S, H, K, V] float32

@@ -28,7 +28,7 @@ def _place(  # type: ignore[no-untyped-def]
     NORMED: tl.constexpr, VALUES: tl.constexpr, INTERPRETED: tl.constexpr, HEADS: tl.constexpr,
     BLOCK: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """Of each head two halves of BLOCK numbers that turn, and REST that do not (0: there are none).
+    """A head is two halves of BLOCK numbers that turn, and REST that do not (0: there are none).
 
     VALUES: their heads are normed too, without a weight.
     """
@@ -114,7 +114,7 @@ def norm_rope_store(
     values: Tensor,
     slots: Tensor,
 ) -> None:
-    """As kernels/reference.py: norms of heads, rotation, and keys and values into the pool. WRITES qkv, keys, values.
+    """Norm heads, rotate, and store keys and values, as kernels/reference.py does. WRITES qkv, keys, values.
 
     qkv [T, H + 2 G, D], positions and slots [T] int64, keys and values [S, G, D], of float8_e4m3fn where the pool is.
     """

@@ -117,7 +117,7 @@ def _shared(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr, STAGES: tl.constexpr, SPLITS: tl.constexpr, CAPPED: tl.constexpr, LOG2_E: tl.constexpr,
     INTERPRETED: tl.constexpr,
 ):  # fmt: skip
-    """Of a chunk for some of the rows that share it, one kv head: as `_decode` of one row, and never masked."""
+    """One chunk for some of the rows that share it, one kv head: as `_decode` of one row, and never masked."""
     lanes, dims, cols = tl.arange(0, LANES), tl.arange(0, D_PAD), tl.arange(0, BLOCK)
     in_head = dims < D
     total = tl.load(num_items) * KV_HEADS

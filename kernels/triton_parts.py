@@ -114,5 +114,5 @@ def _as_kept(x, pool, like, INTERPRETED: tl.constexpr):  # type: ignore[no-untyp
 
 
 def padded(size: int) -> int:
-    """Of a tile's side: a matrix instruction has 16."""
+    """The side of a tile that holds `size`: a matrix instruction has 16."""
     return max(16, triton.next_power_of_2(size))

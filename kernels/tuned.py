@@ -44,7 +44,7 @@ class DecodeTuning:
     per_processor: int  # programs
 
     def programs(self, device: torch.device) -> int:
-        """The same for every batch: the card's multiprocessors are shared by that many each."""
+        """Programs of a launch, whatever the batch: the card's multiprocessors are shared by that many each."""
         return self.per_processor * processors_of(device)
 
 
@@ -153,12 +153,12 @@ def extend_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:
 
 
 def shared_tuning(head_dim: int, processor: Processor = HOPPER) -> ExtendTuning:
-    """Of rows that decode and share keys: `queries` are those of many rows."""
+    """The tiles of rows that decode and share keys: `queries` are those of many rows."""
     return SHARED.get(processor, EXTEND[processor])[bisect_left(HEAD_SIZES, head_dim)]
 
 
 def latent_decode_tuning(lanes: int, itemsize: int, processor: Processor = HOPPER) -> DecodeTuning:
-    """Of tiles of 16 or 32 heads, over a pool of numbers of so many bytes."""
+    """The tuning of tiles of 16 or 32 heads, over a pool of numbers of so many bytes."""
     return FLOAT32_LATENTS[0] if itemsize == 4 else DECODE_LATENTS[processor][lanes > 16]
 
 

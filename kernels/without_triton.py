@@ -22,5 +22,5 @@ class MissingTriton:
         return False
 
     def __getitem__(self, grid: Any) -> Any:
-        """Of a kernel: what launches it."""
+        """What launches a kernel."""
         raise ModuleNotFoundError(MISSING, name="triton")

@@ -99,7 +99,7 @@ def most_expanded(heads: int, sizes: LatentSizes, itemsize: int) -> int:
 
 
 def expanded_bytes(context: int, heads: int, sizes: LatentSizes, itemsize: int) -> int:
-    """Of the longest row that is: its latents, and keys and values of its heads."""
+    """Bytes of the longest row that is expanded: its latents, and keys and values of its heads."""
     tokens = min(context, most_expanded(heads, sizes, itemsize))
     return tokens * (sizes.key + heads * sizes.expanded) * itemsize
 

@@ -58,7 +58,7 @@ class LatentCpuAttention(LatentBackend):
         self._expanded = [self._row(inputs, int(r), firsts, i) for i, r in enumerate(np.flatnonzero(expanded))]
 
     def _row(self, inputs: ForwardInputs, r: int, firsts: Ints, number: int) -> _Expanded:
-        """Of a table of its own: one row, in which tokens lie in their order."""
+        """Row r, planned with a table of its own in which tokens lie in their order."""
         if number == len(self._planners):
             self._planners.append(AttentionPlanner(self._ops.library, self._heads, self._heads, self.sizes.value))
         planner, first, new, length = self._planners[number], firsts[r], inputs.num_new[r], int(inputs.seq_lens[r])

@@ -131,7 +131,7 @@ def stored(keys: Tensor, values: Tensor, slots: Tensor, dtype: torch.dtype) -> t
 
 
 def placed(columns: Sequence[Ints], device: torch.device) -> list[Tensor]:
-    """Of int32, on the device by one copy, each aligned."""
+    """Columns of int32 on the device by one copy, each aligned."""
     sizes = [-(-len(column) // ALIGNED) * ALIGNED for column in columns]
     packed = np.zeros(sum(sizes), np.int32)
     starts = np.cumsum(sizes) - sizes

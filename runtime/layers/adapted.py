@@ -25,6 +25,6 @@ class AdaptedLayer:
         return out if slots is None else self.changes.add(x, out, slots)
 
     def add_rows(self, ids: Tensor, out: Tensor, scale: float) -> Tensor:
-        """The same for rows of an embedding, of ids [T]."""
+        """From ids [T] of an embedding; WRITES their rows out [T, N], which it returns."""
         slots = self.tokens.slots
         return out if slots is None else self.changes.add_rows(ids, out, slots, scale)

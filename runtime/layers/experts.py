@@ -18,7 +18,7 @@ from ramet.runtime.layers.ops import Ops
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """Of experts whose gate and up are clamped before they are multiplied: as `clamped_mul` of kernels/reference.py."""
+    """Bounds of gate and up before they are multiplied: see `clamped_mul` of kernels/reference.py."""
 
     alpha: float
     limit: float
@@ -26,7 +26,7 @@ class Clamp:
 
 @dataclass(frozen=True, slots=True)
 class ExpertsShape:
-    """Of a layer that has experts in the place of one MLP."""
+    """The experts of a layer that has them in the place of one MLP."""
 
     num: int
     intermediate: int  # of each

@@ -62,7 +62,7 @@ class Linear(nn.Module):
         return out if self.adapted is None else self.adapted.add(x, out)
 
     def narrow(self, x: Tensor) -> Tensor:
-        """As `forward`."""
+        """x [T, N] -> [T, M], of the dtype of x; an embedding has the same for its tied head."""
         return self(x)
 
     def wide(self, x: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class Embedding(nn.Module):
         return out if self.adapted is None else self.adapted.add(x, out)
 
     def wide(self, x: Tensor) -> Tensor:
-        """The same in float32, as Linear.wide."""
+        """The tied output head in float32, not rounded where a kernel can leave that out."""
         if self.packed is None:
             return self.narrow(x).float()
         out = self.packed.linear(x, None, wide=True)

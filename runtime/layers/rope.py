@@ -82,7 +82,7 @@ def axes(rope: RopeShape) -> Tensor:
 
 
 class AxesRope:
-    """Of a rope with sections: tables of the tokens of one step."""
+    """The tables of one step's tokens, for a rope with sections."""
 
     def __init__(self, rope: RopeShape, device: torch.device) -> None:
         self._frequencies, self._axes = inverse_frequencies(rope).to(device), axes(rope).to(device)
@@ -109,7 +109,7 @@ def _yarn(plain: Tensor, rope: RopeShape) -> Tensor:
     """Fast turning pairs of numbers are kept, slow ones slowed by `factor`, those between blended by their place."""
 
     def place(turns: float) -> float:
-        """Of the pair that turns so often in the trained context, in numbers."""
+        """The place of the pair that turns so often in the trained context, in numbers."""
         spread = math.log(rope.original_context / (turns * 2 * math.pi))
         return rope.rotary_dim * spread / (2 * math.log(rope.theta))
 

@@ -111,9 +111,9 @@ def test_rows_with_contexts_are_compared_slot_by_slot() -> None:
     runs = [[*first, *range(200, 220), *shared, 401], [*first, *range(300, 320), *shared, 402]]
     lens = np.array([len(run) for run in runs], np.int32)
     rows = np.arange(1, 3, dtype=np.int32)
-    shares = find_shares(table_of(runs), rows, lens - 1, shifts=np.array([20, 20], np.int32))
+    shares = find_shares(table_of(runs), rows, lens - 1, position_offsets=np.array([20, 20], np.int32))
     assert [(share.rows.tolist(), share.start, share.stop) for share in shares] == [([0, 1], 0, 100)]
-    same = find_shares(table_of([runs[0], runs[0]]), rows, lens - 1, shifts=np.array([20, 20], np.int32))
+    same = find_shares(table_of([runs[0], runs[0]]), rows, lens - 1, position_offsets=np.array([20, 20], np.int32))
     assert [(share.start, share.stop) for share in same] == [(0, 520)]
 
 

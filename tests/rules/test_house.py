@@ -16,7 +16,7 @@ MAX_ATTRIBUTES, MAX_CLASS_LINES, MAX_FILE_LINES = 43, 547, 656
 MAX_PARAMETERS, MAX_WITH_MANY = 8, 29
 MAX_SPLATS, MAX_NAMES_TWICE = 123, 0.088  # names: of all classes
 MAX_FRAGMENTS = 0.118  # of the docstrings of functions and classes
-MAX_DEVICE_TYPES, MAX_ISINSTANCE_OPS, MAX_FORWARDS = 51, 10, 8
+MAX_DEVICE_TYPES, MAX_ISINSTANCE_OPS, MAX_FORWARDS = 51, 10, 1
 MAX_BOXES, MAX_FUNCTIONS = 32, 575
 STILL_RUN = {FEATURES + name for name in ("aside.py", "slow_rows.py")}  # features that the core calls for all requests
 
