@@ -31,12 +31,14 @@ class ParallelContexts(RequestFeature):
     def __init__(self, runner: LoadedRunner, cache: PrefixCache) -> None:
         self._why_not, self._cache = no_contexts(runner.facts), cache
 
-    def receive(self, message: Admit, prompt: Ints) -> tuple[tuple[Group, ...], FirstGroup]:
+    def receive(self, message: Admit, prompt: Ints) -> tuple[tuple[Group, ...], FirstGroup | None]:
         groups = groups_of(message.content.contexts)
-        return groups, FirstGroup.of(prompt, groups, self._cache.page_size)
+        return groups, FirstGroup.of(prompt, groups, self._cache.page_size) if groups else None
 
-    def refuse(self, request: Request, shared: tuple[tuple[Group, ...], FirstGroup]) -> Finish | None:
+    def refuse(self, request: Request, shared: tuple[tuple[Group, ...], FirstGroup | None]) -> Finish | None:
         request.groups, request.first_group = shared
+        if not request.groups:  # a group of one context is text
+            return None
         if self._why_not:
             return Finish.abort("contexts", self._why_not)
         total = self._cache.total_tokens

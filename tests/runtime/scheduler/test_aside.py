@@ -331,7 +331,7 @@ LIBRARIES: list[BackendName] = ["xgrammar", "outlines"]
 def long_from(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every token that takes more than this is too long."""
     for bound in ("LONG_S", "TOO_LONG_S"):
-        monkeypatch.setattr(aside_module, bound, seconds)
+        monkeypatch.setattr(bounded_module, bound, seconds)
 
 
 @pytest.fixture

@@ -86,7 +86,9 @@ def test_a_turn_is_short_whatever_samples_of_a_thousand_contexts_wait():
 def request_of(uid: int, prompt: tuple[list[int], Contexts], page_size: int) -> Request:
     ids, groups = np.array(prompt[0], dtype=np.int32), groups_of(prompt[1])
     first = FirstGroup.of(ids, groups, page_size) if groups else None
-    return Request(uid, ids, make_spec(), seed=0, groups=groups, first_group=first)
+    request = Request(uid, ids, make_spec(), seed=0)
+    request.groups, request.first_group = groups, first
+    return request
 
 
 def gain(unpublished: UnpublishedPrefixes, request: Request, cached: int = 0) -> int:
