@@ -4,6 +4,7 @@ Decides the format of every regular line (a step, a request). Knows no process a
 """
 
 import logging
+from dataclasses import dataclass
 from typing import Protocol
 
 LOGGER = logging.getLogger("ramet")
@@ -27,24 +28,31 @@ def set_level(level: str) -> None:
     LOGGER.setLevel(level.upper())
 
 
+@dataclass(frozen=True, slots=True)
+class SchedulerLoad:
+    """Sequences that run and wait, and tokens of the KV pool."""
+
+    running: int
+    waiting: int
+    used_tokens: int
+    total_tokens: int
+
+
 def step_line(
     kind: str,
+    load: SchedulerLoad,
     *,
     num_sequences: int,
     new_tokens: int,
     cached_tokens: int,
-    used_tokens: int,
-    total_tokens: int,
-    running: int,
-    waiting: int,
     tokens_per_s: float | None = None,
 ) -> str:
     """One step of the scheduler. `kind` is "Prefill" or "Decode"; cached tokens are those a prefill did not compute."""
     parts = [f"{kind} batch: {num_sequences} seqs", f"{new_tokens} new tokens"]
     if kind == "Prefill":
         parts.append(f"{cached_tokens} cached tokens")
-    parts.append(f"pool {used_tokens}/{total_tokens} ({share(used_tokens, total_tokens)})")
-    parts += [f"{running} running", f"{waiting} waiting"]
+    parts.append(f"pool {load.used_tokens}/{load.total_tokens} ({share(load.used_tokens, load.total_tokens)})")
+    parts += [f"{load.running} running", f"{load.waiting} waiting"]
     if tokens_per_s is not None:
         parts.append(f"{tokens_per_s:.1f} tokens/s")
     return ", ".join(parts)

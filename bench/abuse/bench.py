@@ -86,9 +86,21 @@ def _server_options() -> list[str]:
 
 
 def _load(url: str, pid: int, options: argparse.Namespace) -> AbuseLoad:
-    given = options.streams, options.rounds, options.window_s
     sizes = tuple(size for name, size in zip(SIZES, (SMALL, LARGE), strict=True) if name in (options.size or SIZES))
-    return AbuseLoad(url, pid, SMALL, LARGE, *given, SETTLE_S, options.rate_mib_s, COST_MIB, sizes, options.limit)
+    return AbuseLoad(
+        url,
+        pid,
+        SMALL,
+        LARGE,
+        options.streams,
+        options.rounds,
+        options.window_s,
+        SETTLE_S,
+        options.rate_mib_s,
+        COST_MIB,
+        sizes,
+        options.limit,
+    )
 
 
 async def measured(load: AbuseLoad, shapes: Sequence[str], parts: Sequence[str]) -> dict[str, Any]:

@@ -74,11 +74,11 @@ async def attack(asked: Attack, requests: list[bytes]) -> Attacked:
             request = requests[index % len(requests)]
             sending = _send(address.hostname or "", address.port or 80, request)
             try:
-                reply = await asyncio.wait_for(sending, min(REPLY_WITHIN_S, end - began))
+                status, text = await asyncio.wait_for(sending, min(REPLY_WITHIN_S, end - began))
             except TimeoutError:
-                reply = LATE, ""
-            statuses[reply[0]] += 1
-            said.setdefault(*reply)
+                status, text = LATE, ""
+            statuses[status] += 1
+            said.setdefault(status, text)
             num_sent += 1
             sent += len(request)
             slowest = max(slowest, time.perf_counter() - began)

@@ -196,8 +196,9 @@ def kernels(records: Sequence[Record]) -> str:
 
 def predicted_plot() -> Plot:
     def share(sheet: model.Sheet, num: int, context: int) -> Value | None:
-        of = sheet, SHAPE_8B, num, context
-        return Value(model.predict(*of).share) if model.fits(*of) else None
+        if not model.fits(sheet, SHAPE_8B, num, context):
+            return None
+        return Value(model.predict(sheet, SHAPE_8B, num, context).share)
 
     rows = tuple(
         Row(f"{sheet.name}, {context}", tuple(share(sheet, num, context) for num in SHOWN_BATCHES))

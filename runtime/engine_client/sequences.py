@@ -106,7 +106,7 @@ class SequenceTable:
             sequence = sequences[uid]
             gaps[sequence.last_s] += 1
             if sequence.last_s == NO_TOKEN_YET:
-                self._metrics.first_token_s.observe(now - sequence.submission.origin.arrival_s)
+                self._metrics.timing.first_token_s.observe(now - sequence.submission.origin.arrival_s)
                 if (recording := sequence.submission.origin.recording) is not None:
                     recording.first_token_s = recording.first_token_s or now
             sequence.last_s = now
@@ -192,7 +192,7 @@ class SequenceTable:
         sequence.closed, sequence.tail = closed, tail
         self._end(sequence, finish.kind, now)
         if not finish.aborted and not submission.probe:
-            self._metrics.observe_sequence(closed.times, sequence.num_prompt, sequence.num_generated)
+            self._metrics.timing.observe(closed.times, sequence.num_prompt, sequence.num_generated)
         if finish.error is not None and finish.error.status and not submission.as_batch:
             submission.fail(_failure(finish.error, sequence.prompt))
         elif sequence.texts is not None and not sequence.fresh:
@@ -216,7 +216,7 @@ class SequenceTable:
         if kind is FinishKind.ABORT:
             self._metrics.aborted.add(1)
         else:
-            self._metrics.latency_s.observe(latency_s)
+            self._metrics.timing.latency_s.observe(latency_s)
         if self._request_log.on:
             self._request_log.ended(sequence, kind, latency_s)
 
@@ -225,13 +225,13 @@ class SequenceTable:
         submission = sequence.submission
         submission.longest = max(submission.longest, sequence.num_generated)
         if not submission.num_open and not submission.num_unsent:
-            self._metrics.longest_outputs.observe(submission.longest)
+            self._metrics.timing.longest_outputs.observe(submission.longest)
 
     def _observe(self, gaps: dict[float, int], now: float) -> None:
         self._metrics.generated_tokens.add(sum(gaps.values()))
         for last_s, num in gaps.items():
             if last_s != NO_TOKEN_YET:
-                self._metrics.token_gap_s.observe(now - last_s, num)
+                self._metrics.timing.token_gap_s.observe(now - last_s, num)
 
 
 def _record(recording: Recording, sequence: GeneratedSequence, closed: Closed | None, detokenized: Span | None) -> None:

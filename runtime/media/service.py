@@ -52,12 +52,12 @@ class MediaIntake:
     def count(self, metrics: Metrics) -> None:
         """What was prepared, what waits, and what is kept."""
         for kind, num in self.pool.num_prepared.items():
-            metrics.media_pieces.set(num, kind.value)
+            metrics.media.pieces.set(num, kind.value)
         for kind, seconds in self.pool.busy_s.items():
-            metrics.media_seconds.set(seconds, kind.value)
-        metrics.media_waiting.set(self.pool.num_waiting)
-        metrics.media_in_use.set(self._kept.num_used)
-        metrics.media_file_bytes.set(self.pool.num_bytes)
+            metrics.media.seconds.set(seconds, kind.value)
+        metrics.media.waiting.set(self.pool.num_waiting)
+        metrics.media.in_use.set(self._kept.num_used)
+        metrics.media.file_bytes.set(self.pool.num_bytes)
 
     def warm(self) -> None:
         """Start the workers, so that no piece need wait for one to begin."""

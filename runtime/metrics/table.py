@@ -115,61 +115,50 @@ class Histogram:
         yield "+Inf", total + self.counts[-1]
 
 
-class Metrics(Collector):
-    """The table."""
+class MetricGroup:
+    """Numbers about one subject."""
 
+    def rows(self) -> Iterator[Counter | Gauge | Histogram]:
+        """Every number, in the order of the table."""
+        for row in vars(self).values():
+            match row:
+                case dict():
+                    yield from row.values()
+                case MetricGroup():
+                    yield from row.rows()
+                case Counter() | Gauge() | Histogram():
+                    yield row
+
+
+class SessionMetrics(MetricGroup):
     def __init__(self) -> None:
-        self.requests = Counter("http_requests", "HTTP requests answered", ("endpoint", "status"))
-        self.sequences = Counter("num_requests", "generated sequences that ended, however they ended")
-        self.aborted = Counter("num_aborted_requests", "sequences that were aborted, refused or given up by the client")
-        self.ended = Counter(
-            "finished_requests", "sequences that ended, by reason: stop, length or abort", ("finish_reason",)
-        )
-        self.prompt_tokens = Counter("prompt_tokens", "prompt tokens of the sequences that started")
-        self.cached_tokens = Counter(
-            "cached_tokens",
-            "prompt tokens that were found in the prefix cache, by where it keeps them: device, the KV pool",
-            ("cache_source",),
-        )
-        self.cached_tokens.add(0, DEVICE)
-        self.generated_tokens = Counter("generation_tokens", "tokens generated")
-        self.scheduler = {metric.field: _of_scheduler(metric) for metric in metrics_of_stats()}
-        self.waiting = Gauge(
-            "num_queue_reqs_by_reason",
-            "sequences that wait for admission, by what they wait for; they sum to num_queue_reqs",
-            ("reason",),
-        )
-        self.token_usage = Gauge("token_usage", "share of the KV pool that running sequences or clients hold")
-        self.hit_rate = Gauge(
-            "cache_hit_rate",
-            "share of prompt tokens that were found in the prefix cache, of the sequences that started last: "
-            "within the second in which any did",
-        )
-        self.sessions = Gauge("num_sessions", "sessions that are open, streaming ones among them")
-        self.session_tokens = Gauge("session_tokens", "tokens that sessions keep")
-        self.streaming_sessions = Gauge("num_streaming_sessions", "streaming sessions that are open")
+        self.open = Gauge("num_sessions", "sessions that are open, streaming ones among them")
+        self.tokens = Gauge("session_tokens", "tokens that sessions keep")
+        self.streaming = Gauge("num_streaming_sessions", "streaming sessions that are open")
         self.streaming_tokens = Gauge(
             "streaming_session_held_tokens", "tokens of streaming sessions that the prefix cache was asked to keep"
         )
-        self.media_pieces = Counter("media_pieces", "pictures, films and sounds that were prepared, by kind", ("kind",))
-        self.media_seconds = Counter(
+
+
+class MediaMetrics(MetricGroup):
+    def __init__(self) -> None:
+        self.pieces = Counter("media_pieces", "pictures, films and sounds that were prepared, by kind", ("kind",))
+        self.seconds = Counter(
             "media_seconds",
             "time that workers took to decode and process media, refused ones as well, by kind",
             ("kind",),
         )
-        self.media_waiting = Gauge("num_media_queue", "pictures, films and sounds that wait for a worker")
-        self.media_in_use = Gauge("num_media_in_use", "files of prepared media that requests need")
-        self.media_file_bytes = Gauge(
+        self.waiting = Gauge("num_media_queue", "pictures, films and sounds that wait for a worker")
+        self.in_use = Gauge("num_media_in_use", "files of prepared media that requests need")
+        self.file_bytes = Gauge(
             "media_file_bytes", "bytes of prepared media in files: those that requests need, and some of late"
         )
-        self.dropped_lines = Counter(
-            "log_lines_dropped",
-            "lines that were dropped because they could not be written, or not fast enough, by where to: stdout and "
-            "stderr of all processes, or what --log-requests-target names (requests)",
-            ("output",),
-        )
-        for output in ("stdout", "stderr", REQUESTS):
-            self.dropped_lines.add(0, output)
+
+
+class SequenceTiming(MetricGroup):
+    """Times and lengths of sequences."""
+
+    def __init__(self) -> None:
         self.first_token_s = Histogram(
             "time_to_first_token_seconds", "from the arrival of a request to its first token", *buckets.FIRST_TOKEN
         )
@@ -201,6 +190,63 @@ class Metrics(Collector):
         self.longest_outputs = Histogram(
             "max_generation_tokens_histogram", "new tokens of the longest sequence of a request", *buckets.OUTPUT
         )
+
+    def observe(self, times: SequenceTimes, num_prompt: int, num_new: int) -> None:
+        """Add a sequence that ended by itself."""
+        self.prompt_lengths.observe(num_prompt)
+        self.output_lengths.observe(num_new)
+        if not times.admitted_s:
+            return
+        self.queue_s.observe(times.admitted_s - times.queued_s)
+        if times.prefilled_s:
+            decode_s = times.ended_s - times.prefilled_s
+            self.prefill_s.observe(times.prefilled_s - times.admitted_s)
+            self.decode_s.observe(decode_s)
+            self.inference_s.observe(times.ended_s - times.admitted_s)
+            if num_new > 1:
+                self.token_time_s.observe(decode_s / (num_new - 1))
+
+
+class Metrics(MetricGroup, Collector):
+    """The table."""
+
+    def __init__(self) -> None:
+        self.requests = Counter("http_requests", "HTTP requests answered", ("endpoint", "status"))
+        self.sequences = Counter("num_requests", "generated sequences that ended, however they ended")
+        self.aborted = Counter("num_aborted_requests", "sequences that were aborted, refused or given up by the client")
+        self.ended = Counter(
+            "finished_requests", "sequences that ended, by reason: stop, length or abort", ("finish_reason",)
+        )
+        self.prompt_tokens = Counter("prompt_tokens", "prompt tokens of the sequences that started")
+        self.cached_tokens = Counter(
+            "cached_tokens",
+            "prompt tokens that were found in the prefix cache, by where it keeps them: device, the KV pool",
+            ("cache_source",),
+        )
+        self.cached_tokens.add(0, DEVICE)
+        self.generated_tokens = Counter("generation_tokens", "tokens generated")
+        self.scheduler = {metric.field: _of_scheduler(metric) for metric in metrics_of_stats()}
+        self.waiting = Gauge(
+            "num_queue_reqs_by_reason",
+            "sequences that wait for admission, by what they wait for; they sum to num_queue_reqs",
+            ("reason",),
+        )
+        self.token_usage = Gauge("token_usage", "share of the KV pool that running sequences or clients hold")
+        self.hit_rate = Gauge(
+            "cache_hit_rate",
+            "share of prompt tokens that were found in the prefix cache, of the sequences that started last: "
+            "within the second in which any did",
+        )
+        self.sessions, self.media = SessionMetrics(), MediaMetrics()
+        self.dropped_lines = Counter(
+            "log_lines_dropped",
+            "lines that were dropped because they could not be written, or not fast enough, by where to: stdout and "
+            "stderr of all processes, or what --log-requests-target names (requests)",
+            ("output",),
+        )
+        for output in ("stdout", "stderr", REQUESTS):
+            self.dropped_lines.add(0, output)
+        self.timing = SequenceTiming()
         self.step_tokens = Histogram("step_tokens", "tokens that a step of the scheduler computed", STEP_BOUNDS)
         self._counted = 0.0, 0.0  # prompt and cached tokens that hit_rate knows
 
@@ -218,30 +264,6 @@ class Metrics(Collector):
         if counted[0] > prompts:
             self.hit_rate.set((counted[1] - cached) / (counted[0] - prompts))
             self._counted = counted
-
-    def observe_sequence(self, times: SequenceTimes, num_prompt: int, num_new: int) -> None:
-        """One that ended by itself."""
-        self.prompt_lengths.observe(num_prompt)
-        self.output_lengths.observe(num_new)
-        if not times.admitted_s:
-            return
-        self.queue_s.observe(times.admitted_s - times.queued_s)
-        if times.prefilled_s:
-            decode_s = times.ended_s - times.prefilled_s
-            self.prefill_s.observe(times.prefilled_s - times.admitted_s)
-            self.decode_s.observe(decode_s)
-            self.inference_s.observe(times.ended_s - times.admitted_s)
-            if num_new > 1:
-                self.token_time_s.observe(decode_s / (num_new - 1))
-
-    def rows(self) -> Iterator[Counter | Gauge | Histogram]:
-        """Every number, in the order of the table."""
-        for row in vars(self).values():
-            match row:
-                case dict():
-                    yield from row.values()
-                case Counter() | Gauge() | Histogram():
-                    yield row
 
     def collect(self) -> Iterator[Metric]:
         return (row.family() for row in self.rows())

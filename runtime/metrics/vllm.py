@@ -62,34 +62,41 @@ ROWS: tuple[Row, ...] = (
     ),
     Total("generation_tokens", "new tokens", lambda m: m.generated_tokens.values),
     Total("request_success", "sequences that ended", _ended, ("finished_reason",)),
-    Spread("request_prompt_tokens", "tokens of a prompt", lambda m: m.prompt_lengths, buckets.TOKENS),
-    Spread("request_generation_tokens", "new tokens of a sequence", lambda m: m.output_lengths, buckets.TOKENS),
+    Spread("request_prompt_tokens", "tokens of a prompt", lambda m: m.timing.prompt_lengths, buckets.TOKENS),
+    Spread("request_generation_tokens", "new tokens of a sequence", lambda m: m.timing.output_lengths, buckets.TOKENS),
     Spread("iteration_tokens_total", "tokens of a step", lambda m: m.step_tokens, STEP_BOUNDS),
     Spread(
         "request_max_num_generation_tokens",
         "new tokens of the longest sequence of a request",
-        lambda m: m.longest_outputs,
+        lambda m: m.timing.longest_outputs,
         buckets.TOKENS,
     ),
-    Spread("time_to_first_token_seconds", "until the first token", lambda m: m.first_token_s, buckets.VLLM_FIRST_TOKEN),
-    Spread("inter_token_latency_seconds", "between two tokens", lambda m: m.token_gap_s, buckets.VLLM_TOKEN_GAP),
+    Spread(
+        "time_to_first_token_seconds",
+        "until the first token",
+        lambda m: m.timing.first_token_s,
+        buckets.VLLM_FIRST_TOKEN,
+    ),
+    Spread("inter_token_latency_seconds", "between two tokens", lambda m: m.timing.token_gap_s, buckets.VLLM_TOKEN_GAP),
     Spread(
         "time_per_output_token_seconds",
         "the older name of inter_token_latency_seconds",
-        lambda m: m.token_gap_s,
+        lambda m: m.timing.token_gap_s,
         buckets.VLLM_TOKEN_GAP,
     ),
     Spread(
         "request_time_per_output_token_seconds",
         "mean time of a sequence's tokens after its first",
-        lambda m: m.token_time_s,
+        lambda m: m.timing.token_time_s,
         buckets.VLLM_TOKEN_GAP,
     ),
-    Spread("e2e_request_latency_seconds", "of a whole sequence", lambda m: m.latency_s, buckets.VLLM_LATENCY),
-    Spread("request_queue_time_seconds", "until admission", lambda m: m.queue_s, buckets.VLLM_LATENCY),
-    Spread("request_prefill_time_seconds", "admission to first token", lambda m: m.prefill_s, buckets.VLLM_LATENCY),
-    Spread("request_decode_time_seconds", "first token to end", lambda m: m.decode_s, buckets.VLLM_LATENCY),
-    Spread("request_inference_time_seconds", "admission to end", lambda m: m.inference_s, buckets.VLLM_LATENCY),
+    Spread("e2e_request_latency_seconds", "of a whole sequence", lambda m: m.timing.latency_s, buckets.VLLM_LATENCY),
+    Spread("request_queue_time_seconds", "until admission", lambda m: m.timing.queue_s, buckets.VLLM_LATENCY),
+    Spread(
+        "request_prefill_time_seconds", "admission to first token", lambda m: m.timing.prefill_s, buckets.VLLM_LATENCY
+    ),
+    Spread("request_decode_time_seconds", "first token to end", lambda m: m.timing.decode_s, buckets.VLLM_LATENCY),
+    Spread("request_inference_time_seconds", "admission to end", lambda m: m.timing.inference_s, buckets.VLLM_LATENCY),
 )
 
 

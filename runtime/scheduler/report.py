@@ -207,15 +207,13 @@ class Reporter:
     def _line(
         self, kind: str, num_sequences: int, new_tokens: int, cached: int = 0, tokens_per_s: float | None = None
     ) -> str:
+        core = self._core
         return log.step_line(
             kind,
+            log.SchedulerLoad(len(core.running), len(core.waiting), self._used(), core.cache.total_tokens),
             num_sequences=num_sequences,
             new_tokens=new_tokens,
             cached_tokens=cached,
-            used_tokens=self._used(),
-            total_tokens=self._core.cache.total_tokens,
-            running=len(self._core.running),
-            waiting=len(self._core.waiting),
             tokens_per_s=tokens_per_s,
         )
 

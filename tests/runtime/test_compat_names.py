@@ -29,8 +29,8 @@ def metrics() -> Metrics:
     made.prompt_tokens.add(30)
     made.cached_tokens.add(12, DEVICE)
     made.ended.add(2, "stop")
-    made.observe_sequence(SequenceTimes(1, 1.0, 1.5, 2.0, 4.0), num_prompt=30, num_new=5)
-    made.first_token_s.observe(0.3)
+    made.timing.observe(SequenceTimes(1, 1.0, 1.5, 2.0, 4.0), num_prompt=30, num_new=5)
+    made.timing.first_token_s.observe(0.3)
     waiting = ((WaitKind.MEMORY.value, 3), (WaitKind.PREFIX.value, 1))
     sizes = (1, *[0] * len(STEP_BOUNDS))
     made.take(

@@ -2,20 +2,13 @@
 
 import logging
 
-from ramet.runtime.log import LOGGER, request_line, setup, step_line
+from ramet.runtime.log import LOGGER, SchedulerLoad, request_line, setup, step_line
 
 
 def test_a_prefill_line_tells_what_the_cache_saved_and_a_decode_line_does_not() -> None:
-    facts = {
-        "num_sequences": 4,
-        "new_tokens": 512,
-        "used_tokens": 250,
-        "total_tokens": 1000,
-        "running": 9,
-        "waiting": 3,
-    }
-    prefill = step_line("Prefill", cached_tokens=64, **facts)
-    decode = step_line("Decode", cached_tokens=0, tokens_per_s=12.34, **facts)
+    load, facts = SchedulerLoad(9, 3, 250, 1000), {"num_sequences": 4, "new_tokens": 512}
+    prefill = step_line("Prefill", load, cached_tokens=64, **facts)
+    decode = step_line("Decode", load, cached_tokens=0, tokens_per_s=12.34, **facts)
     assert prefill == (
         "Prefill batch: 4 seqs, 512 new tokens, 64 cached tokens, pool 250/1000 (25.0 %), 9 running, 3 waiting"
     )
@@ -23,9 +16,7 @@ def test_a_prefill_line_tells_what_the_cache_saved_and_a_decode_line_does_not() 
 
 
 def test_an_empty_pool_is_no_division_by_zero() -> None:
-    line = step_line(
-        "Decode", num_sequences=0, new_tokens=0, cached_tokens=0, used_tokens=0, total_tokens=0, running=0, waiting=0
-    )
+    line = step_line("Decode", SchedulerLoad(0, 0, 0, 0), num_sequences=0, new_tokens=0, cached_tokens=0)
     assert "0.0 %" in line
 
 

@@ -18,7 +18,7 @@ def test_a_weight_counts_an_observation_several_times() -> None:
 def test_buckets_are_cumulative_and_the_bound_belongs_to_its_bucket() -> None:
     metrics = Metrics()
     for value in (0.001, 0.005, 0.006, 1000.0):
-        metrics.latency_s.observe(value)
+        metrics.timing.latency_s.observe(value)
     page = MetricsPage(metrics).render()[0].decode()
     assert 'ramet:e2e_request_latency_seconds_bucket{le="0.005"} 2.0' in page
     assert 'ramet:e2e_request_latency_seconds_bucket{le="0.01"} 3.0' in page
@@ -48,11 +48,11 @@ def test_label_values_cannot_break_the_page() -> None:
 
 def test_a_sequence_that_never_ran_has_no_queue_time() -> None:
     metrics = Metrics()
-    metrics.observe_sequence(SequenceTimes(queued_s=1.0, ended_s=2.0), num_prompt=3, num_new=0)
-    metrics.observe_sequence(SequenceTimes(queued_s=1.0, admitted_s=3.0, ended_s=4.0), num_prompt=3, num_new=0)
-    assert sum(metrics.queue_s.counts) == 1 and metrics.queue_s.sum == 2.0
-    assert sum(metrics.prefill_s.counts) == sum(metrics.decode_s.counts) == 0
-    assert sum(metrics.prompt_lengths.counts) == 2
+    metrics.timing.observe(SequenceTimes(queued_s=1.0, ended_s=2.0), num_prompt=3, num_new=0)
+    metrics.timing.observe(SequenceTimes(queued_s=1.0, admitted_s=3.0, ended_s=4.0), num_prompt=3, num_new=0)
+    assert sum(metrics.timing.queue_s.counts) == 1 and metrics.timing.queue_s.sum == 2.0
+    assert sum(metrics.timing.prefill_s.counts) == sum(metrics.timing.decode_s.counts) == 0
+    assert sum(metrics.timing.prompt_lengths.counts) == 2
 
 
 def test_others_bounds_do_not_show_on_our_own_page() -> None:

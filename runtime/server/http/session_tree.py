@@ -182,11 +182,11 @@ class Sessions:
     def count(self, metrics: Metrics) -> None:
         """How many there are, and what they keep."""
         streaming = [each for each in self.by_id.values() if each.streaming]
-        metrics.sessions.set(len(self.by_id))
-        metrics.session_tokens.set(self.num_tokens)
-        metrics.streaming_sessions.set(len(streaming))
+        metrics.sessions.open.set(len(self.by_id))
+        metrics.sessions.tokens.set(self.num_tokens)
+        metrics.sessions.streaming.set(len(streaming))
         num_bytes = sum(each.held.content.size for each in streaming if each.held)
-        metrics.streaming_tokens.set(num_bytes // ID_BYTES)
+        metrics.sessions.streaming_tokens.set(num_bytes // ID_BYTES)
 
     def find(self, session_id: str, owner: Owner = NOBODY) -> Session | None:
         """The owner's own; for the admin key else the first of this id."""

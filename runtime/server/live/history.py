@@ -75,7 +75,7 @@ class History:
             stats.prefill_tokens, stats.evicted_tokens, stats.retractions, stats.steps,
         )  # fmt: skip
         phases = tuple(stats.phase_seconds.get(name, 0.0) for name in PHASES)
-        counts = [list(each.counts) for each in (metrics.first_token_s, metrics.token_gap_s)]
+        counts = [list(each.counts) for each in (metrics.timing.first_token_s, metrics.timing.token_gap_s)]
         return _Totals(self._now_s(), rated, stats.steps, phases, *counts)
 
     def _rates(self, old: _Totals, new: _Totals) -> list[float]:
@@ -85,8 +85,8 @@ class History:
         tokens = new.rated[0] - old.rated[0] + new.rated[3] - old.rated[3]
         batch = tokens / steps if steps else 0.0
         phases = [(b - a) / steps * 1e3 if steps else math.nan for a, b in zip(old.phases, new.phases, strict=True)]
-        first = _quantiles(self._metrics.first_token_s, old.first_token, new.first_token)
-        gap = _quantiles(self._metrics.token_gap_s, old.gap, new.gap)
+        first = _quantiles(self._metrics.timing.first_token_s, old.first_token, new.first_token)
+        gap = _quantiles(self._metrics.timing.token_gap_s, old.gap, new.gap)
         return [*rates, batch, *phases, *first, *gap]
 
 

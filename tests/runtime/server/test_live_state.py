@@ -289,7 +289,7 @@ class TestHistory:
         history.sample()
         clock.advance(2.0)
         metrics.generated_tokens.add(100)
-        metrics.token_gap_s.observe(0.0015, 9)
+        metrics.timing.token_gap_s.observe(0.0015, 9)
         stats[0] = Stats(steps=20, evicted_tokens=7, phase_seconds={"forward": 1.5}, lookups=4)
         history.sample()
         row = history.newest
