@@ -8,7 +8,7 @@ never the client's own request id.
     server ── Generate, GenerateAll, Abort, Tokenize, Render, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
     server ── RenderPrompt, RenderChoices ──> tokenizer ── PromptReply, ChoicesReply ──> server
     scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
-    tokenizer ── Rejected, TokenizeReply, RenderReply, DetokenizeReply ──> server <── ControlReply, Stats ── scheduler
+    tokenizer ── Rejected, Tokenized, RenderReply, Detokenized ──> server <── ControlReply, Stats ── scheduler
     server ── ProgramsEnded, the questions of control.py ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
     server ── Abort, TokenStep, of nothing ──> whoever waits, to see it move (server/liveness.py)
@@ -119,7 +119,7 @@ class Detokenize(Message, frozen=True):
     owner: str = ""
 
 
-class Turn(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ChatTurn(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """One turn of a chat, by whose template it is rendered. An open one does not end: the output goes on inside it."""
 
     role: str
@@ -139,7 +139,7 @@ class MediaPlace(msgspec.Struct, frozen=True, array_like=True, tag=True):
     kind: MediaKind
 
 
-Segment = str | Turn | ContextGroup | MediaPlace  # of a prompt of the language, which is a list of them
+Segment = str | ChatTurn | ContextGroup | MediaPlace  # of a prompt of the language, which is a list of them
 
 
 class RenderPrompt(Message, frozen=True):
@@ -182,7 +182,7 @@ class ChoicesReply(Message, frozen=True):
     ends: tuple[int, ...] = ()  # tokens that end an output
 
 
-class TokenizeReply(Message, frozen=True):
+class Tokenized(Message, frozen=True):
     call: int
     ids: bytes
 
@@ -194,7 +194,7 @@ class RenderReply(Message, frozen=True):
     text: str = ""  # all of it, of a chat with media
 
 
-class DetokenizeReply(Message, frozen=True):
+class Detokenized(Message, frozen=True):
     call: int
     text: str
 
@@ -206,7 +206,7 @@ class Rejected(Message, frozen=True):
     error: ErrorRecord
 
 
-class CallFailed(Message, frozen=True):
+class CallRefused(Message, frozen=True):
     """The answer to a call to the tokenizer that cannot be served."""
 
     call: int
@@ -420,12 +420,12 @@ ToDetokenizer = TokenStep
 ToServer = (
     TextStep
     | Rejected
-    | TokenizeReply
+    | Tokenized
     | RenderReply
-    | DetokenizeReply
+    | Detokenized
     | PromptReply
     | ChoicesReply
-    | CallFailed
+    | CallRefused
     | ControlReply
     | Stats
     | Limits

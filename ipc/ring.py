@@ -38,7 +38,7 @@ _RECORD = struct.Struct(f"@qdd{MAX_NUMBERS}d")
 _EVENTS = [struct.Struct(f"@qdd{n}d").pack_into for n in range(MAX_NUMBERS + 1)]  # by how many numbers it has
 
 
-class Inbox(Protocol):
+class RingInbox(Protocol):
     def drain(self, block: bool) -> list[Any]: ...
 
 
@@ -56,7 +56,7 @@ class Pulse(NamedTuple):
     beat_s: float  # when it last moved
 
 
-class Event(NamedTuple):
+class RingEvent(NamedTuple):
     kind: str
     begun_s: float
     duration_s: float
@@ -116,7 +116,7 @@ class RingView:
         activity, beat_s = _BEAT.unpack_from(self._map, _STATE_AT)
         return Pulse(Activity(activity), beat_s)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[RingEvent]:
         """From the oldest on. The one that may be written at this moment is not among them."""
         kinds = list(json.loads(self._map[_KINDS_AT:_RECORDS_AT].rstrip(b"\0")).items())
         (end,) = _COUNT.unpack_from(self._map, _COUNT_AT)
@@ -127,10 +127,10 @@ class RingView:
         return [_event(kinds, copied, n % self._size) for n in range(begin, end)]
 
 
-def _event(kinds: list[tuple[str, list[str]]], records: bytes, place: int) -> Event:
+def _event(kinds: list[tuple[str, list[str]]], records: bytes, place: int) -> RingEvent:
     kind, begun_s, duration_s, *numbers = _RECORD.unpack_from(records, place * _RECORD.size)
     name, meanings = kinds[kind]
-    return Event(name, begun_s, duration_s, dict(zip(meanings, numbers)))
+    return RingEvent(name, begun_s, duration_s, dict(zip(meanings, numbers)))
 
 
 class MessageRing:
@@ -158,7 +158,7 @@ class MessageRing:
         else:
             self._ring.add(number, begun_s, len(list_of(message)))
 
-    def handle_all(self, inbox: Inbox, handler: Callable[[Any], None]) -> NoReturn:
+    def handle_all(self, inbox: RingInbox, handler: Callable[[Any], None]) -> NoReturn:
         """For ever."""
         while True:
             self.beat(Activity.WAITING)

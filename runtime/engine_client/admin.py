@@ -14,7 +14,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.params import shown
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames, has_generation, in_use
-from ramet.runtime.engine_client.caller import Background, Caller, for_caller
+from ramet.runtime.engine_client.caller import BackgroundTasks, Caller, for_caller
 from ramet.runtime.engine_client.calls import Calls
 from ramet.runtime.engine_client.occupation import Occupation
 from ramet.runtime.engine_client.open_requests import OpenRequests
@@ -36,7 +36,7 @@ class Admin:
         calls: Calls,
         sequences: SequenceTable,
         requests: OpenRequests,
-        background: Background,
+        background: BackgroundTasks,
         abort_all: Callable[[str], object],
     ) -> None:
         self.control = calls.control

@@ -51,7 +51,7 @@ class Caller:
             change.cancel()
 
 
-class Background:
+class BackgroundTasks:
     """Tasks that go on, whatever becomes of their callers."""
 
     def __init__(self) -> None:

@@ -11,18 +11,18 @@ from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.message import Message, Uid
 from ramet.ipc.messages import (
     Abort,
-    CallFailed,
+    CallRefused,
     ChoicesReply,
-    DetokenizeReply,
+    Detokenized,
     PromptReply,
     RenderReply,
-    TokenizeReply,
+    Tokenized,
 )
 from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError, RametError
 
-Answer = ControlReply | TokenizeReply | RenderReply | DetokenizeReply | PromptReply | ChoicesReply
-A = TypeVar("A", ControlReply, TokenizeReply, RenderReply, DetokenizeReply, PromptReply, ChoicesReply)
+Answer = ControlReply | Tokenized | RenderReply | Detokenized | PromptReply | ChoicesReply
+A = TypeVar("A", ControlReply, Tokenized, RenderReply, Detokenized, PromptReply, ChoicesReply)
 
 
 class Tokenizers:
@@ -74,11 +74,11 @@ class Calls:
         assert isinstance(answer, kind)
         return answer
 
-    def answer(self, message: Answer | CallFailed) -> None:
+    def answer(self, message: Answer | CallRefused) -> None:
         waiting = self.open.pop(message.call)
         if waiting.done():
             return  # whoever asked went away
-        if isinstance(message, CallFailed):
+        if isinstance(message, CallRefused):
             waiting.set_exception(ClientError.of(message.error))
         else:
             waiting.set_result(message)

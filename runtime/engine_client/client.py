@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeVar
 from ramet.ipc.channel import Outbox
 from ramet.ipc.control import ControlReply
 from ramet.ipc.messages import (
-    CallFailed,
+    CallRefused,
     ChoicesReply,
-    DetokenizeReply,
+    Detokenized,
     Drain,
     Limits,
     LinesDropped,
@@ -28,14 +28,14 @@ from ramet.ipc.messages import (
     Rejected,
     RenderReply,
     TextStep,
-    TokenizeReply,
+    Tokenized,
     ToServer,
 )
 from ramet.ipc.stats import Stats
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.admin import Admin
-from ramet.runtime.engine_client.caller import Background
+from ramet.runtime.engine_client.caller import BackgroundTasks
 from ramet.runtime.engine_client.calls import Calls, Tokenizers
 from ramet.runtime.engine_client.media import MediaService, Preparing, preparing, with_media
 from ramet.runtime.engine_client.open_requests import OpenRequests
@@ -86,7 +86,7 @@ class EngineClient:
         self.request_log = RequestLog(args.serve, metrics)
         self._sequences, self.requests = SequenceTable(metrics, self.request_log), OpenRequests()
         self._tokenizers, self._calls = Tokenizers(to_tokenizers), Calls(to_scheduler)
-        self.text, self.background = TextCalls(self._calls, self._tokenizers), Background()
+        self.text, self.background = TextCalls(self._calls, self._tokenizers), BackgroundTasks()
         sequences, requests, abort_all = self._sequences, self.requests, partial(self.abort, None)
         self.admin = Admin(args, self._calls, sequences, requests, self.background, abort_all)
         self._outbox = PromptOutbox(self._tokenizers, sequences, requests, self.admin.adapters, self.request_log)
@@ -228,9 +228,9 @@ class EngineClient:
                 self._sequences.apply(message)
             case Rejected():
                 self._sequences.reject(message)
-            case TokenizeReply() | RenderReply() | DetokenizeReply() | PromptReply() | ChoicesReply():
+            case Tokenized() | RenderReply() | Detokenized() | PromptReply() | ChoicesReply():
                 self._calls.answer(message)
-            case ControlReply() | CallFailed():
+            case ControlReply() | CallRefused():
                 self._calls.answer(message)
             case Stats():
                 self._metrics.take(message)

@@ -17,10 +17,10 @@ from ramet.runtime.engine_client.trace_context import TraceContext
 MAX_SEQUENCES = 32  # of one request whose stages are kept
 
 # of the request that this task answers; None: it is not traced
-CURRENT: ContextVar["Recording | None"] = ContextVar("recording", default=None)
+CURRENT: ContextVar["RequestRecording | None"] = ContextVar("recording", default=None)
 
 
-class Ended(NamedTuple):
+class EndedSequence(NamedTuple):
     """A sequence, when its last message came. `finish` None: the tokenizer refused it."""
 
     number: int  # among the request's, from 0
@@ -38,17 +38,19 @@ class Outcome(NamedTuple):
     request_id: str
 
 
-class Recording:
+class RequestRecording:
     """Of one request, which came at `start_s`. `done` gets it when nothing more will be told."""
 
-    def __init__(self, trace: TraceContext, path: str, start_s: float, done: Callable[["Recording"], None]) -> None:
+    def __init__(
+        self, trace: TraceContext, path: str, start_s: float, done: Callable[["RequestRecording"], None]
+    ) -> None:
         self.trace, self.path, self.start_s, self._done = trace, path, start_s, done
         self.rendered: list[tuple[float, float]] = []  # waits for the tokenizer before anything was sent
         self.sent_s = 0.0  # its prompts went to the tokenizer
         self.first_token_s = 0.0
         self.is_stream = False
         self.spec: RequestSpec | None = None  # of its first prompt
-        self.sequences: list[Ended] = []  # the first ones that ended
+        self.sequences: list[EndedSequence] = []  # the first ones that ended
         self.num_sequences = self.num_prompts = 0  # sent
         self.prompt_tokens = self.cached_tokens = self.new_tokens = 0  # of all of them; a prompt counts once
         self.failure = 0  # status of the error that ended it, also where the reply had begun; 0: none did
@@ -68,7 +70,7 @@ class Recording:
         self.num_sequences += num_sequences
         self._num_open += num_sequences
 
-    def add(self, ended: Ended, *, prompt_tokens: int, cached_tokens: int, new_tokens: int) -> None:
+    def add(self, ended: EndedSequence, *, prompt_tokens: int, cached_tokens: int, new_tokens: int) -> None:
         """A sequence ended."""
         if len(self.sequences) < MAX_SEQUENCES:
             self.sequences.append(ended)

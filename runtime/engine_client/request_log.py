@@ -33,7 +33,7 @@ PLAIN = SamplingParams()
 Fields = dict[str, Any]
 
 
-class Settings(Struct, frozen=True):
+class LogSettings(Struct, frozen=True):
     """What /configure_logging may change."""
 
     on: bool
@@ -42,7 +42,7 @@ class Settings(Struct, frozen=True):
     min_ms: float | None  # only requests that took longer; None: all
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """What a line is made of: nothing that changes any more."""
 
     event: str
@@ -61,9 +61,9 @@ class RequestLog:
         self._lock, self._metrics = threading.Lock(), metrics
         self.writers = [self._writer(target, serve) for target in serve.log_requests_target]
         level, form = serve.log_requests_level, serve.log_requests_format
-        self.change(Settings(serve.log_requests, level, form, serve.log_requests_min_ms))
+        self.change(LogSettings(serve.log_requests, level, form, serve.log_requests_min_ms))
 
-    def change(self, settings: Settings) -> None:
+    def change(self, settings: LogSettings) -> None:
         """For requests that begin from now on."""
         self.settings = settings
         self.on, self.keeps_texts = settings.on, settings.on and settings.level >= 2
@@ -114,7 +114,7 @@ class RequestLog:
         prompt, trace, settings = sequence.prompt, sequence.submission.origin.trace, self.settings
         trace_id = trace.trace_id if trace is not None else ""
         size = LINE_BYTES + (prompt.num_bytes + len(out.get("text", "")) if settings.level >= 2 else 0)
-        entry = Entry(event, rid, trace_id, time.time(), prompt, out, settings.level)
+        entry = LogEntry(event, rid, trace_id, time.time(), prompt, out, settings.level)
         line = partial(as_json if settings.format == "json" else as_text, entry)
         for writer in self.writers:
             writer.put(line, size)
@@ -123,7 +123,7 @@ class RequestLog:
 # -- on the thread -----------------------------------------------------------------------------------------------------
 
 
-def as_json(entry: Entry) -> bytes:
+def as_json(entry: LogEntry) -> bytes:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(entry.time_s))
     fields: Fields = {"timestamp": f"{stamp}.{int(entry.time_s * 1000) % 1000:03d}Z", "event": entry.event}
     fields |= {"trace_id": entry.trace_id} if entry.trace_id else {}
@@ -136,7 +136,7 @@ def as_json(entry: Entry) -> bytes:
         return json.dumps(fields, default=repr).encode()
 
 
-def as_text(entry: Entry) -> bytes:
+def as_text(entry: LogEntry) -> bytes:
     """One line: texts are written as Python writes them, without line breaks."""
     asked, out = _asked(entry), _told(entry)
     words = " ".join(f"{name}={value}" for name, value in asked.get("sampling_params", {}).items())
@@ -156,7 +156,7 @@ def as_text(entry: Entry) -> bytes:
     return line.encode("utf-8", "replace")
 
 
-def _asked(entry: Entry) -> Fields:
+def _asked(entry: LogEntry) -> Fields:
     """Of the prompt, and what is asked of it."""
     prompt, level = entry.prompt, entry.level
     fields: Fields = {"sampling_params": _given(prompt.params, level)} if level >= 1 else {}
@@ -168,7 +168,7 @@ def _asked(entry: Entry) -> Fields:
     return fields
 
 
-def _told(entry: Entry) -> Fields:
+def _told(entry: LogEntry) -> Fields:
     out = {**entry.out, "e2e_latency": round(entry.out["e2e_latency"], 6)}
     return {**out, "text": _cut(out["text"], entry.level)} if "text" in out else out
 

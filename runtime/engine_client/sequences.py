@@ -19,7 +19,7 @@ from ramet.ipc.messages import Closed, FinishKind, Opened, Rejected, TextStep
 from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.engine_client.prompt import Prompt
-from ramet.runtime.engine_client.recording import Ended, Recording
+from ramet.runtime.engine_client.recording import EndedSequence, RequestRecording
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.submission import WEIGHT_VERSION, GeneratedSequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
@@ -234,11 +234,13 @@ class SequenceTable:
                 self._metrics.timing.token_gap_s.observe(now - last_s, num)
 
 
-def _record(recording: Recording, sequence: GeneratedSequence, closed: Closed | None, detokenized: Span | None) -> None:
+def _record(
+    recording: RequestRecording, sequence: GeneratedSequence, closed: Closed | None, detokenized: Span | None
+) -> None:
     """The end of a sequence that is traced. `closed` None: it was refused before the scheduler got it."""
     finish, times = (closed.finish, closed.times) if closed is not None else (None, SequenceTimes())
     recording.add(
-        Ended(sequence.index, sequence.sample, finish, times, detokenized),
+        EndedSequence(sequence.index, sequence.sample, finish, times, detokenized),
         prompt_tokens=sequence.num_prompt,
         cached_tokens=sequence.num_cached,
         new_tokens=sequence.num_generated,

@@ -17,7 +17,7 @@ from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.prompt import MAX_NUMBERS, Prompt
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
-from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.recording import RequestRecording
 from ramet.runtime.engine_client.trace_context import CURRENT, TraceContext
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
@@ -164,14 +164,14 @@ class GeneratedSequence:
         return self.num_taken + len(self.tokens)
 
 
-class Origin(NamedTuple):
+class RequestOrigin(NamedTuple):
     """Where a request came from, and when."""
 
     rid: str  # of the whole request; its prompts have their own
     arrival_s: float
     owner: Owner
     trace: TraceContext | None  # None: it came to no server
-    recording: Recording | None  # None: it is not traced
+    recording: RequestRecording | None  # None: it is not traced
 
 
 class Submission:
@@ -195,7 +195,7 @@ class Submission:
     ) -> None:
         self.streaming, self.as_batch, self.probe = streaming, as_batch, probe
         trace, recording = CURRENT.get(), None if probe else RECORDING.get()
-        self.origin = Origin(rid, arrival_s, OWNER.get(), trace, recording)
+        self.origin = RequestOrigin(rid, arrival_s, OWNER.get(), trace, recording)
         self.sequences: list[GeneratedSequence] = []
         self.fresh: list[GeneratedSequence] = []
         self.num_unsent = 1  # sequences that are not sent yet; 1 while its prompts are being made

@@ -9,7 +9,7 @@ from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     ChoicesReply,
     Detokenize,
-    DetokenizeReply,
+    Detokenized,
     PromptReply,
     Render,
     RenderChoices,
@@ -17,7 +17,7 @@ from ramet.ipc.messages import (
     RenderReply,
     Segment,
     Tokenize,
-    TokenizeReply,
+    Tokenized,
 )
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.engine_client.calls import A, Calls, Tokenizers
@@ -29,10 +29,10 @@ class TextCalls:
     def __init__(self, calls: Calls, tokenizers: Tokenizers) -> None:
         self._calls, self._tokenizers = calls, tokenizers
 
-    async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> TokenizeReply:
+    async def tokenize(self, text: str, add_special_tokens: bool = True, pair: str | None = None) -> Tokenized:
         """`pair`: a second text behind it, as the tokenizer joins two."""
         asked = partial(Tokenize, text=text, add_special_tokens=add_special_tokens, pair=pair)
-        return await self._ask(TokenizeReply, asked)
+        return await self._ask(Tokenized, asked)
 
     async def render(self, chat: bytes, may_exceed: bool = False, has_media: bool = False) -> RenderReply:
         """A chat (JSON, see runtime/text/chats.py) to the ids of its prompt. The options are those of Render."""
@@ -52,7 +52,7 @@ class TextCalls:
 
     async def detokenize(self, ids: bytes, skip_special_tokens: bool = True) -> str:
         asked = partial(Detokenize, ids=ids, skip_special_tokens=skip_special_tokens)
-        return (await self._ask(DetokenizeReply, asked)).text
+        return (await self._ask(Detokenized, asked)).text
 
     async def prompts_are_read(self, owner: str) -> None:
         """Returns when the workers have read all prompts of this owner that were sent before."""
@@ -61,7 +61,7 @@ class TextCalls:
             return Tokenize(call, "", False, owner=owner, after_prompts=True)
 
         workers = self._tokenizers.outboxes
-        await asyncio.gather(*[self._calls.ask(each, TokenizeReply, question) for each in workers])
+        await asyncio.gather(*[self._calls.ask(each, Tokenized, question) for each in workers])
 
     async def _ask(self, kind: type[A], question: Callable[..., Message]) -> A:
         """Ask the worker whose turn it is. `question` makes the message of the call's number and the owner's name."""

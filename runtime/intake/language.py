@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from ramet.ipc.media import MediaKind, MediaTokens
-from ramet.ipc.messages import ContextGroup, MediaPlace, Turn
+from ramet.ipc.messages import ChatTurn, ContextGroup, MediaPlace
 from ramet.ipc.messages import Segment as Rendered
 from ramet.ipc.params import about
 from ramet.ipc.spec import FollowUp, RequestSpec
@@ -179,7 +179,7 @@ def continued_text(segments: list[Rendered], rendered: str) -> str | None:
     last = segments[-1]
     if isinstance(last, str):
         return "".join(text for text in segments if isinstance(text, str))
-    if not isinstance(last, Turn) or not last.open:
+    if not isinstance(last, ChatTurn) or not last.open:
         return None
     said = "".join(item for item in last.content if isinstance(item, str))
     return rendered[-len(said) - TAIL_CHARS :] if said else None
@@ -215,7 +215,7 @@ class _PromptReader:
         self._taken = taken
         self.media: list[GivenMedia] = []
 
-    def segment(self, place: str, segment: Segment, is_last: bool) -> Turn | ContextGroup | MediaPlace:
+    def segment(self, place: str, segment: Segment, is_last: bool) -> ChatTurn | ContextGroup | MediaPlace:
         if segment.role is None:
             for name in ("content", "open"):
                 if getattr(segment, name) is not None:
@@ -231,7 +231,7 @@ class _PromptReader:
             item if isinstance(item, str) else self._item(f"{place}.content[{j}]", item)
             for j, item in enumerate(segment.content or ())
         ]
-        return Turn(segment.role, content, bool(segment.open))
+        return ChatTurn(segment.role, content, bool(segment.open))
 
     def _item(self, place: str, item: Item) -> ContextGroup | MediaPlace:
         found = [name for name in PIECES if getattr(item, name) is not None]

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ramet.ipc.paths import SocketFolder
-from ramet.ipc.ring import Activity, Event, RingView
+from ramet.ipc.ring import Activity, RingEvent, RingView
 from ramet.runtime.errors import ConfigError
 from ramet.version import __version__
 
@@ -59,7 +59,7 @@ def _of_process(name: str, index: int, ring: RingView, now_s: float, seconds: fl
         yield _slice(about, pid, MAIN, pulse.beat_s, now_s - pulse.beat_s, {})
 
 
-def _steps(events: Sequence[Event], pid: int) -> Iterator[Slice]:
+def _steps(events: Sequence[RingEvent], pid: int) -> Iterator[Slice]:
     """What the scheduler's thread did for each step; beside it, what the device did, placed by how long it took."""
     free_s = 0.0  # when the device had done the step before
     for event in events:

@@ -13,7 +13,7 @@ from ramet.runtime.access.origins import HOST
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.access.shares import KeyHoldings
 from ramet.runtime.engine_client.recording import CURRENT as RECORDING
-from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.recording import RequestRecording
 from ramet.runtime.engine_client.trace_context import SAMPLED
 from ramet.runtime.errors import ClientError, RametError, ServerError, forget_frames
 from ramet.runtime.server.http import access, exchange, problems
@@ -93,7 +93,7 @@ async def _answer(front: Front, allowed: Allowed, answered: KeyHoldings, request
     return response
 
 
-def _begin_trace(service: Service | None, path: str, request: web.Request) -> Recording | None:
+def _begin_trace(service: Service | None, path: str, request: web.Request) -> RequestRecording | None:
     """None: it is not traced, whatever its headers say."""
     trace, recording = exchange.begin_trace(request), None
     if service is not None and service.traces is not None and request.method != "OPTIONS":

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from ramet.ipc.channel import BatchOutbox, Outbox
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import (
-    CallFailed,
+    CallRefused,
+    ChatTurn,
     Generate,
     GenerateAll,
     Render,
@@ -22,7 +23,6 @@ from ramet.ipc.messages import (
     RenderPrompt,
     Tokenize,
     ToTokenizer,
-    Turn,
 )
 from ramet.runtime.text.long_calls import is_long, is_long_text
 from ramet.runtime.text.prompt_order import PromptOrder
@@ -43,7 +43,7 @@ class ChatText(NamedTuple):
 class Desk(Protocol):
     """Serves messages, in any thread."""
 
-    def write_here(self, call: Render, /) -> ChatText | CallFailed | None:
+    def write_here(self, call: Render, /) -> ChatText | CallRefused | None:
         """Render a chat if that takes little. None: it is left to another thread."""
 
     def serve(
@@ -108,7 +108,7 @@ class Dispatch:
         written = self._desk.write_here(call)
         if written is None:
             self._chats.put(call.owner, call, len(call.chat))
-        elif isinstance(written, CallFailed):
+        elif isinstance(written, CallRefused):
             self._server.send(written)
         elif is_long_text(written.text):
             self._put_aside(written)
@@ -132,7 +132,7 @@ class Dispatch:
 def renders_chat(message: ToTokenizer) -> bool:
     """Whether a message needs a chat template."""
     if type(message) is RenderPrompt or type(message) is RenderChoices:
-        return any(isinstance(segment, Turn) for segment in message.segments)
+        return any(isinstance(segment, ChatTurn) for segment in message.segments)
     return type(message) is Render
 
 

@@ -11,7 +11,7 @@ from ramet.ipc import paths
 from ramet.ipc.channel import BatchOutbox, Outbox, Receiver, Sender
 from ramet.ipc.messages import (
     Abort,
-    CallFailed,
+    CallRefused,
     Detokenize,
     Generate,
     GenerateAll,
@@ -57,12 +57,12 @@ def answer(
         if isinstance(message, Generate | GenerateAll):
             server.send(Rejected(uids_of(message), ErrorRecord("the request", fact, status=500)))
         elif isinstance(message, Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | ChatText):
-            server.send(CallFailed(message.call, ErrorRecord("the call", fact, status=500)))
+            server.send(CallRefused(message.call, ErrorRecord("the call", fact, status=500)))
 
 
 def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[ChatText], None] | None) -> None:
     written = encoder.write(call)
-    if isinstance(written, CallFailed):
+    if isinstance(written, CallRefused):
         server.send(written)
     elif aside is not None and is_long_text(written.text):
         aside(written)

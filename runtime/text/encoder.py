@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from ramet.ipc.media import PlacedMedia, Prepared
 from ramet.ipc.messages import (
     Admit,
-    CallFailed,
+    CallRefused,
     Detokenize,
-    DetokenizeReply,
+    Detokenized,
     Generate,
     GenerateAll,
     Limits,
@@ -25,7 +25,7 @@ from ramet.ipc.messages import (
     Render,
     RenderReply,
     Tokenize,
-    TokenizeReply,
+    Tokenized,
     pack_ids,
     unpack_ids,
 )
@@ -120,25 +120,25 @@ class Encoder:
             admitted.append(answer)
         return admitted, []
 
-    def tokenize(self, call: Tokenize) -> TokenizeReply | CallFailed:
+    def tokenize(self, call: Tokenize) -> Tokenized | CallRefused:
         try:
             require_unicode(call.text)
             require_unicode(call.pair or "", "pair")
             _check_most("text", "bytes", len(f"{call.text}{call.pair or ''}".encode()), MAX_CALL_BYTES)
             ids = self._tokenizer.encode(call.text, call.add_special_tokens, call.pair)
         except ClientError as error:
-            return CallFailed(call.call, error.record)
-        return TokenizeReply(call.call, pack_ids(ids))
+            return CallRefused(call.call, error.record)
+        return Tokenized(call.call, pack_ids(ids))
 
-    def render(self, call: Render) -> RenderReply | CallFailed:
+    def render(self, call: Render) -> RenderReply | CallRefused:
         """The ids of a chat."""
         written = self.write(call)
-        return written if isinstance(written, CallFailed) else self.read(written)
+        return written if isinstance(written, CallRefused) else self.read(written)
 
-    def write(self, call: Render) -> ChatText | CallFailed:
+    def write(self, call: Render) -> ChatText | CallRefused:
         return self._written(call, self._chats)
 
-    def write_here(self, call: Render) -> ChatText | CallFailed | None:
+    def write_here(self, call: Render) -> ChatText | CallRefused | None:
         """As Desk.write_here."""
         if self._chats_here is None or len(call.chat) > MAX_CHAT_BYTES:
             return None
@@ -150,7 +150,7 @@ class Encoder:
             LOGGER.exception("the tokenizer failed on a chat, which a worker will render")
             return None
 
-    def read(self, chat: ChatText) -> RenderReply | CallFailed:
+    def read(self, chat: ChatText) -> RenderReply | CallRefused:
         """The template writes special tokens itself."""
         try:
             ids = self._encode(chat.text, "messages", add_special_tokens=False, may_exceed=chat.may_exceed)
@@ -160,17 +160,17 @@ class Encoder:
                 raise self._longer_than_context("messages", f"{len(ids)} tokens")
             check_ids("messages", ids, self._limits.vocab_size)
         except ClientError as error:
-            return CallFailed(chat.call, error.record)
+            return CallRefused(chat.call, error.record)
         return RenderReply(chat.call, pack_ids(ids), chat.text[-TAIL_CHARS:], chat.text if chat.has_media else "")
 
-    def detokenize(self, call: Detokenize) -> DetokenizeReply | CallFailed:
+    def detokenize(self, call: Detokenize) -> Detokenized | CallRefused:
         ids = unpack_ids(call.ids)
         try:
             _check_most("tokens", "ids", len(ids), MAX_CALL_IDS)
             check_ids("tokens", ids, self._limits.vocab_size)
         except ClientError as error:
-            return CallFailed(call.call, error.record)
-        return DetokenizeReply(call.call, self._tokenizer.decode(ids, call.skip_special_tokens))
+            return CallRefused(call.call, error.record)
+        return Detokenized(call.call, self._tokenizer.decode(ids, call.skip_special_tokens))
 
     def _prompt(self, request: Generate) -> tuple[list[int], Sequence[Prepared]]:
         """The prompt's ids, all of them in the vocabulary, at least one and at most what the context has beside a
@@ -224,13 +224,13 @@ class Encoder:
             raise self._longer_than_bytes(place)
         return self._tokenizer.encode(text, add_special_tokens)
 
-    def _written(self, call: Render, chats: ChatWriter) -> ChatText | CallFailed:
+    def _written(self, call: Render, chats: ChatWriter) -> ChatText | CallRefused:
         try:
             text = chats.render_json(call.chat, self._max_bytes(call))
         except TooManyBytes:
-            return CallFailed(call.call, self._unwritten(call.may_exceed).record)
+            return CallRefused(call.call, self._unwritten(call.may_exceed).record)
         except ClientError as error:
-            return CallFailed(call.call, error.record)
+            return CallRefused(call.call, error.record)
         return ChatText(call.call, call.owner, text, call.may_exceed, call.has_media)
 
     def _max_bytes(self, call: Render) -> int | None:

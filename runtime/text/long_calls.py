@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ramet.ipc.messages import (
+    ChatTurn,
     ContextGroup,
     Detokenize,
     Generate,
@@ -15,7 +16,6 @@ from ramet.ipc.messages import (
     RenderPrompt,
     Segment,
     Tokenize,
-    Turn,
 )
 
 LONG_CHARS = 1 << 15  # tokenised in 15 ms
@@ -78,5 +78,5 @@ def _texts(segments: Sequence[Segment]) -> Iterable[str]:
                 yield segment
             case ContextGroup(contexts=contexts):
                 yield from contexts
-            case Turn(content=content):
+            case ChatTurn(content=content):
                 yield from _texts(content)

@@ -17,14 +17,14 @@ from itertools import takewhile
 from ramet.ipc.content import Contexts
 from ramet.ipc.media import Prepared
 from ramet.ipc.messages import (
-    CallFailed,
+    CallRefused,
+    ChatTurn,
     ChoicesReply,
     Limits,
     PromptReply,
     RenderChoices,
     RenderPrompt,
     Segment,
-    Turn,
     pack_ids,
 )
 from ramet.ipc.params import shown
@@ -45,7 +45,7 @@ class SegmentEncoder:
     def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: ChatWriter) -> None:
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats
 
-    def render(self, call: RenderPrompt) -> PromptReply | CallFailed:
+    def render(self, call: RenderPrompt) -> PromptReply | CallRefused:
         try:
             written = self._write(call.segments, call.media)
             ids, contexts = self._encode_groups(written)
@@ -53,11 +53,11 @@ class SegmentEncoder:
             ids, contexts = ids + last, contexts if last else without_last_token(contexts)
             self._check_prompt(ids)
         except ClientError as error:
-            return CallFailed(call.call, error.record)
+            return CallRefused(call.call, error.record)
         may_heal = written.may_heal and self._tokenizer.pieces is not None
         return PromptReply(call.call, written.whole, pack_ids(ids), contexts, may_heal)
 
-    def render_choices(self, call: RenderChoices) -> ChoicesReply | CallFailed:
+    def render_choices(self, call: RenderChoices) -> ChoicesReply | CallRefused:
         try:
             written = self._write(call.segments, call.media)
             self._check_choices(written.texts[-1], call.choices)
@@ -71,7 +71,7 @@ class SegmentEncoder:
             for i, ids in enumerate(each):
                 self._check_choice(f"choices[{i}]", num, ids)
         except ClientError as error:
-            return CallFailed(call.call, error.record)
+            return CallRefused(call.call, error.record)
         ends = tuple(sorted(self._tokenizer.eos_ids))
         return ChoicesReply(
             call.call,
@@ -89,7 +89,7 @@ class SegmentEncoder:
         for i, segment in enumerate(segments):
             if isinstance(segment, str):
                 require_unicode(segment, f"prompt[{i}]")
-            elif isinstance(segment, Turn):
+            elif isinstance(segment, ChatTurn):
                 require_unicode(segment.role, f"prompt[{i}].role")
                 for j, item in enumerate(segment.content):
                     if isinstance(item, str):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ramet.ipc.media import MediaKind, MediaTokens, Prepared
-from ramet.ipc.messages import Chat, ContextGroup, MediaPlace, Segment, Turn
+from ramet.ipc.messages import Chat, ChatTurn, ContextGroup, MediaPlace, Segment
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chats import ChatWriter
 from ramet.runtime.text.placing import expand_text
@@ -64,7 +64,7 @@ def write(
                 writer.add_text(writer.marked(f"prompt[{i}].contexts", segment))
             case MediaPlace(kind):
                 writer.add_media(kind)
-            case Turn():
+            case ChatTurn():
                 writer.add_turn(i, segment)
     return writer.finish(media)
 
@@ -96,7 +96,7 @@ class _TurnWriter:
         self._parts.append(self._tokens[kind].placeholder)
         self._may_heal = False
 
-    def add_turn(self, index: int, turn: Turn) -> None:
+    def add_turn(self, index: int, turn: ChatTurn) -> None:
         at = f"prompt[{index}].content"
         items = [
             self.marked(f"{at}[{j}].contexts", item) if isinstance(item, ContextGroup) else item

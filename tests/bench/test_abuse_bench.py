@@ -23,7 +23,7 @@ from ramet.bench.abuse.shapes import CONTROL, PACKED, SHAPES, body_of, route_con
 from ramet.bench.abuse.windows import CLIENT, Beside, burns_of
 from ramet.bench.abuse.work import WORK
 from ramet.bench.connections import ConnectionWindow
-from ramet.ipc.messages import CallFailed, Limits, RenderChoices
+from ramet.ipc.messages import CallRefused, Limits, RenderChoices
 from ramet.runtime.config import BUNDLED_MODEL
 from ramet.runtime.intake.limits import MAX_CONSTRAINT_BYTES, MAX_INPUTS, MAX_SEQUENCES, MAX_TOOLS
 from ramet.runtime.text.chats import Chats
@@ -183,7 +183,7 @@ def test_the_library_is_timed_for_the_choices_that_a_server_tokenises(monkeypatc
     )
     written = orjson.loads(body.data)
     refused = encoder.render_choices(RenderChoices(7, written["prompt"], written["choices"], True))
-    assert isinstance(refused, CallFailed) and was_tokenised({"400": 3}, {"400": refused.error.fact})
+    assert isinstance(refused, CallRefused) and was_tokenised({"400": 3}, {"400": refused.error.fact})
     monkeypatch.setattr(library, "_timed", timed)
     assert seconds_per_body(BUNDLED_MODEL, body) > 0
     # a server tokenises each choice together with the prompt

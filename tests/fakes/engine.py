@@ -40,12 +40,13 @@ from ramet.ipc.live import LiveState, NodeRow, NodeTokens, PrefixFound, Sequence
 from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
-    CallFailed,
+    CallRefused,
+    ChatTurn,
     ChoicesReply,
     Closed,
     ContextGroup,
     Detokenize,
-    DetokenizeReply,
+    Detokenized,
     Finish,
     FinishKind,
     Generate,
@@ -63,11 +64,10 @@ from ramet.ipc.messages import (
     Segment,
     TextStep,
     Tokenize,
-    TokenizeReply,
+    Tokenized,
     ToScheduler,
     ToServer,
     ToTokenizer,
-    Turn,
     pack_ids,
     unpack_ids,
 )
@@ -164,7 +164,7 @@ def joined(segments: list[Segment]) -> str:
     texts = list[str]()
     for segment in segments:
         match segment:
-            case Turn(role, content):
+            case ChatTurn(role, content):
                 texts.append(f"{role}:{joined(list(content))}\n"[: -1 if segment.open else None])
             case ContextGroup(contexts):
                 texts += contexts
@@ -254,7 +254,7 @@ class FakeEngine:
             case Tokenize():
                 text = message.text if message.pair is None else f"{message.text}|{message.pair}"
                 bos = [self.bos] if self.bos is not None and message.add_special_tokens else []
-                loop.call_soon(self.tell, TokenizeReply(message.call, pack_ids([*bos, *self.tokenize(text)])))
+                loop.call_soon(self.tell, Tokenized(message.call, pack_ids([*bos, *self.tokenize(text)])))
             case Render() if self.answers_renders:
                 loop.call_soon(self.render, message)
             case RenderPrompt() if self.answers_renders:
@@ -265,9 +265,9 @@ class FakeEngine:
                 ids = unpack_ids(message.ids)
                 if max(ids, default=0) > 255:
                     error = ErrorRecord("tokens", "holds an id that is no byte")
-                    loop.call_soon(self.tell, CallFailed(message.call, error))
+                    loop.call_soon(self.tell, CallRefused(message.call, error))
                 else:
-                    loop.call_soon(self.tell, DetokenizeReply(message.call, bytes(ids).decode("latin-1")))
+                    loop.call_soon(self.tell, Detokenized(message.call, bytes(ids).decode("latin-1")))
             case StartProfile() | StopProfile():
                 self.tell(ControlReply(message.call, self.flush_ok, b'{"path": "/p", "error": "not now"}'))
             case PauseGeneration() | ContinueGeneration():
@@ -295,7 +295,7 @@ class FakeEngine:
         chat = orjson.loads(message.chat)
         text = rendered(chat) + self.prompt_end
         if "REJECT" in text:
-            self.tell(CallFailed(message.call, ErrorRecord("messages", "has 9999 tokens")))
+            self.tell(CallRefused(message.call, ErrorRecord("messages", "has 9999 tokens")))
         else:
             whole = text if message.has_media else ""
             self.tell(RenderReply(message.call, pack_ids(list(text.encode())), text[-64:], whole))
@@ -303,7 +303,7 @@ class FakeEngine:
     def render_prompt(self, message: RenderPrompt) -> None:
         text = joined(message.segments)
         if "REJECT" in text:
-            self.tell(CallFailed(message.call, ErrorRecord("prompt[0]", "has 9999 tokens")))
+            self.tell(CallRefused(message.call, ErrorRecord("prompt[0]", "has 9999 tokens")))
         else:
             self.tell(PromptReply(message.call, text + self.prompt_end, pack_ids(list(text.encode()))))
 

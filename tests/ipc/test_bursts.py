@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ramet.ipc.channel import BURST, BURST_BYTES, AsyncReceiver, Sender
-from ramet.ipc.messages import DetokenizeReply
+from ramet.ipc.messages import Detokenized
 
 NUM = 3 * BURST
 
@@ -15,7 +15,7 @@ NUM = 3 * BURST
 @pytest.mark.parametrize(("num_bytes", "at_once"), [(8, BURST), (BURST_BYTES // 2, 2), (2 * BURST_BYTES, 1)])
 def test_a_burst_ends_after_some_messages_or_after_their_bytes(tmp_path: Path, num_bytes: int, at_once: int) -> None:
     async def main() -> None:
-        inbox: AsyncReceiver[Any] = AsyncReceiver(address := f"ipc://{tmp_path}/in", DetokenizeReply)
+        inbox: AsyncReceiver[Any] = AsyncReceiver(address := f"ipc://{tmp_path}/in", Detokenized)
         sender, got, turns = Sender(address), list[int](), 0
 
         async def tick() -> None:
@@ -25,7 +25,7 @@ def test_a_burst_ends_after_some_messages_or_after_their_bytes(tmp_path: Path, n
                 await asyncio.sleep(0)
 
         for call in range(NUM):
-            sender.send(DetokenizeReply(call, "a" * num_bytes))
+            sender.send(Detokenized(call, "a" * num_bytes))
         reading = asyncio.ensure_future(inbox.deliver_to(lambda message: got.append(turns)))
         await tick()
         reading.cancel()

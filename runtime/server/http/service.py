@@ -13,7 +13,7 @@ from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import Args
 from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.engine_client.client import EngineClient
-from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.recording import RequestRecording
 from ramet.runtime.engine_client.trace_context import TraceContext
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.chat import Style
@@ -29,7 +29,7 @@ ANY_MODEL = "default"  # for clients that must send some name
 class Traces(Protocol):
     """Which requests are traced, and where their spans go."""
 
-    def begin(self, path: str, trace: TraceContext, start_s: float) -> Recording | None: ...
+    def begin(self, path: str, trace: TraceContext, start_s: float) -> RequestRecording | None: ...
 
 
 class ModelNames(NamedTuple):

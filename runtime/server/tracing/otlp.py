@@ -30,7 +30,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.span import TraceState
 
 from ramet.runtime.config import ServeArgs
-from ramet.runtime.engine_client.recording import Recording
+from ramet.runtime.engine_client.recording import RequestRecording
 from ramet.runtime.engine_client.trace_context import SAMPLED, TraceContext
 from ramet.runtime.log import LOGGER
 from ramet.runtime.options.otlp_endpoint import GRPC, read_endpoint
@@ -54,10 +54,10 @@ class OtlpTraces:
         self._sampler: Sampler = provider.sampler if ratio is None else ParentBased(TraceIdRatioBased(ratio))
         self._resource, self._scope = _resource(), InstrumentationScope("ramet", __version__)
         self._served = served
-        self._open: set[Recording] = set()
+        self._open: set[RequestRecording] = set()
         self._processor = BatchSpanProcessor(exporter, MAX_QUEUE, DELAY_MS, BATCH, EXPORT_WITHIN_S * 1e3)
 
-    def begin(self, path: str, trace: TraceContext, start_s: float) -> Recording | None:
+    def begin(self, path: str, trace: TraceContext, start_s: float) -> RequestRecording | None:
         """Of a request that has come. None: it is not traced, or not sampled."""
         if path not in OPERATIONS:
             return None
@@ -67,7 +67,7 @@ class OtlpTraces:
         asked = self._sampler.should_sample(within, int(trace.trace_id, 16), OPERATIONS[path], SpanKind.SERVER)
         if asked.decision is not Decision.RECORD_AND_SAMPLE:
             return None
-        recording = Recording(trace._replace(flags=trace.flags | SAMPLED), path, start_s, self._done)
+        recording = RequestRecording(trace._replace(flags=trace.flags | SAMPLED), path, start_s, self._done)
         self._open.add(recording)
         return recording
 
@@ -80,7 +80,7 @@ class OtlpTraces:
         flushing.start()
         flushing.join(FLUSH_WITHIN_S)
 
-    def _done(self, recording: Recording) -> None:
+    def _done(self, recording: RequestRecording) -> None:
         """Called among the engine's messages, where an error would end the server and everybody's requests."""
         self._open.discard(recording)
         try:
@@ -88,7 +88,7 @@ class OtlpTraces:
         except Exception:  # noqa: BLE001  a bug in what is told of a request ends no request
             LOGGER.exception("a trace of %s is not sent", recording.path)
 
-    def _send(self, recording: Recording) -> None:
+    def _send(self, recording: RequestRecording) -> None:
         trace, state = recording.trace, _state(recording.trace)
         offset_ns = time.time_ns() - time.monotonic_ns()  # one for all spans, which stay nested
         contexts: list[SpanContext] = []

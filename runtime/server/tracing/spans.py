@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.times import PrefillChunk
-from ramet.runtime.engine_client.recording import Ended, Outcome, Recording
+from ramet.runtime.engine_client.recording import EndedSequence, Outcome, RequestRecording
 
 Value = str | bool | int | float | list[str]
 OPERATIONS = {  # by path: what is traced, and what it is called
@@ -63,7 +63,7 @@ class ServedFacts(NamedTuple):
     port: int
 
 
-def spans_of(recording: Recording, served: ServedFacts) -> list[SpanRecord]:
+def spans_of(recording: RequestRecording, served: ServedFacts) -> list[SpanRecord]:
     """The request's own comes first, and each parent before its children."""
     outcome = recording.outcome
     assert outcome is not None, "a request that has not ended"
@@ -74,7 +74,7 @@ def spans_of(recording: Recording, served: ServedFacts) -> list[SpanRecord]:
     return spans
 
 
-def _own(recording: Recording, outcome: Outcome, served: ServedFacts) -> SpanRecord:
+def _own(recording: RequestRecording, outcome: Outcome, served: ServedFacts) -> SpanRecord:
     operation = OPERATIONS[recording.path]
     status = max(outcome.status, recording.failure)  # of a stream that has begun the first is 200
     attributes: dict[str, Value] = {
@@ -102,7 +102,7 @@ def _own(recording: Recording, outcome: Outcome, served: ServedFacts) -> SpanRec
     )
 
 
-def _asked(recording: Recording, spec: RequestSpec) -> dict[str, Value]:
+def _asked(recording: RequestRecording, spec: RequestSpec) -> dict[str, Value]:
     sampling = spec.params
     found: dict[str, Value] = {
         "gen_ai.request.stream": recording.is_stream,
@@ -124,7 +124,7 @@ def _asked(recording: Recording, spec: RequestSpec) -> dict[str, Value]:
     return found
 
 
-def _used(recording: Recording) -> dict[str, Value]:
+def _used(recording: RequestRecording) -> dict[str, Value]:
     found: dict[str, Value] = {
         "gen_ai.usage.input_tokens": recording.prompt_tokens,
         "gen_ai.usage.cache_read.input_tokens": recording.cached_tokens,
@@ -136,7 +136,7 @@ def _used(recording: Recording) -> dict[str, Value]:
     return found
 
 
-def _add_intake(spans: list[SpanRecord], recording: Recording, outcome: Outcome) -> None:
+def _add_intake(spans: list[SpanRecord], recording: RequestRecording, outcome: Outcome) -> None:
     at, process = len(spans), _process(SERVER, os.getpid())
     spans.append(SpanRecord("intake", recording.start_s, recording.sent_s or outcome.end_s, process))
     for start_s, end_s in recording.rendered:
@@ -144,7 +144,7 @@ def _add_intake(spans: list[SpanRecord], recording: Recording, outcome: Outcome)
             spans.append(SpanRecord("render", start_s, end_s, process, at))
 
 
-def _add_stages(spans: list[SpanRecord], ended: Ended, is_one_of_many: bool) -> None:
+def _add_stages(spans: list[SpanRecord], ended: EndedSequence, is_one_of_many: bool) -> None:
     """As far as it got."""
     times = ended.times
     which: dict[str, Value] = {"ramet.sequence": ended.number} if is_one_of_many else {}
@@ -158,7 +158,7 @@ def _add_stages(spans: list[SpanRecord], ended: Ended, is_one_of_many: bool) -> 
         spans.append(SpanRecord("detokenize", start_s, end_s, {**_process(DETOKENIZER, pid), **which}))
 
 
-def _add_scheduled(spans: list[SpanRecord], ended: Ended, process: Mapping[str, Value]) -> None:
+def _add_scheduled(spans: list[SpanRecord], ended: EndedSequence, process: Mapping[str, Value]) -> None:
     times, finish = ended.times, ended.finish
     spans.append(SpanRecord("queue", times.queued_s, times.admitted_s or times.ended_s, process))
     if not times.admitted_s:
@@ -184,5 +184,5 @@ def _process(name: str, pid: int) -> dict[str, Value]:
     return {"ramet.process": name, "process.pid": pid}
 
 
-def _end_of(ended: Ended) -> float:
+def _end_of(ended: EndedSequence) -> float:
     return ended.detokenized.end_s if ended.detokenized is not None else ended.times.ended_s

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.media import MediaKind
 from ramet.ipc.messages import (
+    ChatTurn,
     ContextGroup,
     Drain,
     Generate,
@@ -16,7 +17,6 @@ from ramet.ipc.messages import (
     ProgramsEnded,
     RenderChoices,
     RenderPrompt,
-    Turn,
     unpack_ids,
 )
 from ramet.ipc.params import SamplingParams
@@ -53,9 +53,9 @@ def test_a_prompt_reaches_the_tokenizer_in_segments() -> None:
         await asked(server, RENDER, {"prompt": prompt})
         await asked(server, RENDER, {"prompt": [{"role": "user"}]})
         first, second = server.engine.of_type(RenderPrompt)
-        turns = [Turn("user", ["d", ContextGroup(["e"]), ""]), Turn("assistant", ["Well"], True)]
+        turns = [ChatTurn("user", ["d", ContextGroup(["e"]), ""]), ChatTurn("assistant", ["Well"], True)]
         assert first.segments == ["a", ContextGroup(["b", "c"]), *turns]
-        assert second.segments == [Turn("user", [])]
+        assert second.segments == [ChatTurn("user", [])]
 
     served(check)
 
@@ -77,7 +77,7 @@ def test_media_are_prepared_and_stand_in_their_places() -> None:
         audio, image, video = map(MediaPlace, kinds)
         rendered, told = server.engine.of_type(RenderPrompt)
         [choices] = server.engine.of_type(RenderChoices)
-        turns = [Turn("user", ["see ", image, video, "?"]), Turn("assistant", ["Well"], True)]
+        turns = [ChatTurn("user", ["see ", image, video, "?"]), ChatTurn("assistant", ["Well"], True)]
         assert rendered.segments == told.segments == choices.segments == [audio, "a", *turns]
         assert rendered.media == () and [item.kind for item in told.media] == kinds
         generated, first, second, *bare = server.engine.of_type(Generate)

@@ -11,7 +11,7 @@ import pytest
 from ramet.ipc.content import Content
 from ramet.ipc.control import SetLogLevel
 from ramet.runtime.engine_client.prompt import Prompt
-from ramet.runtime.engine_client.request_log import Entry, as_json
+from ramet.runtime.engine_client.request_log import LogEntry, as_json
 from ramet.runtime.log import LOGGER
 from tests.fakes.engine import text_of
 from tests.fakes.server import Served, served
@@ -112,7 +112,7 @@ def test_a_text_line_of_the_lowest_level_has_no_parameters(tmp_path: Path) -> No
 def test_a_text_that_utf_8_cannot_write_is_escaped() -> None:
     """No body over HTTP has one, a program's prompt may."""
     prompt = Prompt("job", make_spec(), Content("a\ud800"))
-    line = json.loads(as_json(Entry("request.received", "job", "", 0.25, prompt, {}, 2)))
+    line = json.loads(as_json(LogEntry("request.received", "job", "", 0.25, prompt, {}, 2)))
     assert line["timestamp"] == "1970-01-01T00:00:00.250Z" and line["obj"]["text"] == "a\ud800"
 
 

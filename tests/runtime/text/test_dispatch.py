@@ -16,7 +16,7 @@ from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
     Admit,
-    CallFailed,
+    CallRefused,
     Chat,
     ChoicesReply,
     Generate,
@@ -29,7 +29,7 @@ from ramet.ipc.messages import (
     RenderPrompt,
     RenderReply,
     Tokenize,
-    TokenizeReply,
+    Tokenized,
     ToTokenizer,
     pack_ids,
 )
@@ -122,8 +122,8 @@ LONG: dict[str, tuple[Callable[[], Any], type]] = {
     "rendered prompt": (lambda: Generate([1], OF_A, Content(LONG_TEXT, is_rendered=True)), Admit),  # type: ignore[list-item]
     "batch": (lambda: GenerateAll([prompt(1, "a"), prompt(2, LONG_TEXT)]), Admit),
     "chat": (lambda: chat(1, LONG_TEXT), RenderReply),
-    "text": (lambda: Tokenize(1, LONG_TEXT, owner="a"), TokenizeReply),
-    "pair": (lambda: Tokenize(1, LONG_TEXT, pair="a", owner="a"), TokenizeReply),
+    "text": (lambda: Tokenize(1, LONG_TEXT, owner="a"), Tokenized),
+    "pair": (lambda: Tokenize(1, LONG_TEXT, pair="a", owner="a"), Tokenized),
     "language prompt": (lambda: RenderPrompt(1, [LONG_TEXT], owner="a"), PromptReply),
     "choices": (lambda: RenderChoices(1, [LONG_TEXT], ["a", "b"], owner="a"), ChoicesReply),
 }
@@ -156,7 +156,7 @@ def test_a_small_chat_of_a_bounded_template_is_served_at_once(byte_level: Tokeni
     desk.dispatch.close()  # no other thread serves anything
     desk.handle(chat(1, large), chat(2, "a"), chat(3, ""), prompt(4, "b"))
     served = [desk.sent.next() for _ in range(3)]
-    assert [type(each) for each in served] == [RenderReply, CallFailed, Admit]
+    assert [type(each) for each in served] == [RenderReply, CallRefused, Admit]
     assert desk.sent.is_empty
 
 
@@ -195,13 +195,13 @@ def test_an_answer_that_waits_for_prompts_waits_for_those_of_its_key(desk: Desk)
     desk.handle(prompt(1, LONG_TEXT))
     desk.handle(Tokenize(2, "", owner="a", after_prompts=True), Tokenize(3, "", owner="b", after_prompts=True))
     first = desk.sent.next()
-    assert isinstance(first, TokenizeReply) and first.call == 3
+    assert isinstance(first, Tokenized) and first.call == 3
     desk.go_on()
     assert isinstance(desk.sent.next(), Admit)
     last = desk.sent.next()
-    assert isinstance(last, TokenizeReply) and last.call == 2
+    assert isinstance(last, Tokenized) and last.call == 2
     desk.handle(Tokenize(4, "", owner="a", after_prompts=True))
-    assert isinstance(desk.sent.next(), TokenizeReply)
+    assert isinstance(desk.sent.next(), Tokenized)
 
 
 def test_a_long_text_has_the_ids_that_it_has_at_once(desk: Desk, byte_level: Tokenizer) -> None:
@@ -226,7 +226,7 @@ def test_a_failure_of_ours_in_a_long_text_ends_that_message_alone(desk: Desk, mo
     monkeypatch.setattr(desk.tokenizer, "_source", None)
     desk.go_on()
     kinds = [type(desk.sent.next()) for _ in range(3)]
-    assert set(kinds) == {CallFailed, Rejected, Abort} and kinds.index(Rejected) < kinds.index(Abort)
+    assert set(kinds) == {CallRefused, Rejected, Abort} and kinds.index(Rejected) < kinds.index(Abort)
 
 
 class Renderer:

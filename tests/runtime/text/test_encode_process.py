@@ -13,10 +13,10 @@ from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import (
     Abort,
     Admit,
-    CallFailed,
+    CallRefused,
     ChoicesReply,
     Detokenize,
-    DetokenizeReply,
+    Detokenized,
     Generate,
     Limits,
     PromptReply,
@@ -24,7 +24,7 @@ from ramet.ipc.messages import (
     RenderChoices,
     RenderPrompt,
     Tokenize,
-    TokenizeReply,
+    Tokenized,
     ToScheduler,
     ToServer,
     pack_ids,
@@ -173,26 +173,26 @@ def test_text_with_tokens_the_model_lacks_is_refused(byte_level: Tokenizer) -> N
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), st.booleans())
 def test_tokenize_then_detokenize_is_the_text(encoder: Encoder, text: str, special: bool) -> None:
     reply = encoder.tokenize(Tokenize(7, text, special))
-    assert isinstance(reply, TokenizeReply) and reply.call == 7
-    assert encoder.detokenize(Detokenize(8, reply.ids)) == DetokenizeReply(8, text)
+    assert isinstance(reply, Tokenized) and reply.call == 7
+    assert encoder.detokenize(Detokenize(8, reply.ids)) == Detokenized(8, text)
 
 
 def test_calls_that_cannot_be_served_say_why(encoder: Encoder) -> None:
-    assert encoder.detokenize(Detokenize(1, pack_ids([3, 500]))) == CallFailed(
+    assert encoder.detokenize(Detokenize(1, pack_ids([3, 500]))) == CallRefused(
         1, ErrorRecord("tokens[1]", f"is 500, must be a token id in [0, {VOCABULARY})")
     )
     failed = encoder.tokenize(Tokenize(2, "x" * (MAX_CALL_BYTES + 1)))
-    assert isinstance(failed, CallFailed) and str(MAX_CALL_BYTES) in failed.error.fact
-    assert isinstance(encoder.tokenize(Tokenize(3, "\ud83d")), CallFailed)
+    assert isinstance(failed, CallRefused) and str(MAX_CALL_BYTES) in failed.error.fact
+    assert isinstance(encoder.tokenize(Tokenize(3, "\ud83d")), CallRefused)
 
 
 def test_two_texts_are_joined_as_the_tokenizer_joins_two(encoder: Encoder, byte_level: Tokenizer) -> None:
     reply = encoder.tokenize(Tokenize(1, "the fox", pair=" and"))
-    assert isinstance(reply, TokenizeReply)
+    assert isinstance(reply, Tokenized)
     assert unpack_ids(reply.ids) == byte_level._source.encode("the fox", " and").ids
-    assert isinstance(encoder.tokenize(Tokenize(2, "a", pair="\ud83d")), CallFailed)
+    assert isinstance(encoder.tokenize(Tokenize(2, "a", pair="\ud83d")), CallRefused)
     failed = encoder.tokenize(Tokenize(3, "a", pair="x" * MAX_CALL_BYTES))
-    assert isinstance(failed, CallFailed) and str(MAX_CALL_BYTES) in failed.error.fact
+    assert isinstance(failed, CallRefused) and str(MAX_CALL_BYTES) in failed.error.fact
 
 
 @pytest.mark.parametrize("ids, kept", [
@@ -238,7 +238,7 @@ def test_failure_of_ours_ends_one_request_and_is_logged(byte_level: Tokenizer, c
     answer(broken, RenderChoices(5, ["a"], ["b"]), scheduler, server)
     rejected, *calls = server.drain()
     assert isinstance(rejected, Rejected) and rejected.error.status == 500 and rejected.uids == [1]
-    assert [failed.call for failed in calls if isinstance(failed, CallFailed)] == [3, 4, 5]
+    assert [failed.call for failed in calls if isinstance(failed, CallRefused)] == [3, 4, 5]
     for failed in calls:
         assert failed.error.status == 500 and "out of order" in failed.error.fact
     assert [type(message) for message in scheduler.drain()] == [Admit]
@@ -251,4 +251,4 @@ def test_abort_follows_its_request_to_the_scheduler(encoder: Encoder) -> None:
     for message in (by_text("a"), Abort([1]), by_ids(), *calls):
         answer(encoder, message, scheduler, server)
     assert [type(m) for m in scheduler.drain()] == [Admit, Abort]
-    assert [type(m) for m in server.drain()] == [Rejected, TokenizeReply, DetokenizeReply, PromptReply, ChoicesReply]
+    assert [type(m) for m in server.drain()] == [Rejected, Tokenized, Detokenized, PromptReply, ChoicesReply]

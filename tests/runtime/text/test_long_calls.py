@@ -4,7 +4,7 @@ import pytest
 
 from ramet.ipc.content import Content
 from ramet.ipc.message import Message
-from ramet.ipc.messages import Abort, Detokenize, Generate, GenerateAll, RenderChoices, RenderPrompt, Tokenize, Turn
+from ramet.ipc.messages import Abort, ChatTurn, Detokenize, Generate, GenerateAll, RenderChoices, RenderPrompt, Tokenize
 from ramet.runtime.text.long_calls import LONG_CHARS, LONG_IDS_BYTES, is_long
 from ramet.runtime.text.tokenizer import LOCKED_IDS, Tokenizer
 from tests.fakes.specs import make_spec
@@ -20,7 +20,7 @@ HALF = Generate([1], make_spec(), Content("a" * (LONG_CHARS // 2 + 1)))
         (Tokenize(1, "a", pair=LONG_TEXT), True),
         (Detokenize(1, bytes(LONG_IDS_BYTES + 4)), True),
         (RenderPrompt(1, [LONG_TEXT]), True),
-        (RenderPrompt(1, [Turn("user", [LONG_TEXT])]), True),
+        (RenderPrompt(1, [ChatTurn("user", [LONG_TEXT])]), True),
         (RenderChoices(1, ["a" * 1024], ["b"] * (LONG_CHARS // 1024)), True),  # each is tokenised with its prompt
         (RenderChoices(1, ["a"], ["b", LONG_TEXT]), True),
         (RenderChoices(1, ["a"], ["b", "c"]), False),

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from ramet.ipc.messages import (
-    CallFailed,
+    CallRefused,
+    ChatTurn,
     ChoicesReply,
     ContextGroup,
     Contexts,
@@ -15,7 +16,6 @@ from ramet.ipc.messages import (
     RenderChoices,
     RenderPrompt,
     Segment,
-    Turn,
     unpack_ids,
 )
 from ramet.runtime.text import segments
@@ -52,7 +52,7 @@ def each(reply: ChoicesReply) -> list[list[int]]:
 
 
 def failure(reply: Any) -> tuple[str, str]:
-    assert isinstance(reply, CallFailed) and reply.call == 7, reply
+    assert isinstance(reply, CallRefused) and reply.call == 7, reply
     return reply.error.place, reply.error.fact
 
 
@@ -66,10 +66,10 @@ def test_raw_texts_are_tokenised_as_one_with_the_tokenizers_special_tokens(byte_
 
 
 def test_a_template_writes_special_tokens_itself(byte_level: Tokenizer, byte_pieces: Tokenizer) -> None:
-    reply = rendered(byte_level, Turn("user", ["the fox"]), Turn("assistant", ["na"], open=True))
+    reply = rendered(byte_level, ChatTurn("user", ["the fox"]), ChatTurn("assistant", ["na"], open=True))
     assert reply.text == "<|user|>the fox<|end|><|user|>na"
     assert unpack_ids(reply.ids) == byte_level.encode(reply.text, add_special_tokens=False)
-    assert byte_pieces.added_tokens["<s>"] not in unpack_ids(rendered(byte_pieces, Turn("user", ["the"])).ids)
+    assert byte_pieces.added_tokens["<s>"] not in unpack_ids(rendered(byte_pieces, ChatTurn("user", ["the"])).ids)
 
 
 def test_contexts_are_tokenised_each_by_itself(byte_level: Tokenizer) -> None:
@@ -82,7 +82,7 @@ def test_contexts_are_tokenised_each_by_itself(byte_level: Tokenizer) -> None:
 
 
 def test_groups_stand_in_order_and_a_prompt_may_begin_with_one(byte_level: Tokenizer) -> None:
-    reply = rendered(byte_level, ContextGroup(["fox"]), Turn("user", ["a", ContextGroup(["dog", "over"]), "b"]))
+    reply = rendered(byte_level, ContextGroup(["fox"]), ChatTurn("user", ["a", ContextGroup(["dog", "over"]), "b"]))
     (first, *_), (second, *lengths) = reply.contexts
     ids = unpack_ids(reply.ids)
     assert first == 0 and byte_level.decode(ids[second:][: lengths[0]]) == "dog"
@@ -108,7 +108,7 @@ def test_the_last_token_leaves_its_group(contexts: Contexts, left: Contexts) -> 
 
 
 def test_a_prompt_must_fit_the_context_with_all_of_its_contexts(byte_level: Tokenizer) -> None:
-    def asked(*segments: Segment, context_length: int) -> PromptReply | CallFailed:
+    def asked(*segments: Segment, context_length: int) -> PromptReply | CallRefused:
         return encoder(byte_level, context_length).render(RenderPrompt(7, list(segments)))
 
     num = len(byte_level.encode("the lazy dog"))
@@ -131,14 +131,14 @@ def test_contexts_are_counted_before_any_is_tokenised(byte_level: Tokenizer, mon
     many, large = ContextGroup(["a"] * 600), ContextGroup(["a" * (1 << 20)] * 3)
     place, fact = call(many, many)
     assert place == "prompt[1].contexts" and "are 1200 with those before, must be at most 1024" in fact
-    place, fact = call(large, Turn("user", ["b", large]))
+    place, fact = call(large, ChatTurn("user", ["b", large]))
     assert place == "prompt[1].content[1].contexts" and "come to 6291456 bytes" in fact
 
 
 def test_an_end_that_the_client_wrote_may_be_healed_where_tokens_are_bytes(
     byte_level: Tokenizer, wordpiece: Tokenizer
 ) -> None:
-    turn = Turn("user", ["the fox"])
+    turn = ChatTurn("user", ["the fox"])
     assert rendered(byte_level, "the f").may_heal and rendered(byte_level, turn, "the f").may_heal
     assert not rendered(byte_level, turn).may_heal
     assert not rendered(wordpiece, "the f").may_heal
@@ -149,10 +149,10 @@ def test_an_end_that_the_client_wrote_may_be_healed_where_tokens_are_bytes(
     [
         ([""], "prompt", "has no tokens once rendered"),
         (["a", "\ud800"], "prompt[1]", "lone surrogate"),
-        ([Turn("user", ["a", "\udfff"])], "prompt[0].content[1]", "lone surrogate"),
-        ([Turn("us\ud800er", ["a"])], "prompt[0].role", "lone surrogate"),
+        ([ChatTurn("user", ["a", "\udfff"])], "prompt[0].content[1]", "lone surrogate"),
+        ([ChatTurn("us\ud800er", ["a"])], "prompt[0].role", "lone surrogate"),
         ([ContextGroup(["a", "\ud800"]), "b"], "prompt[0].contexts[1]", "lone surrogate"),
-        ([Turn("user", [ContextGroup(["\ud800"]), "b"])], "prompt[0].content[0].contexts[0]", "lone surrogate"),
+        ([ChatTurn("user", [ContextGroup(["\ud800"]), "b"])], "prompt[0].content[0].contexts[0]", "lone surrogate"),
     ],
 )
 def test_a_refusal_names_the_segment(byte_level: Tokenizer, segments: list[Segment], place: str, fact: str) -> None:
@@ -308,6 +308,10 @@ def test_a_choice_without_tokens_of_its_own_is_refused(wordpiece: Tokenizer) -> 
 
 
 def test_longer_prompts_begin_with_the_tokens_of_shorter_ones(byte_level: Tokenizer) -> None:
-    turns: list[Segment] = [Turn("user", ["the fox"]), Turn("assistant", ["over"]), Turn("user", ["the dog"])]
+    turns: list[Segment] = [
+        ChatTurn("user", ["the fox"]),
+        ChatTurn("assistant", ["over"]),
+        ChatTurn("user", ["the dog"]),
+    ]
     ids = [unpack_ids(rendered(byte_level, *turns[:i]).ids) for i in range(1, 4)]
     assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(ids))

@@ -26,7 +26,7 @@ from ramet.ipc.messages import (
     RenderReply,
     TextStep,
     Tokenize,
-    TokenizeReply,
+    Tokenized,
     TokenStep,
     ToScheduler,
     ToServer,
@@ -106,7 +106,7 @@ def test_tokenizer_process_serves_what_came_before_the_limits(
     assert admitted.spec.params.max_new_tokens == 64 - len(byte_level.encode("the fox"))
     assert scheduler.recv(PATIENCE_S) == Abort([1])
     assert isinstance(server.recv(PATIENCE_S), Rejected)
-    assert isinstance(server.recv(PATIENCE_S), TokenizeReply)
+    assert isinstance(server.recv(PATIENCE_S), Tokenized)
     for end in (inbox, scheduler, server):
         end.close()
 
@@ -126,7 +126,7 @@ def test_a_chat_without_end_keeps_neither_prompts_nor_other_chats_waiting(
     inbox.send(Tokenize(4, "ok"))
     assert isinstance(scheduler.recv(PATIENCE_S), Admit)
     answers = {type(each): each for each in (server.recv(PATIENCE_S) for _ in range(2))}
-    assert answers.keys() == {RenderReply, TokenizeReply}
+    assert answers.keys() == {RenderReply, Tokenized}
     assert answers[RenderReply].call == 2 and answers[RenderReply].ids == pack_ids(byte_level.encode("the fox"))
     for end in (inbox, scheduler, server):
         end.close()

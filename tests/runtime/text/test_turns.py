@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ramet.ipc.media import MediaKind, MediaToken, Prepared
-from ramet.ipc.messages import Chat, ContextGroup, MediaPlace, Segment, Turn
+from ramet.ipc.messages import Chat, ChatTurn, ContextGroup, MediaPlace, Segment
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.template_files import TemplateSources, built_in_names, read_templates
@@ -44,12 +44,12 @@ def bundled(name: str) -> Chats:
     return chats(read_templates(Path(), name).default or "")
 
 
-def user(*content: str | ContextGroup | MediaPlace, open: bool = False) -> Turn:
-    return Turn("user", list(content), open)
+def user(*content: str | ContextGroup | MediaPlace, open: bool = False) -> ChatTurn:
+    return ChatTurn("user", list(content), open)
 
 
-def assistant(*content: str | ContextGroup | MediaPlace, open: bool = False) -> Turn:
-    return Turn("assistant", list(content), open)
+def assistant(*content: str | ContextGroup | MediaPlace, open: bool = False) -> ChatTurn:
+    return ChatTurn("assistant", list(content), open)
 
 
 def text_of(segments: list[Segment], source: str = PLAIN) -> str:
@@ -116,7 +116,13 @@ def test_a_text_between_turns_stands_where_the_shorter_chat_ends(name: str) -> N
 
 
 def test_a_template_that_moves_a_system_text_along_takes_no_text_between_turns() -> None:
-    segments: list[Segment] = [Turn("system", ["Be kind."]), user("Rome?"), "(aside)", assistant("21"), user("Oslo?")]
+    segments: list[Segment] = [
+        ChatTurn("system", ["Be kind."]),
+        user("Rome?"),
+        "(aside)",
+        assistant("21"),
+        user("Oslo?"),
+    ]
     with pytest.raises(ClientError, match="rewrites earlier turns") as caught:
         write(segments, bundled("mistral"))
     assert caught.value.place == "prompt[4]"
@@ -208,7 +214,7 @@ def test_an_open_turn_that_a_template_writes_twice_is_cut_at_its_last_place() ->
 def test_what_a_template_refuses_names_the_segment() -> None:
     for at in range(3):
         segments: list[Segment] = ["raw", user("a"), user("b")]
-        segments.insert(at, Turn("nobody", ["x"]))
+        segments.insert(at, ChatTurn("nobody", ["x"]))
         with pytest.raises(ClientError, match="must be one of system") as caught:
             text_of(segments)
         assert caught.value.place == f"prompt[{at}].role"
