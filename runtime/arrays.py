@@ -6,3 +6,4 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int32]  # token ids, positions, slots, pages, rows
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]

@@ -23,12 +23,15 @@ from ramet.runtime.scheduler.enqueue import Enqueuer
 from ramet.runtime.scheduler.feature import RequestFeature, TurnFeature
 from ramet.runtime.scheduler.features import requests
 from ramet.runtime.scheduler.features.adapters import Adapters
+from ramet.runtime.scheduler.features.answers import Answers
 from ramet.runtime.scheduler.features.assembler import Assembler
 from ramet.runtime.scheduler.features.background import Background
 from ramet.runtime.scheduler.features.composed import Features
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.held_rows import HeldRows
+from ramet.runtime.scheduler.features.late_tokens import LateTokens
+from ramet.runtime.scheduler.features.lifecycle import Lifecycle
 from ramet.runtime.scheduler.features.long_rope import OutgrownRows
 from ramet.runtime.scheduler.features.masks import MaskThread
 from ramet.runtime.scheduler.features.media import Towers
@@ -38,15 +41,17 @@ from ramet.runtime.scheduler.features.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.features.routes import ReturnedRoutes
 from ramet.runtime.scheduler.features.states import RowStates
+from ramet.runtime.scheduler.features.unsound import UnsoundPrefixes
 from ramet.runtime.scheduler.features.weights import WeightUpdates
 from ramet.runtime.scheduler.loop import Scheduler
+from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.receiving import Receiver
 from ramet.runtime.scheduler.report import Reporter
-from ramet.runtime.scheduler.results import Results
+from ramet.runtime.scheduler.results import Beyond, Results
 from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.steps import Steps
@@ -95,24 +100,27 @@ def make_scheduler(
         prompt_is_seen=args.schedule.repetition_penalty_scope == "all", states=states,
         num_adapters=args.adapters.max_loras_per_batch,
     )  # fmt: skip
-    results = Results(
-        running, leases, follow_ups, Stopping(tokenizer, eos_ids), ReturnedRoutes(runner.routes), channels.detokenizer,
-        runner.pooler, clock, args.grammar.grammar_output_s,
+    stopping, news, unsound = Stopping(tokenizer, eos_ids), News(), UnsoundPrefixes(running, leases)
+    late = LateTokens(running, stopping, news, args.grammar.grammar_output_s, clock)
+    beyond = Beyond(
+        Answers(running, late, unsound, news, runner.pooler), late,
+        Lifecycle(running, leases, follow_ups, late, unsound, ReturnedRoutes(runner.routes), news),
     )  # fmt: skip
+    results = Results(running, stopping, news, beyond, channels.detokenizer, clock)
     waiting = WaitingQueue(cache)
     core = Core(cache, waiting, running, results, Pausing(running, waiting), WaitReasons())
     towers = None if runner.media is None else Towers(runner.media, args.media.max_vision_tokens_per_step, clock)
     constraints = Constraints(args, grammars, tokenizer, eos_ids)
     adapters, background = Adapters(args, running.adapters, runner.adapters), Background(channels.wake)
     bound = pace_of(args.schedule, runner.cost, clock)
-    held, assembler = HeldRows(core), Assembler(cache, running, results.open)
-    of_turns: list[TurnFeature] = [leases, follow_ups, constraints, background, results.slow, held, results.unsound]
-    of_turns += [results.constrained.aside, assembler]
+    held, assembler = HeldRows(core, late), Assembler(cache, running, results.open)
+    of_turns: list[TurnFeature] = [leases, follow_ups, constraints, background, late.slow, held, unsound]
+    of_turns += [late.constrained.aside, assembler]
     if facts.boundary is not None:
         of_turns.append(OutgrownRows(running))
     if towers is not None:
         of_turns.append(MediaTurns(core, towers, bound))
-    features = Features(leases, follow_ups, constraints, towers, of_turns)
+    features = Features(leases, follow_ups, constraints, late, towers, of_turns)
     policy = Policy(args.schedule.schedule_policy, cache, args.schedule.max_wait_s, seed)
     admission = Admission(cache, running, policy, follow_ups, args.schedule.schedule_conservativeness)
     planner = StepPlanner(
@@ -140,7 +148,7 @@ def make_scheduler(
         LocateSequences,
         lambda message: control.reply(message.call, {"sequences": [scheduler.where(uid) for uid in message.uids]}),
     )
-    WeightUpdates(runner.weights, core, background, steps, control)
+    WeightUpdates(runner.weights, core, leases, background, steps, control)
     MemoryOccupation(runner.memory, core, background, steps, control)
     LiveView(core, features, clock).register(control)
     adapters.register(control, background)

@@ -122,10 +122,10 @@ class Reporter:
         if now - self._sent_s < STATS_INTERVAL_S and not is_news:
             return
         self._sent_used, self._sent_paused = used, paused
-        passed, new = now - self._sent_s, self._core.results.generated_tokens - self._sent_generated
+        passed, new = now - self._sent_s, self._core.results.news.generated_tokens - self._sent_generated
         # a window that begins or ends idle says nothing of how fast tokens come
         self._rate = 0.0 if idle or self._sent_idle or paused or self._sent_paused or passed <= 0 else new / passed
-        self._sent_s, self._sent_generated, self._sent_idle = now, self._core.results.generated_tokens, idle
+        self._sent_s, self._sent_generated, self._sent_idle = now, self._core.results.news.generated_tokens, idle
         self._server.send(self.stats())
 
     def stats(self) -> Stats:
@@ -141,7 +141,7 @@ class Reporter:
             evicted_tokens=cache.evicted_tokens,
             steps=self.steps,
             discarded_tokens=results.discarded_tokens,
-            forced_tokens=results.constrained.forced_tokens,
+            forced_tokens=self._features.late.constrained.forced_tokens,
             tower_tokens=towers.num_tokens if towers else 0,
             found_media=towers.num_found if towers else 0,
             media_cache_bytes=towers.source.num_bytes if towers else 0,
@@ -164,7 +164,7 @@ class Reporter:
             constraint_bytes=self._features.constraints.num_bytes if self._features.constraints.is_used else 0,
             adapters_in_slots=len(self._core.running.adapters.taken),
             prefill_seconds=self.prefill_s,
-            generated_tokens=results.generated_tokens,
+            generated_tokens=results.news.generated_tokens,
             finished_requests=results.finished_requests,
             cached_tokens=results.cached_tokens,
             leased_tokens=cache.tree.locked_tokens - held.num_tokens,
@@ -189,7 +189,7 @@ class Reporter:
 
     def _log(self, step: Step, begun_s: float) -> None:
         now, prefill, decode = self._clock(), self._prefill_line, self._decode_line
-        generated, cached = self._core.results.generated_tokens, self._core.results.cached_tokens
+        generated, cached = self._core.results.news.generated_tokens, self._core.results.cached_tokens
         if decode.from_s is None:
             decode.from_s = begun_s
         if step.num_prefill_tokens:

@@ -198,6 +198,14 @@ class Request:
         return EndTokens(own, every, params.ignore_eos, params.min_new_tokens)
 
     @property
+    def is_plain(self) -> bool:
+        """No feature has something to do when it is opened, when its prompt is computed, or when it ends."""
+        spec, shares = self.spec, not self.is_apart and self.base is None
+        kept = spec.prefix_lease_s is not None or spec.follow_up is not None
+        watched = spec.constraint is not None or spec.params.stop_regex
+        return shares and not (kept or watched or spec.logprobs is not None or self.returns_routes)
+
+    @property
     def returns_routes(self) -> bool:
         """Which experts its tokens went through."""
         return self.spec.expert_routes is not None

@@ -60,6 +60,12 @@ class Step:
     def num_prefill_tokens(self) -> int:
         return int(self.batch.num_new[self.prefills].sum())
 
+    @property
+    def returns_more(self) -> bool:
+        """Rows have asked for more than the tokens that they draw."""
+        sampling = self.batch.sampling
+        return bool(self.owners or sampling.logprobs or sampling.healed)
+
     def answered(self, kind: type[S], result: StepResult) -> Iterator[tuple[S, Any]]:
         """The answers whose owner is of this type."""
         for owner, answer in zip(self.owners, result.answers, strict=True):

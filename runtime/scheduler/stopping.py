@@ -4,6 +4,7 @@ Text is decoded only for requests that have stop strings or patterns, with the d
 the same characters.
 """
 
+import logging
 from collections import deque
 
 from ramet.ipc.message import Uid
@@ -15,6 +16,7 @@ from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.stops import StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
 
+log = logging.getLogger("ramet")
 MAX_REWOUND = 4 * RETOKENIZE_WINDOW  # a jump takes back as many tokens as a window has, and may do so again
 
 
@@ -62,6 +64,13 @@ class Stopping:
         """`token` is the newest one of its output. Call it once for every token of a request with stop texts, from the
         first one that has text.
         """
+        try:
+            return self._decide(running, token)
+        except Exception as error:
+            log.exception("request %d failed while looking for its stop text", running.uid)
+            return Finish.abort("", f"internal error: {type(error).__name__}", status=500)
+
+    def _decide(self, running: RunningRequest, token: int) -> Finish | None:
         params = running.request.params
         is_text = running.num_output > running.request.num_healed
         if (token in params.stop_token_ids and is_text) or (token in self.eos_ids and not params.ignore_eos):

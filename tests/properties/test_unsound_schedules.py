@@ -73,7 +73,7 @@ def test_what_is_not_finite_reaches_nobody_else(arrivals: list[dict], kind: str,
     top.turn()
     state = top.scheduler.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
-    assert not top.scheduler.results.unsound.apart
+    assert not top.scheduler.results._answers.apart
     top.scheduler.control.flush()
     top.turn()
     assert top.scheduler.cache.free_tokens == options["total"]

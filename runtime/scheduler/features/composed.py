@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
+from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.features.media import Towers
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 
@@ -15,5 +16,6 @@ class Features:
     leases: PrefixLeases
     follow_ups: FollowUps
     constraints: Constraints
+    late: LateTokens
     towers: Towers | None  # None: the model takes texts alone
     of_turns: Sequence[TurnFeature]

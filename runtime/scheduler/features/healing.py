@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Finish, HiddenStates, Logprobs
+from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
 from ramet.runtime.scheduler.features.constraints import ConstrainedRows, Send
@@ -33,7 +33,7 @@ class HealedRows:
         *,
         push: Callable[[RunningRequest, int, Logprobs | None], Finish | None],
         send: Send,
-        show: Callable[[HiddenStates], None],
+        show: Callable[[Uid, Floats], None],
     ) -> None:
         self._running, self._constrained = running, constrained
         self._push, self._send, self._show = push, send, show
@@ -98,7 +98,7 @@ class HealedRows:
         for i in range(1, len(path)):
             states = healing.states.get(path[:i])
             if states is not None:
-                self._show(HiddenStates(Uid(running.uid), states.shape[1], states.tobytes()))
+                self._show(running.uid, states)
                 running.request.next_hidden = running.request.prompt_len + i
 
 

@@ -3,6 +3,7 @@
 from ramet.ipc.message import Uid
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import TurnFeature
+from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.running import Hold
 from ramet.runtime.scheduler.steps import Steps
 
@@ -12,8 +13,8 @@ class HeldRows(TurnFeature):
 
     steps: Steps
 
-    def __init__(self, core: Core) -> None:
-        self._running, self._results = core.running, core.results
+    def __init__(self, core: Core, late: LateTokens) -> None:
+        self._running, self._results, self._late = core.running, core.results, late
         self.work: dict[Uid, Hold] = core.running.held
 
     @property
@@ -22,4 +23,5 @@ class HeldRows(TurnFeature):
 
     def begin_turn(self) -> None:
         others = len(self._running.decoding) or self._running.prefilling or self.steps.in_flight is not None
-        self._results.settle_aside(alone=not others)
+        for running, finish in self._late.settle(alone=not others):
+            self._results.end(running, finish)

@@ -4,16 +4,34 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Logprobs
+from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.extras import PromptLogprobs
-from ramet.runtime.sampling.columns import LogprobRow, SamplingColumns
+from ramet.runtime.sampling.columns import LogprobRow, PlaceLogprobs, SamplingColumns
 from ramet.runtime.scheduler.drawing import DrawingRows
 from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
 from ramet.runtime.scheduler.step import StepBuilder, TokenSpan
+
+UNKNOWN = np.array([np.nan], dtype=np.float32).tobytes()  # the log-probability of a prompt's first token
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSpan(TokenSpan):
     """Tokens of a prompt whose log-probabilities are returned."""
+
+
+def packed(uid: Uid, of_prompt: bool, ids: Ints, values: PlaceLogprobs) -> Logprobs:
+    """The message that returns them. ids [n]: the tokens that they are of"""
+    return Logprobs(
+        uid,
+        of_prompt,
+        ids.tobytes(),
+        values.values.tobytes(),
+        values.top_ids.tobytes(),
+        values.top_values.tobytes(),
+        values.chosen.tobytes(),
+    )
 
 
 def plan(step: StepBuilder) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ramet.runtime.arrays import Ints
+from ramet.runtime.arrays import Flags, Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.cache.stateful import StatefulCache
@@ -150,7 +150,7 @@ class RowStates:
                 at[index, i], to[index, i] = position - int(step.starts[index]), place
         step.inputs.append(StateSaves(at, to))
 
-    def apply(self, number: int, rows: Ints, alive: Sequence[bool]) -> None:
+    def apply(self, number: int, rows: Ints, alive: Flags) -> None:
         """Step `number` was computed; rows [R] that are not `alive` have left or were taken back since."""
         for index, snapshot in self._planned.pop(number, ()):
             if not alive[index]:

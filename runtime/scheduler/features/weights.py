@@ -15,15 +15,17 @@ from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.features.background import Background, Refused
+from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.steps import Steps
 
 
 class WeightUpdates:
     def __init__(
-        self, source: WeightSource | None, core: Core, background: Background, steps: Steps, control: ControlHandler
-    ) -> None:
+        self, source: WeightSource | None, core: Core, leases: PrefixLeases, background: Background, steps: Steps,
+        control: ControlHandler,
+    ) -> None:  # fmt: skip
         self._source, self._core, self._background, self._steps = source, core, background, steps
-        self._control = control
+        self._leases, self._control = leases, control
         self._read: Any = None  # and not placed yet
         control.on(ReadWeights, self._begin)
         control.on(HoldRequests, self._hold)
@@ -73,7 +75,7 @@ class WeightUpdates:
         for request in self._core.running.retract_without_output():
             self._core.waiting.add(request)
         for running in self._core.running:
-            self._core.results.leases.withdraw(running.uid)
+            self._leases.withdraw(running.uid)
         self._control.flush()
 
 

@@ -176,11 +176,11 @@ def test_jumps_of_all_rows_append_so_many_tokens_in_a_turn(overlap: str, jump: s
 
 def test_tokens_that_nobody_drew_are_told_without_a_copy_for_each() -> None:
     def add(num: int) -> int:
-        results = BenchTop().scheduler.results
+        news = BenchTop().scheduler.results.news
 
         def all_of_them() -> None:
             for token in range(num):
-                results._add_token(1, token, None)
+                news.add_token(1, token, None)
 
         return num_bytes(all_of_them)
 

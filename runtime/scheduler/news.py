@@ -1,0 +1,52 @@
+"""What is new since the last message to the detokenizer: tokens, opened and closed requests, what is returned beside
+tokens. One message says it for a whole step.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import ID_BYTES, Closed, HiddenStates, Logprobs, Opened, TokenStep
+from ramet.runtime.arrays import Floats, Ints
+
+
+class News:
+    """Collects what is new until `take`."""
+
+    def __init__(self) -> None:
+        self.generated_tokens = 0  # since the scheduler began
+        self._clear()
+
+    def add_tokens(self, uids: npt.NDArray[np.int64], tokens: Ints) -> None:
+        """One token of each request. uids [D] int64, tokens [D] int32"""
+        self.generated_tokens += len(uids)
+        self._uids += uids.tolist()
+        self._tokens += tokens.tobytes()
+
+    def add_token(self, uid: Uid, token: int, logprobs: Logprobs | None) -> None:
+        self.generated_tokens += 1
+        self._uids.append(uid)
+        self._tokens += token.to_bytes(ID_BYTES, "little")
+        if logprobs is not None:
+            self.logprobs.append(logprobs)
+
+    def add_states(self, uid: Uid, states: Floats) -> None:
+        """states [n, N]: hidden states, or what a head made of them."""
+        self._hidden.append(HiddenStates(uid, states.shape[1], states.tobytes()))
+
+    def take(self) -> TokenStep | None:
+        """The message; None: nothing is new."""
+        if not (self._uids or self.opened or self.closed or self.logprobs or self._hidden):
+            return None
+        uids, tokens = self._uids, bytes(self._tokens)
+        message = TokenStep(uids, tokens, self.opened, self.closed, self.logprobs, self._hidden)
+        self._clear()
+        return message
+
+    def _clear(self) -> None:
+        self._uids: list[Uid] = []
+        self._tokens = bytearray()
+        self.opened: list[Opened] = []
+        self.closed: list[Closed] = []
+        self.logprobs: list[Logprobs] = []
+        self._hidden: list[HiddenStates] = []
