@@ -82,5 +82,5 @@ def measure_card() -> GpuCard:
     read = seconds(lambda: _read[(num // 65536,)](source, target, 16, BLOCK=4096, num_warps=8), 3)
     a, b = (torch.randn(SIDE, SIDE, dtype=torch.bfloat16, device="cuda") for _ in range(2))
     multiplied = seconds(lambda: a @ b)
-    rates = 2 * COPIED_BYTES / min(copied, by_kernel), COPIED_BYTES / read
-    return GpuCard(torch.cuda.get_device_name(), *rates, 2 * SIDE**3 / multiplied)
+    copy_rate, read_rate = 2 * COPIED_BYTES / min(copied, by_kernel), COPIED_BYTES / read
+    return GpuCard(torch.cuda.get_device_name(), copy_rate, read_rate, 2 * SIDE**3 / multiplied)

@@ -94,8 +94,7 @@ def mean_contexts(num: int) -> float:
 
 
 def figures(card: GpuCard, options: LineOptions) -> Lines:
-    penalised = "--max-penalised-requests", str(options.max_running)
-    with serving(*options.flags, *penalised) as address:
+    with serving(*options.flags, "--max-penalised-requests", str(options.max_running)) as address:
         load(address, 64)
         loads: dict[str, dict[str, float]] = {"headline": {}}
         for name, extra in (loads | ({"headline, penalties": PENALTIES} if options.penalties else {})).items():

@@ -51,8 +51,8 @@ def figures(card: GpuCard, options: LineOptions) -> Lines:
         layer = {name: _copies(maker, kind, *size) for name, size in sizes.items()}
         for tokens in TOKENS:
             took = {name: _took(weights, tokens, sizes[name][0]) for name, weights in layer.items()}
-            rates = WEIGHT_BYTES[kind], PRODUCT_SPEED[kind]
-            limit = sum(limit_s(card, tokens, *size, *rates) for size in sizes.values())
+            num_bytes, speed = WEIGHT_BYTES[kind], PRODUCT_SPEED[kind]
+            limit = sum(limit_s(card, tokens, *size, num_bytes, speed) for size in sizes.values())
             whole = sum(took.values())
             each = {f"{name}_us": round(one * 1e6, 1) for name, one in took.items()}
             found = {"us": round(whole * 1e6, 1), "of_limit": round(limit / whole, 3), **each}

@@ -30,12 +30,12 @@ def figures(card: GpuCard, options: LineOptions, model: StepModel) -> Lines:
     _run(model, draw(WARM, 0))
     load = draw(options.num_prompts, 1)
     before, took = _steps(model), _run(model, load)
-    lengths = [len(prompt) for prompt in load[0]], load[1]
-    steps, of = _steps(model) - before, (sum(lengths[0]), sum(lengths[1]), contexts_of(*lengths))
-    limit = load_limit_s(card, options, model.shape, *of)
+    prompts, outputs = [len(prompt) for prompt in load[0]], load[1]
+    steps, num_in, num_out = _steps(model) - before, sum(prompts), sum(outputs)
+    limit = load_limit_s(card, options, model.shape, num_in, num_out, contexts_of(prompts, outputs))
     yield "offline headline", {
-        "output_tokens_per_s": round(of[1] / took), "seconds": round(took, 1), "of_limit": round(limit / took, 3),
-        "steps": steps, "tokens_a_step": round(sum(of[:2]) / steps),
+        "output_tokens_per_s": round(num_out / took), "seconds": round(took, 1), "of_limit": round(limit / took, 3),
+        "steps": steps, "tokens_a_step": round((num_in + num_out) / steps),
     }  # fmt: skip
     yield "offline headline, traced", _traced(model, draw(max(1, options.num_prompts // 3), 2))
 

@@ -87,8 +87,10 @@ class Layer:
             return torch.randn(shape, generator=chance)
 
         self._ops, self._tokens, channels = ops, tokens, self._of.channels
-        own = random(channels, 1, TAPS).to(kind), random(heads), random(heads), random(SIZE).to(kind)
-        self._weights = DeltaWeights(*own, 1e-6)
+        conv, decay, bias, norm = (
+            random(channels, 1, TAPS).to(kind), random(heads), random(heads), random(SIZE).to(kind)
+        )  # fmt: skip
+        self._weights = DeltaWeights(conv, decay, bias, norm, 1e-6)
         last = torch.zeros(2, channels, TAPS - 1, dtype=kind)
         self._states = DeltaStates(last, torch.zeros(2, heads, SIZE, SIZE))
         self._x, self._gates = random(tokens, self._of.inputs).to(kind), random(tokens, 2 * heads).to(kind)
@@ -102,8 +104,8 @@ class Layer:
         rows = [StateRows(place, num, length) for place, num, length in columns]
         started = time.perf_counter()
         for (start, num), at in zip(parts, rows, strict=True):
-            own = self._x[start : start + num], self._gates[start : start + num]
-            self._ops.delta_net(*own, self._of, self._weights, self._states, at)
+            x, gates = self._x[start : start + num], self._gates[start : start + num]
+            self._ops.delta_net(x, gates, self._of, self._weights, self._states, at)
         return time.perf_counter() - started
 
 
