@@ -90,15 +90,15 @@ class Admission:
             return _refused(
                 WaitKind.ROWS, f"finds all {len(self._running)} rows of --max-running-requests taken", full=True
             )
-        if request.params.penalised and not self._running.num_free_penalty_slots:
+        if request.params.penalised and not self._running.features.penalties.slots.num_free:
             return _refused(WaitKind.PENALTIES, "finds all places of --max-penalised-requests taken")
         if self._num_kept_out >= MAX_KEPT_OUT and self._is_new_program(request):
             return _refused(WaitKind.PROGRAMS, f"is behind {self._num_kept_out} programs that wait for memory as well")
         first, namespace = request.first_group, request.namespace
         if first is not None and self._num_looked_up >= MAX_LOOKED_UP and namespace + first.key not in self._contexts:
             return _refused(WaitKind.CONTEXTS, f"waits for a step that looks up its {len(first.contexts)} contexts")
-        if not self._place_adapter(request):
-            num = self._running.adapters.num_slots
+        if request.spec.lora is not None and not self._place_adapter(request):
+            num = self._running.features.adapters.num_slots
             return _refused(WaitKind.ADAPTERS, f"waits for one of the {num} adapters of --max-loras-per-batch to end")
         gain = self._worth_waiting(request)
         if gain:
@@ -109,7 +109,7 @@ class Admission:
         """False: it waits. Adapters that are there could keep one out for ever, so none of their requests begins while
         the oldest request waits for a slot.
         """
-        is_placed = self._running.place_adapter(request, self._drains)
+        is_placed = self._running.features.adapters.place(request, self._drains, self._running.table)
         self._drains = self._drains or (not is_placed and self._policy.is_aged(request))
         return is_placed
 
@@ -117,7 +117,7 @@ class Admission:
         self._announce()
         if request.first_group is not None:
             return self._look_up(request.first_group, request.namespace).gain
-        matched, states = self._policy.matched(request), self._running.states
+        matched, states = self._policy.matched(request), self._running.memory.states
         if not self._num_announced:
             return 0
         tokens, namespace = request.reusable, request.namespace

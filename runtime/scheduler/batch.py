@@ -59,8 +59,8 @@ def _plan_rows(step: StepBuilder, running: RunningSet, flags: int) -> None:
         for flag, plan in OF_ROWS:
             if flags & flag:
                 plan(step)
-    if running.states is not None:
-        running.states.plan(step)
+    if running.memory.states is not None:
+        running.memory.states.plan(step)
 
 
 class DecodePlanner:
@@ -77,7 +77,7 @@ class DecodePlanner:
             self._kept = _Kept.of(running, decoding, self._eos_ids)
         kept = self._kept
         step = StepBuilder(number, running.table, running.at, decoding, kept.ones, running.take_commands())
-        if kept.flags & ANY_OF_ROWS or running.states is not None:
+        if kept.flags & ANY_OF_ROWS or running.memory.states is not None:
             _plan_rows(step, running, kept.flags)
         planned = step.build(kept.indices, kept.sampling(running, step.ends, self._eos_ids))
         running.advance(number, decoding, kept.ones, decoding)

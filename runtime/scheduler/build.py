@@ -22,7 +22,7 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.enqueue import Enqueuer
 from ramet.runtime.scheduler.feature import RequestFeature, TurnFeature
 from ramet.runtime.scheduler.features import requests
-from ramet.runtime.scheduler.features.adapters import Adapters
+from ramet.runtime.scheduler.features.adapters import Adapters, AdapterSlots
 from ramet.runtime.scheduler.features.answers import Answers
 from ramet.runtime.scheduler.features.assembler import Assembler
 from ramet.runtime.scheduler.features.background import Background
@@ -38,8 +38,10 @@ from ramet.runtime.scheduler.features.media import Towers
 from ramet.runtime.scheduler.features.media_turns import MediaTurns
 from ramet.runtime.scheduler.features.occupation import MemoryOccupation
 from ramet.runtime.scheduler.features.pace import chunk_of, pace_of
+from ramet.runtime.scheduler.features.penalties import PenaltySlots
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.features.routes import ReturnedRoutes
+from ramet.runtime.scheduler.features.row_features import RowFeatures
 from ramet.runtime.scheduler.features.states import RowStates
 from ramet.runtime.scheduler.features.unsound import UnsoundPrefixes
 from ramet.runtime.scheduler.features.weights import WeightUpdates
@@ -52,6 +54,7 @@ from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.receiving import Receiver
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.results import Beyond, Results
+from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.steps import Steps
@@ -94,12 +97,10 @@ def make_scheduler(
     def give_way(alone: bool) -> bool:
         return bool(follow_ups.kept and follow_ups.give_way()) or (alone and leases.give_way())
 
-    running = RunningSet(
-        cache, RowAllocator(max_running), RowAllocator(args.max_penalised), table, give_way,
-        lambda running, fact: results.fail(running, fact),
-        prompt_is_seen=args.schedule.repetition_penalty_scope == "all", states=states,
-        num_adapters=args.adapters.max_loras_per_batch,
-    )  # fmt: skip
+    prompt_is_seen = args.schedule.repetition_penalty_scope == "all"
+    penalties = PenaltySlots(RowAllocator(args.max_penalised), table, prompt_is_seen)
+    of_rows = RowFeatures(penalties, AdapterSlots(args.adapters.max_loras_per_batch), states)
+    running = RunningSet(cache, RowAllocator(max_running), table, of_rows, give_way)
     stopping, news, unsound = Stopping(tokenizer, eos_ids), News(), UnsoundPrefixes(running, leases)
     late = LateTokens(running, stopping, news, args.grammar.grammar_output_s, clock)
     beyond = Beyond(
@@ -108,12 +109,13 @@ def make_scheduler(
     )  # fmt: skip
     results = Results(running, stopping, news, beyond, channels.detokenizer, clock)
     waiting = WaitingQueue(cache)
-    core = Core(cache, waiting, running, results, Pausing(running, waiting), WaitReasons())
+    retraction = Retraction(running, results.fail)
+    core = Core(cache, waiting, running, retraction, results, Pausing(running, waiting), WaitReasons())
     towers = None if runner.media is None else Towers(runner.media, args.media.max_vision_tokens_per_step, clock)
     constraints = Constraints(args, grammars, tokenizer, eos_ids)
-    adapters, background = Adapters(args, running.adapters, runner.adapters), Background(channels.wake)
+    adapters, background = Adapters(args, of_rows.adapters, runner.adapters), Background(channels.wake)
     bound = pace_of(args.schedule, runner.cost, clock)
-    held, assembler = HeldRows(core, late), Assembler(cache, running, results.open)
+    held, assembler = HeldRows(core, late), Assembler(cache, running, retraction, results.open)
     of_turns: list[TurnFeature] = [leases, follow_ups, constraints, background, late.slow, held, unsound]
     of_turns += [late.constrained.aside, assembler]
     if facts.boundary is not None:
@@ -187,7 +189,7 @@ def _of_requests(
     if tokenizer is not None:
         asked.append(requests.HealedPrompts(tokenizer, runner.facts.vocab_size))
     asked += [requests.ParallelContexts(runner, core.cache), requests.Processors(runner)]
-    asked += [requests.AdapterRequests(core.running.adapters), requests.LeaseRequests(features.leases)]
+    asked += [requests.AdapterRequests(core.running.features.adapters), requests.LeaseRequests(features.leases)]
     return [*asked, requests.ConstrainedRequests(features.constraints)]
 
 

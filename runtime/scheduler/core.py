@@ -6,6 +6,7 @@ from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.results import Results
+from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.wait_reasons import WaitReasons
 
@@ -15,6 +16,7 @@ class Core:
     cache: PrefixCache
     waiting: WaitingQueue
     running: RunningSet
+    retraction: Retraction
     results: Results
     pausing: Pausing
     why: WaitReasons

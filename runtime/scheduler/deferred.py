@@ -1,9 +1,10 @@
-"""What leaves the running set while a step in flight may still use it: slots, leases, rows and penalty slots."""
+"""What leaves the running set while a step in flight may still use it: slots, leases and rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import Lease, PrefixCache, RowAllocator
+from ramet.runtime.cache.prefix import Lease, PrefixCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,19 +15,16 @@ class Left:
     slots: Ints
     lease: Lease | None = None
     row: int | None = None
-    penalty_slot: int = 0
 
 
 class LeftBehind:
     """What running requests have left: free when the result of the last step that used it was applied, not before.
 
-    Steps are numbered. `rows` are numbered from 1, `part_rows` behind them.
+    Steps are numbered.
     """
 
-    def __init__(
-        self, cache: PrefixCache, rows: RowAllocator, part_rows: RowAllocator, penalty_slots: RowAllocator
-    ) -> None:
-        self._cache, self._rows, self._part_rows, self._penalty_slots = cache, rows, part_rows, penalty_slots
+    def __init__(self, cache: PrefixCache, free_row: Callable[[int], None]) -> None:
+        self._cache, self._free_row = cache, free_row
         self.all: list[Left] = []  # that are not free yet
         self.planned = self._confirmed = 0  # numbers of the last step that was planned, and whose result was applied
 
@@ -36,13 +34,8 @@ class LeftBehind:
         return self.planned > self._confirmed
 
     @property
-    def num_rows(self) -> int:
-        """Those of parts as well."""
-        return sum(left.row is not None for left in self.all)
-
-    @property
-    def num_penalty_slots(self) -> int:
-        return sum(left.penalty_slot > 0 for left in self.all)
+    def rows(self) -> list[int]:
+        return [left.row for left in self.all if left.row is not None]
 
     @property
     def slots(self) -> list[Ints]:
@@ -72,6 +65,4 @@ class LeftBehind:
         if left.lease is not None:
             self._cache.release(left.lease)
         if left.row is not None:
-            (self._rows if left.row <= self._rows.num_rows else self._part_rows).free(left.row)
-        if left.penalty_slot:
-            self._penalty_slots.free(left.penalty_slot)
+            self._free_row(left.row)

@@ -5,14 +5,16 @@ features that build.py composes and asks nothing of one whose `work` is empty, s
 nothing: not one call.
 """
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Any, ClassVar
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Admit, Finish
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.engine.extras import Command
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RunningRequest
 
 
 class MemoryShort(Exception):
@@ -32,6 +34,33 @@ class RequestFeature:
 
     def arrive(self, request: Request, shared: Any) -> Finish | bool | None:
         """It will wait to run. Why it ends instead; True: it waits here, until the feature puts it in the queue."""
+
+
+class RowFeature:
+    """What rows with the bit `flag` (RowFlag) have beyond tokens. Each hook that returns commands says what the runner
+    does before the next step.
+    """
+
+    flag: ClassVar[int]
+
+    def begin(self, running: RunningRequest) -> Sequence[Command]:
+        """It has a row, and runs."""
+        return ()
+
+    def changed(self, running: RunningRequest) -> Sequence[Command]:
+        """Its known tokens have changed otherwise than by a draw."""
+        return ()
+
+    def taken_back(self, running: RunningRequest) -> Sequence[Command]:
+        """Tokens that it drew were taken back."""
+        return ()
+
+    def end(self, running: RunningRequest) -> Sequence[Command]:
+        """It has ended. A request that goes back to waiting has not."""
+        return ()
+
+    def free(self, row: int) -> None:
+        """The row is free: no step in flight has it."""
 
 
 class TurnFeature:

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
+import numpy as np
+
 from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.stateful import StatefulCache
@@ -15,18 +17,20 @@ def check_counts(cache: PrefixCache, running: RunningSet) -> None:
     """free + tree (locked or not) + owned by running requests and by steps in flight = total; the same of rows."""
     parts = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": running.owned_tokens}
     assert sum(parts.values()) == cache.total_tokens, f"slots are not conserved: {parts}, total {cache.total_tokens}"
-    penalty_slots = running.penalty_slots
+    penalty_slots = running.features.penalties.slots
     taken = running.free_rows.num_taken + running.parts.rows.num_taken
-    used = len(running) + len(running.parts.running) + running.left.num_rows
+    used = len(running) + len(running.parts.running) + len(running.left.rows)
     assert taken == used, f"{taken} rows taken, {used} in use"
     check_states(cache, running)
-    penalised = sum(each.request.params.penalised for each in running) + running.left.num_penalty_slots
+    penalised = sum(each.request.params.penalised for each in running) + np.count_nonzero(
+        running.table.penalty_slots[running.left.rows]
+    )
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 
 
 def check_states(cache: PrefixCache, running: RunningSet) -> None:
     """free + on nodes + taken by rows and by steps in flight = all places of snapshots."""
-    states = running.states
+    states = running.memory.states
     if states is not None and isinstance(cache, StatefulCache):
         parts = {"free": cache.num_free, "kept": cache.num_kept, "taken": cache.num_taken}
         assert sum(parts.values()) == cache.num_snapshots, f"places are lost: {parts}, total {cache.num_snapshots}"

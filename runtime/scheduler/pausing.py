@@ -48,7 +48,7 @@ class Pausing:
         self.apply_in_flight()
         self._hold(paused=PAUSED, released=self._released)
         if retract:
-            for request in self._running.retract_all():
+            for request in [self._running.retract(each) for each in self._running]:
                 self._waiting.add(request)
 
     def release(self, why: str) -> None:

@@ -38,7 +38,7 @@ class StepPlanner:
             if feature.work:
                 for request in feature.take_back():
                     core.waiting.add(request)
-        retracted = running.make_room()
+        retracted = core.retraction.make_room()
         if retracted is None:
             raise MemoryShort
         for feature in self._features:

@@ -100,13 +100,13 @@ class Results:
         else:
             self.discarded_tokens += int((~alive[step.batch.draws]).sum())
             table.applied[rows[alive]] += step.batch.num_new[alive]
-        if self._running.states is not None:
-            self._running.states.apply(step.number, rows, alive)
+        if self._running.memory.states is not None:
+            self._running.memory.states.apply(step.number, rows, alive)
         return alive
 
     def _publish(self, running: RunningRequest, now_s: float) -> None:
         """Share what is computed of its prompt."""
-        self._running.publish(running)
+        self._running.memory.publish(running)
         request = running.request
         if running.applied >= request.prompt_len:
             request.times.prefilled_s = request.times.prefilled_s or now_s
@@ -182,7 +182,7 @@ class Results:
     def end(self, running: RunningRequest, finish: Finish) -> None:
         """End a request that runs; what it computed is shared unless it failed."""
         if running.request.part is not None:
-            return self._running.park(running)
+            return self._running.parts.park(running)
         returned = b"" if running.request.is_plain else self._life.end(running, finish)
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish, returned)

@@ -79,7 +79,7 @@ class RowTable:
         self.frequency, self.presence = np.zeros(num, np.float32), np.zeros(num, np.float32)
         self.repetition = np.ones(num, np.float32)
 
-    def open(self, row: int, request: Request, num_cached: int, penalty_slot: int) -> None:
+    def open(self, row: int, request: Request, num_cached: int) -> None:
         """A request begins to run in `row`, its first `num_cached` tokens computed. Its slots are the caller's."""
         known = len(request.tokens)
         self.tokens[row, :known] = request.tokens
@@ -88,7 +88,7 @@ class RowTable:
         self.totals[row] = self.planned_totals[row] = known
         self.adapters[row] = request.adapter_slot
         self.last_steps[row] = 0
-        self._set_sampling(row, request, penalty_slot)
+        self._set_sampling(row, request)
         self.begin(row, request, num_cached)
 
     def begin(self, row: int, request: Request, num_cached: int) -> None:
@@ -106,14 +106,14 @@ class RowTable:
         if self.shifts[row]:
             self.flags[row] |= RowFlag.SHIFTED
 
-    def _set_sampling(self, row: int, request: Request, penalty_slot: int) -> None:
+    def _set_sampling(self, row: int, request: Request) -> None:
         params = request.params
         write_draw_params(self.draw_params, row, params, request.seed)
         self.min_new[row], self.num_healed[row] = params.min_new_tokens, request.num_healed
-        self.penalty_slots[row] = penalty_slot
+        self.penalty_slots[row] = 0
         self.frequency[row], self.presence[row] = params.frequency_penalty, params.presence_penalty
         self.repetition[row] = max(params.repetition_penalty, MIN_REPETITION)
-        self.flags[row] = _flags_of(request) | (RowFlag.PENALTIES if penalty_slot else 0)
+        self.flags[row] = _flags_of(request)
 
 
 def _flags_of(request: Request) -> int:
@@ -133,6 +133,7 @@ def _flags_of(request: Request) -> int:
         RowFlag.ADAPTER: request.adapter_slot > 0,
         RowFlag.EMBEDS: request.embeds is not None,
         RowFlag.MEDIA: request.media is not None,
+        RowFlag.PENALTIES: params.penalised,
         RowFlag.MIN_NEW: params.min_new_tokens > 0,
     }
     return sum(flag for flag, is_set in asked.items() if is_set)
@@ -199,6 +200,18 @@ class RunningRequest:
     @property
     def prefilling(self) -> bool:
         return self.scheduled < self.target
+
+    def append(self, token: int) -> None:
+        """One more known token, which no step draws. `RowMemory.replace` has found its slot."""
+        table, row = self._table, self.row
+        table.tokens[row, table.totals[row]] = token
+        table.totals[row] += 1
+        table.planned_totals[row] = table.totals[row]
+
+    def drop_results(self) -> None:
+        """Forget what steps that were planned with it will say."""
+        self._table.epochs[self.row] += 1
+        self.request.epoch += 1
 
     @property
     def returns_logprobs(self) -> bool:

@@ -15,6 +15,8 @@ from ramet.runtime.engine.batch import AdapterSource
 from ramet.runtime.engine.extras import AdapterPlacement, RowAdapters
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.features.background import Background, Refused, tried
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.step import StepBuilder
 
 Generation = int
@@ -61,6 +63,19 @@ class AdapterSlots:
 
     def has_slot(self, generation: Generation) -> bool:
         return self._loaded[generation].slot is not None
+
+    def place(self, request: Request, drains: bool, table: RowTable) -> bool:
+        """Find a slot for the adapter of a request that is to run; False: others need all that it could have, or it
+        has one and `drains` keeps such requests out.
+        """
+        adapter = request.spec.lora
+        assert adapter is not None, request.uid
+        if drains:
+            return False
+        used = set[int]() if self.has_slot(adapter.generation) else set(table.adapters[table.uids != 0].tolist())
+        slot = self.take(adapter.generation, used)
+        request.adapter_slot = slot or 0
+        return slot is not None
 
     def take(self, generation: Generation, used: set[int]) -> int | None:
         """Its slot, for a request that is to run; None: all others are `used` by running ones, or pinned."""

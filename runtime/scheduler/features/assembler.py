@@ -16,6 +16,7 @@ from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.assembly import Assembly
 from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.request import Request, request_of_part
+from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
@@ -23,9 +24,11 @@ MAX_BEGUN = 256  # parts in one turn: some 10 ms
 
 
 class Assembler(TurnFeature):
-    def __init__(self, cache: PrefixCache, running: RunningSet, opened: Callable[[RunningRequest], bool]) -> None:
+    def __init__(
+        self, cache: PrefixCache, running: RunningSet, retraction: Retraction, opened: Callable[[RunningRequest], bool]
+    ) -> None:
         """`opened` is told of each request whose contexts are computed: its own tokens come next."""
-        self._cache, self._running, self._opened = cache, running, opened
+        self._cache, self._running, self._retraction, self._opened = cache, running, retraction, opened
         self.work = running.parts.assemblies
         self._num_left = 0  # parts that this turn may still begin
 
@@ -35,7 +38,7 @@ class Assembler(TurnFeature):
         self._num_left = MAX_BEGUN
         self._proceed()
         while self._is_stuck and not self.goes_on:
-            retracted += self._running.free_some()
+            retracted += self._retraction.free_some()
             self._proceed()
         return retracted
 
@@ -78,7 +81,7 @@ class Assembler(TurnFeature):
         slots = np.concatenate([base.slots, prefix])
         if len(slots) == len(request.tokens):
             part.lease, part.slots = lease, slots[part.own :]
-        elif not self._running.take_part(request, lease, slots):
+        elif not self._running.parts.take(request, lease, slots):
             self._cache.release(lease)
             return False
         part.num_cached = max(len(slots) - max(part.own, base.length), 0)
@@ -97,7 +100,7 @@ class Assembler(TurnFeature):
         if request.returns_early_states:
             request.next_hidden = max(told, base.length)
         lease, prefix = self._cache.acquire(request.reusable, base.namespace)
-        if not self._running.take_rest(owner, lease, np.concatenate([base.slots, prefix])):
+        if not self._running.parts.take_rest(owner, lease, np.concatenate([base.slots, prefix])):
             self._cache.release(lease)
             request.base, request.next_logprob, request.next_hidden = None, asked, told
             return

@@ -386,14 +386,14 @@ class ConstrainedRows:
     def _apply(self, running: RunningRequest, constrained: Constrained, jump: Jump) -> tuple[bool, Finish | None]:
         """Whether there was memory for it, and why the request ends with one of its tokens."""
         tokens, finish = jump.tokens[: running.remaining + jump.num_dropped], None
-        if not self._running.replace(running, jump.num_dropped, len(tokens)):
+        if not self._running.memory.replace(running, jump.num_dropped, len(tokens)):
             return False, None
         if jump.num_dropped:
             constrained.output.drop(jump.num_dropped)
             del constrained.unsent[-jump.num_dropped :]
             self._rewound(running)
         for num, token in enumerate(tokens, 1):
-            self._running.append(running, token)
+            running.append(token)
             self.forced_tokens += 1
             finish, _ = self._take(running, constrained, token, _certain(running, token))
             if finish is not None:

@@ -16,7 +16,7 @@ from ramet.runtime.sampling.columns import HealedPlace
 from ramet.runtime.scheduler.features.constraints import ConstrainedRows, Send
 from ramet.runtime.scheduler.features.tail_search import MAX_NODES, Healing, Path
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RunningRequest
+from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 NOTHING_LEFT = "no output that begins with the healed end of the prompt can be drawn"
@@ -72,9 +72,9 @@ class HealedRows:
         """
         differing = (i for i, (own, other) in enumerate(zip(path, goal)) if own != other)
         kept = next(differing, min(len(path), len(goal) - 1))
-        if not self._running.replace(running, len(path) + 1 - kept, 1):
+        if not self._running.memory.replace(running, len(path) + 1 - kept, 1):
             return False
-        self._running.append(running, goal[kept])
+        running.append(goal[kept])
         self._running.extend(running)
         self._running.forget_memory(running)
         return True
@@ -84,7 +84,8 @@ class HealedRows:
         beyond = healing.tail.beyond_of(path[-1], offset)
         request.num_healed = len(path) if not beyond else len(path) - 1
         request.healing = None
-        self._running.end_healing(running)
+        self._running.table.num_healed[running.row] = request.num_healed
+        self._running.clear_flag(running, RowFlag.HEALING)
         self._tell_hidden(running, healing, path)
         num_asked, ends = request.num_logprob_ids, range(1, len(path) + 1)
         told = [(path[i - 1], healing.logprobs_of(path[:i], num_asked)) for i in ends]

@@ -48,7 +48,7 @@ class Lifecycle:
         """It is about to give back its row. Returns the experts of its tokens, if it asked for them."""
         request = running.request
         if request.spec.follow_up is not None and not finish.aborted and request.base is None:
-            self._running.publish_all(running)
+            self._running.memory.publish_all(running)
             added, num_calls = running.total - (request.cached_tokens or 0), request.num_calls + 1
             self._follow_ups.keep(request.spec.follow_up, running.lease, added, num_calls)
         return self._routes.of(running) if request.returns_routes else b""

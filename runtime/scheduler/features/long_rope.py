@@ -15,4 +15,12 @@ class OutgrownRows(TurnFeature):
         self._running = running
 
     def take_back(self) -> list[Request]:
-        return self._running.take_outgrown()
+        """Requests that are longer now than what they have computed is good for.
+
+        No step in flight has one of them: none is planned once the token that is too much may be drawn.
+        """
+        running = self._running
+        outgrown = [running.put_back(each) for each in running if each.total > running.table.ends[each.row]]
+        for request in outgrown:
+            request.is_long = True
+        return outgrown

@@ -1,26 +1,30 @@
-"""What runs, and what is kept, for prompts with parallel contexts: their parts, and the rows of these.
+"""What runs, and what is kept, for prompts with parallel contexts: their parts, the rows of these and their memory."""
 
-Knows which memory they have, and gives none: that is the running set's.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import Lease, RowAllocator
+from ramet.runtime.cache.prefix import NO_SLOTS, Lease, RowAllocator
 from ramet.runtime.engine.batch import PART_ROWS
-from ramet.runtime.scheduler.features.assembly import Assembly
+from ramet.runtime.scheduler.deferred import Left, LeftBehind
+from ramet.runtime.scheduler.features.assembly import Assembly, part_of
 from ramet.runtime.scheduler.features.contexts import Part
+from ramet.runtime.scheduler.memory import RowMemory
+from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 
 
 class Parts:
-    def __init__(self, table: RowTable, first_row: int) -> None:
+    def __init__(
+        self, memory: RowMemory, table: RowTable, left: LeftBehind, first_row: int,
+        prefill: Callable[[RunningRequest], None], vacate: Callable[[RunningRequest], None],
+    ) -> None:  # fmt: skip
+        """`prefill`: steps may compute it. `vacate`: its row runs nothing."""
+        self._memory, self._table, self._left, self._prefill, self._vacate = memory, table, left, prefill, vacate
         self.rows = RowAllocator(PART_ROWS, first=first_row)
         self.running: dict[Uid, RunningRequest] = {}
         self.assemblies: dict[Uid, Assembly] = {}  # of running requests with contexts, until they leave
         self.parked_tokens = 0  # in the slots of parked parts that the tree has not
-        self._table = table
 
     @property
     def open(self) -> list[Assembly]:
@@ -46,9 +50,64 @@ class Parts:
     @property
     def owned_tokens(self) -> int:
         """Slots that belong to parts and not to the tree."""
-        own = sum(int(self._table.allocated[each.row]) - each.leased for each in self.running.values())
-        return own + self.parked_tokens
+        return sum(map(self._memory.owned_tokens, self.running.values())) + self.parked_tokens
 
     def promised_tokens(self, page_size: int) -> int:
         """What running requests will need at most for their contexts and what follows, beyond what they have."""
         return sum(assembly.promised(page_size) for assembly in self.assemblies.values())
+
+    # -- their life -------------------------------------------------------------------------------------------------
+
+    def begin(self, running: RunningRequest) -> None:
+        """A request runs whose prompt has contexts; its lease says the namespace."""
+        cache = self._memory.cache
+        assembly = Assembly(running, running.lease.namespace, cached=cache.enabled, copies=cache.copies)
+        self.assemblies[running.uid] = assembly
+
+    def take(self, request: Request, lease: Lease, slots: Ints) -> bool:
+        """Compute a part, whose first `slots` [n] are there; False: memory is short. A row of parts must be free."""
+        running = RunningRequest(request, self.rows.allocate(), lease, self._table)
+        self._table.open(running.row, request, len(slots))
+        if not self._memory.occupy(running, slots):
+            self._vacate(running)
+            self.rows.free(running.row)
+            return False
+        self.running[request.uid] = running
+        self._prefill(running)
+        return True
+
+    def take_rest(self, running: RunningRequest, lease: Lease, slots: Ints) -> bool:
+        """Compute what follows the contexts of a request, whose base is set: as `take`, in its own row."""
+        request, nothing = running.request, running.lease
+        running.lease = lease
+        self._table.begin(running.row, request, len(slots))
+        if not self._memory.occupy(running, slots):
+            running.lease = nothing
+            self._table.begin(running.row, request, 0)
+            return False
+        running.next_logprob, running.next_hidden = request.next_logprob, request.next_hidden
+        self._prefill(running)
+        return True
+
+    def park(self, running: RunningRequest) -> None:
+        """A part is computed: its row is free, its slots stay until its request leaves."""
+        self._memory.publish(running)
+        part, row = part_of(running.request), running.row
+        part.lease, part.slots = running.lease, running.slots[part.own : running.total].copy()
+        part.pages = running.slots[running.leased :].copy()
+        self.parked_tokens += len(part.pages)
+        del self.running[running.uid]
+        self._vacate(running)
+        self._left.add(Left(int(self._table.last_steps[row]), NO_SLOTS, None, row))
+
+    def take_down(self, uid: Uid) -> None:
+        """A request leaves, and with it what was computed for it apart."""
+        for part in dict.fromkeys(self.assemblies.pop(uid).parts):
+            running = self.running.pop(part.uid, None)
+            if running is not None:
+                self._memory.publish(running)
+                self._vacate(running)
+                self._memory.leave(running)
+            elif part.lease is not None:
+                self.parked_tokens -= len(part.pages)
+                self._left.add(Left(self._left.planned, part.pages, part.lease))

@@ -69,7 +69,7 @@ class UnsoundPrefixes(TurnFeature):
         )
         self.again.append(running)
         self.apart[running.uid] = prefixes
-        self._running.drop_results(running)
+        running.drop_results()
         return False
 
     def are_finite(self, uids: Iterable[int]) -> None:
@@ -99,7 +99,7 @@ class UnsoundPrefixes(TurnFeature):
 
     def _withdraw(self, prefix: _Prefix) -> list[Request]:
         """What is retracted publishes what it has computed, below what is withdrawn."""
-        cache = self._running.cache
+        cache = self._running.memory.cache
         ends = set(cache.beyond(*prefix))
         if not ends:
             return []

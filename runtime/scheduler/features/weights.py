@@ -72,8 +72,9 @@ class WeightUpdates:
 
     def _begin_anew(self, number: int) -> None:
         self._core.waiting.take_weights(number)
-        for request in self._core.running.retract_without_output():
-            self._core.waiting.add(request)
+        for running in self._core.running:
+            if not running.num_output or running.request.healing is not None:  # nothing was told of its output
+                self._core.waiting.add(self._core.running.retract(running))
         for running in self._core.running:
             self._leases.withdraw(running.uid)
         self._control.flush()

@@ -176,7 +176,7 @@ def test_a_retraction_of_what_is_parsed_aside_changes_no_output(
             if len(top.tokens[1]) in at:
                 at.remove(len(top.tokens[1]))
                 top.scheduler._steps.apply_in_flight()
-                for request in top.scheduler.running.retract_all():
+                for request in [top.scheduler.running.retract(each) for each in top.scheduler.running]:
                     top.scheduler.waiting.add(request)
         top.run()
         tops.append(top)

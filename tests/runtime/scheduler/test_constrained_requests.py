@@ -562,15 +562,15 @@ def rewind_one(top: BenchTop, rewind: Rewind, draw: np.random.Generator) -> None
         return
     running = able[which % len(able)]
     if publish:
-        running_set.publish(running)
+        running_set.memory.publish(running)
     dropped = min(num_dropped, running.num_output)
     tokens = draw.integers(0, 97, min(num_new, running.remaining + dropped - 1)).tolist()
     if dropped == 0 and running_set.table.planned_totals[running.row] > running.total:
         return  # a step draws what comes next
-    if not running_set.replace(running, dropped, len(tokens)):
+    if not running_set.memory.replace(running, dropped, len(tokens)):
         return
     for token in tokens:
-        running_set.append(running, token)
+        running.append(token)
     running_set.extend(running)
 
 

@@ -8,8 +8,12 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
+from ramet.runtime.scheduler.features.adapters import AdapterSlots
+from ramet.runtime.scheduler.features.penalties import PenaltySlots
+from ramet.runtime.scheduler.features.row_features import RowFeatures
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.reserve_ratio import DECAY_STEPS, ReserveRatio
+from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from tests.fakes.specs import make_spec
@@ -108,7 +112,9 @@ class Bench:
     def __init__(self, total: int) -> None:
         self.cache = PrefixCache(PageAllocator(total, 1))
         table = RowTable(8, 64, 1)
-        self.running = RunningSet(self.cache, RowAllocator(8), RowAllocator(8), table, lambda alone: False, self.fail)
+        features = RowFeatures(PenaltySlots(RowAllocator(8), table, prompt_is_seen=False), AdapterSlots(1))
+        self.running = RunningSet(self.cache, RowAllocator(8), table, features, lambda alone: False)
+        self.retraction = Retraction(self.running, self.fail)
         self.steps = 0
 
     def fail(self, running: RunningRequest, fact: str) -> None:
@@ -135,21 +141,21 @@ def test_the_one_with_the_fewest_output_tokens_gives_way_however_early_it_came()
     bench.run(1, num_output=9, arrival_s=3.0)
     fewest = bench.run(2, num_output=3, arrival_s=1.0)
     bench.run(3, num_output=6, arrival_s=2.0)
-    assert bench.running.make_room() == [fewest.request]
+    assert bench.retraction.make_room() == [fewest.request]
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (2, 3, 1), (3, 1, 2)])
 def test_among_equals_the_latest_arrival_gives_way(order: tuple[int, ...]):
     bench = Bench(3 * 9)
     running = {uid: bench.run(uid, num_output=5, arrival_s=float(uid)) for uid in order}
-    assert bench.running.make_room() == [running[3].request]
+    assert bench.retraction.make_room() == [running[3].request]
 
 
 def test_no_more_give_way_than_must():
     bench = Bench(4 * 9)
     for uid in range(1, 5):
         bench.run(uid, num_output=5, arrival_s=float(uid))
-    assert len(bench.running.make_room()) == 1
+    assert len(bench.retraction.make_room()) == 1
     assert len(bench.running) == 3 and bench.running.num_retractions == 1
     assert all(len(each.slots) >= each.total for each in bench.running)
 

@@ -53,7 +53,7 @@ def test_work_before_a_step_is_a_command(overlap: str) -> None:
     fetches = {3: Fetch((1, 2)), 4: Fetch((3,))}
     for turn in range(1, 6):
         if turn in fetches:
-            top.scheduler.running.commands.append(fetches[turn])
+            top.scheduler.running.memory.commands.append(fetches[turn])
         top.turn()
     top.run()
     assert top.runner.fetched == list(fetches.items())
