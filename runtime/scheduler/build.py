@@ -20,7 +20,7 @@ from ramet.runtime.scheduler.arrivals import Inbox
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.enqueue import Enqueuer
-from ramet.runtime.scheduler.feature import RequestFeature, TurnFeature
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features import requests
 from ramet.runtime.scheduler.features.adapters import Adapters, AdapterSlots
 from ramet.runtime.scheduler.features.answers import Answers
@@ -28,6 +28,7 @@ from ramet.runtime.scheduler.features.assembler import Assembler
 from ramet.runtime.scheduler.features.background import Background
 from ramet.runtime.scheduler.features.composed import Features
 from ramet.runtime.scheduler.features.constraints import Constraints
+from ramet.runtime.scheduler.features.context_requests import ParallelContexts
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.held_rows import HeldRows
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
@@ -40,6 +41,7 @@ from ramet.runtime.scheduler.features.occupation import MemoryOccupation
 from ramet.runtime.scheduler.features.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.features.penalties import PenaltySlots
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.programs import ProgramRequests
 from ramet.runtime.scheduler.features.routes import ReturnedRoutes
 from ramet.runtime.scheduler.features.row_features import RowFeatures
 from ramet.runtime.scheduler.features.states import RowStates
@@ -53,6 +55,7 @@ from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.receiving import Receiver
 from ramet.runtime.scheduler.report import Reporter
+from ramet.runtime.scheduler.request_feature import RequestFeature
 from ramet.runtime.scheduler.results import Beyond, Results
 from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.rows import RowTable
@@ -124,7 +127,7 @@ def make_scheduler(
         of_turns.append(MediaTurns(core, towers, bound))
     features = Features(leases, follow_ups, constraints, late, towers, of_turns)
     policy = Policy(args.schedule.schedule_policy, cache, args.schedule.max_wait_s, seed)
-    admission = Admission(cache, running, policy, follow_ups, args.schedule.schedule_conservativeness)
+    admission = Admission(cache, running, policy, follow_ups.kept, args.schedule.schedule_conservativeness)
     planner = StepPlanner(
         core, policy, admission, chunk=chunk_of(args.schedule, runner.cost), hidden_size=facts.hidden_size,
         bound=bound, features=of_turns, clock=clock,
@@ -181,15 +184,17 @@ def _of_requests(
     runner: LoadedRunner, features: Features, core: Core, tokenizer: Tokenizer | None
 ) -> Sequence[RequestFeature]:
     """What requests may ask: those that only note what came, then those that may refuse, then those that keep it."""
-    asked: list[RequestFeature] = [requests.InputEmbeddings(), requests.FollowUpRequests(features.follow_ups)]
+    running = core.running
+    asked: list[RequestFeature] = [requests.InputEmbeddings(), requests.PenalisedRequests(running)]
+    asked.append(ProgramRequests(features.follow_ups))
     if runner.facts.boundary is not None:
         asked.append(requests.LongRopeLimit(runner.facts.boundary))
     if features.towers is not None:
         asked.append(requests.MediaRequests(features.towers))
     if tokenizer is not None:
         asked.append(requests.HealedPrompts(tokenizer, runner.facts.vocab_size))
-    asked += [requests.ParallelContexts(runner, core.cache), requests.Processors(runner)]
-    asked += [requests.AdapterRequests(core.running.features.adapters), requests.LeaseRequests(features.leases)]
+    asked += [ParallelContexts(runner, core.cache), requests.Processors(runner)]
+    asked += [requests.AdapterRequests(running), requests.LeaseRequests(features.leases)]
     return [*asked, requests.ConstrainedRequests(features.constraints)]
 
 

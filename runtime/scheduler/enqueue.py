@@ -10,8 +10,8 @@ from ramet.ipc.messages import Admit, Finish, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.feature import RequestFeature
 from ramet.runtime.scheduler.request import Request, seed_of_sample
+from ramet.runtime.scheduler.request_feature import RequestFeature
 from ramet.runtime.scheduler.stage_times import StageTimes
 
 PLAIN = Admit([], RequestSpec(SamplingParams()), Content())
@@ -29,13 +29,14 @@ class Enqueuer:
         spec, now_s = message.spec, self._clock()
         assert message.content.ids is not None, f"{message.uids} came without ids"
         prompt = np.array(unpack_ids(message.content.ids), dtype=np.int32)
-        asked = [feature for asks, plain, feature in self._features if asks(message) != plain]
+        asked = tuple(feature for asks, plain, feature in self._features if asks(message) != plain)
         shared = [feature.receive(message, prompt) for feature in asked]
         given = spec.params.sampling_seed
         seed = given if given is not None else int(self._seeds.integers(1 << 63))
         for sample, uid in enumerate(message.uids):
             times = StageTimes(now_s, message.tokenized, message.traced)
             request = Request(uid, prompt, spec, seed_of_sample(seed, sample), message.arrival_s, times)
+            request.asked = asked
             outcome: Finish | bool | None = None
             for each, own in zip(asked, shared, strict=True):
                 outcome = outcome or each.refuse(request, own)

@@ -6,11 +6,9 @@ nothing: not one call.
 """
 
 from collections.abc import Sequence, Sized
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Admit, Finish
-from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.engine.extras import Command
 from ramet.runtime.scheduler.request import Request
@@ -19,21 +17,6 @@ from ramet.runtime.scheduler.rows import RunningRequest
 
 class MemoryShort(Exception):
     """No room for the next step before the result of the one in flight is applied, or keys that it must not read."""
-
-
-class RequestFeature:
-    """What some requests ask beyond tokens: those whose message differs from a plain one in the field `asked_by`."""
-
-    asked_by: ClassVar[str]  # the path of a field of `Admit`
-
-    def receive(self, message: Admit, prompt: Ints) -> Any:
-        """What the samples of a request share: the hooks below are given it. prompt [prompt tokens]"""
-
-    def refuse(self, request: Request, shared: Any) -> Finish | None:
-        """Why the request cannot be served; None: it can. Nothing is kept for it yet."""
-
-    def arrive(self, request: Request, shared: Any) -> Finish | bool | None:
-        """It will wait to run. Why it ends instead; True: it waits here, until the feature puts it in the queue."""
 
 
 class RowFeature:

@@ -83,7 +83,7 @@ class StepPlanner:
             core.why.end(WaitKind.PREFILL_BUDGET, no_budget)
             return prefills
         now_s = self._clock()
-        turn = self.admission.begin(now_s)
+        turn = self.admission.round(now_s)
         for request in self.share.allowed(self._policy.order(core.waiting, now_s)):
             if self.share.is_used_up:
                 core.why.end(WaitKind.PREFILL_BUDGET, ENOUGH)
@@ -94,15 +94,15 @@ class StepPlanner:
             if self._bound is not None and (fact := self._bound.refusal(core.running, request)):
                 core.why.end(WaitKind.PACE, fact)
                 break
-            if request.media is not None and (failure := request.media.failure):
+            if request.asked and (failure := turn.failure(request)):
                 core.waiting.remove(request.uid)
                 core.results.close_waiting(request, failure)
                 continue
             match turn.try_add(request):
-                case Admitted(running):
+                case Admitted(running, is_whole):
                     core.waiting.begin(request, now_s)
                     taken: list[Prefill] = []
-                    if not request.groups and core.results.open(running) and running.uid not in core.running.held:
+                    if is_whole and core.results.open(running) and running.uid not in core.running.held:
                         taken = list(budget.take(running))
                     self.share.begins(request, taken)
                     prefills += taken

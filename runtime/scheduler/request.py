@@ -4,6 +4,8 @@ A request has no prefill or decode phase: it has `prompt_len` tokens that were g
 and steps compute until they have all been read.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ramet.ipc.message import Uid
@@ -21,6 +23,9 @@ from ramet.runtime.scheduler.features.tail_search import Healing
 from ramet.runtime.scheduler.features.turns import Turns
 from ramet.runtime.scheduler.stage_times import StageTimes
 from ramet.runtime.text.pattern import build_automaton
+
+if TYPE_CHECKING:
+    from ramet.runtime.scheduler.request_feature import RequestFeature
 
 _MASK = (1 << 64) - 1
 _NO_TOKENS: Ints = np.empty(0, dtype=np.int32)
@@ -46,6 +51,7 @@ class Request:
     __slots__ = (
         "adapter_slot",
         "arrival_s",
+        "asked",
         "base",
         "biases",
         "boundary",
@@ -96,6 +102,7 @@ class Request:
         self.uid, self.spec, self.seed, self.arrival_s = uid, spec, seed, arrival_s
         self.times = times or StageTimes()
         self.tokens, self.prompt_len = prompt, len(prompt)
+        self.asked: tuple[RequestFeature, ...] = ()  # what it asks beyond tokens
         self.media: RequestMedia | None = None  # None: its prompt is text alone
         self.boundary: int | None = None  # tokens beyond which all of its keys are others; None: none
         self.is_long = False  # it is beyond that

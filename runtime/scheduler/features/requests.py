@@ -6,47 +6,19 @@ import numpy as np
 
 from ramet.ipc.messages import Admit, Finish, FinishKind
 from ramet.ipc.params import shown
-from ramet.ipc.spec import FollowUp
+from ramet.ipc.stats import WaitKind
 from ramet.runtime.arrays import Floats, Ints
-from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import LoadedRunner
-from ramet.runtime.scheduler.feature import RequestFeature
-from ramet.runtime.scheduler.features.adapters import AdapterSlots
+from ramet.runtime.scheduler.admission import AdmissionRound, Refused, refused
 from ramet.runtime.scheduler.features.constraints import Constraints
-from ramet.runtime.scheduler.features.contexts import FirstGroup, Group, groups_of, memory_of_parts, no_contexts
-from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.media import RequestMedia, Towers
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.features.tail_search import Healing
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.request_feature import RequestFeature
+from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
-
-
-class ParallelContexts(RequestFeature):
-    """Groups of the prompt's tokens that are computed apart."""
-
-    asked_by = "content.contexts"
-
-    def __init__(self, runner: LoadedRunner, cache: PrefixCache) -> None:
-        self._why_not, self._cache = no_contexts(runner.facts), cache
-
-    def receive(self, message: Admit, prompt: Ints) -> tuple[tuple[Group, ...], FirstGroup | None]:
-        groups = groups_of(message.content.contexts)
-        return groups, FirstGroup.of(prompt, groups, self._cache.page_size) if groups else None
-
-    def refuse(self, request: Request, shared: tuple[tuple[Group, ...], FirstGroup | None]) -> Finish | None:
-        request.groups, request.first_group = shared
-        if not request.groups:  # a group of one context is text
-            return None
-        if self._why_not:
-            return Finish.abort("contexts", self._why_not)
-        total = self._cache.total_tokens
-        parts = memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
-        if request.limit + parts <= total:
-            return None
-        asked = f"{request.prompt_len} prompt and {request.remaining} new tokens"
-        return Finish.abort("", f"{asked}, and {parts} for its contexts, do not fit the {total} tokens of the KV pool")
 
 
 class Processors(RequestFeature):
@@ -64,20 +36,48 @@ class Processors(RequestFeature):
         return Finish.abort("custom_logit_processor", fact) if fact else None
 
 
+class PenalisedRequests(RequestFeature):
+    """Penalties, whose counts need one of a few places on the device."""
+
+    asked_by = "spec.params.penalised"
+
+    def __init__(self, running: RunningSet) -> None:
+        self._running = running
+
+    def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
+        if self._running.features.penalties.slots.num_free:
+            return None
+        return refused(WaitKind.PENALTIES, "finds all places of --max-penalised-requests taken")
+
+
+class _Drains:
+    """The request that waited longest needs a slot of an adapter: until it has one, no other with an adapter begins."""
+
+    is_on = False
+
+
 class AdapterRequests(RequestFeature):
-    """An adapter, which must be loaded."""
+    """An adapter, which must be loaded, and needs a slot to run."""
 
     asked_by = "spec.lora"
 
-    def __init__(self, slots: AdapterSlots) -> None:
-        self._slots = slots
+    def __init__(self, running: RunningSet) -> None:
+        self._running = running
 
     def refuse(self, request: Request, shared: Any) -> Finish | None:
         adapter = request.spec.lora
         assert adapter is not None, request.uid
-        if adapter.generation in self._slots:
+        if adapter.generation in self._running.features.adapters:
             return None
         return Finish.abort("lora_path", f"is {shown(adapter.name)}, which is not loaded")
+
+    def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
+        drains = round.own(_Drains)
+        if self._running.features.adapters.place(request, drains.is_on, self._running.table):
+            return None
+        drains.is_on = drains.is_on or round.is_aged(request)
+        num = self._running.features.adapters.num_slots
+        return refused(WaitKind.ADAPTERS, f"waits for one of the {num} adapters of --max-loras-per-batch to end")
 
 
 class InputEmbeddings(RequestFeature):
@@ -108,6 +108,15 @@ class MediaRequests(RequestFeature):
     def refuse(self, request: Request, shared: RequestMedia) -> None:
         request.media, request.tokens = shared, shared.mark(request.tokens)
 
+    def fails(self, request: Request) -> Finish | None:
+        assert request.media is not None, request.uid
+        return request.media.failure
+
+    def lacks(self, request: Request, num_cached: int) -> Refused | None:
+        assert request.media is not None, request.uid
+        lacking = request.media.lacks(num_cached)
+        return refused(WaitKind.MEDIA, lacking) if lacking else None
+
 
 class HealedPrompts(RequestFeature):
     """The end of the prompt is chosen again."""
@@ -136,23 +145,6 @@ class LongRopeLimit(RequestFeature):
 
     def refuse(self, request: Request, shared: Any) -> None:
         request.boundary, request.is_long = self._limit, request.prompt_len > self._limit
-
-
-class FollowUpRequests(RequestFeature):
-    """A request of a program that makes further calls on the same state."""
-
-    asked_by = "spec.follow_up"
-
-    def __init__(self, follow_ups: FollowUps) -> None:
-        self._follow_ups = follow_ups
-
-    def receive(self, message: Admit, prompt: Ints) -> int:
-        asked: FollowUp | None = message.spec.follow_up
-        assert asked is not None
-        return self._follow_ups.came(asked)
-
-    def refuse(self, request: Request, shared: int) -> None:
-        request.num_calls = shared
 
 
 class LeaseRequests(RequestFeature):

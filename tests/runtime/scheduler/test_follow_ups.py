@@ -11,8 +11,8 @@ from hash_runner import VOCABULARY, expected_output
 from ramet.ipc.control import FlushCache, GetState
 from ramet.ipc.messages import FinishKind, ProgramsEnded, Stats
 from ramet.ipc.spec import FollowUp
-from ramet.runtime.scheduler.admission import GROWTH_SHARE
 from ramet.runtime.scheduler.features.follow_ups import KEPT_S, MAX_EXPECTED, MAX_KINDS, SEEN, START_CALLS
+from ramet.runtime.scheduler.features.programs import GROWTH_SHARE
 
 FIRST, SECOND = FollowUp("a", 0), FollowUp("b", 0)
 

@@ -10,8 +10,7 @@ from hash_runner import VOCABULARY
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.content import Contexts
-from ramet.runtime.scheduler import admission
-from ramet.runtime.scheduler.features import assembler
+from ramet.runtime.scheduler.features import assembler, context_requests
 from ramet.runtime.scheduler.features.contexts import FirstGroup, groups_of
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
@@ -57,7 +56,7 @@ def test_samples_wait_for_short_contexts_that_together_are_worth_it():
 
 
 def test_a_turn_looks_up_so_many_contexts_at_most(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(admission, "MAX_LOOKED_UP", 8)
+    monkeypatch.setattr(context_requests, "MAX_LOOKED_UP", 8)
     top = bench()
     prompts = {uid: prompt_of(6, 4, seed=uid) for uid in range(1, 5)}
     for uid, (ids, contexts) in prompts.items():

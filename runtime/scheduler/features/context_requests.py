@@ -1,0 +1,94 @@
+"""Requests whose prompts have parallel contexts: whether they can be served, and when they run.
+
+Decides that the contexts of a prompt's first group are looked up once in a turn for all prompts that begin with them,
+and how many contexts a turn looks up. What running requests have leased of them takes no memory.
+"""
+
+from dataclasses import dataclass, field
+
+from ramet.ipc.messages import Admit, Finish
+from ramet.ipc.stats import WaitKind
+from ramet.runtime.arrays import Ints
+from ramet.runtime.cache.node import Namespace
+from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.engine.batch import LoadedRunner
+from ramet.runtime.scheduler.admission import AdmissionRound, Admitted, Refused, refused, waits_for_prefix
+from ramet.runtime.scheduler.features.contexts import FirstGroup, Group, groups_of, memory_of_parts, no_contexts
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.request_feature import RequestFeature
+
+_Shared = tuple[tuple[Group, ...], FirstGroup]
+MAX_LOOKED_UP = 4096  # contexts of waiting prompts in a step: some 40 ms
+
+
+@dataclass(frozen=True, slots=True)
+class _LookUp:
+    """What a step knows of the contexts of waiting prompts."""
+
+    gain: int  # tokens of one of them that it is worth to wait for
+    num_leased: int  # tokens of all that take no memory
+
+
+@dataclass(slots=True)
+class _LookUps:
+    known: dict[Namespace, _LookUp] = field(default_factory=dict)  # by key
+    num_contexts: int = 0  # that were looked up
+
+
+class ParallelContexts(RequestFeature):
+    """Groups of the prompt's tokens that are computed apart."""
+
+    asked_by = "content.contexts"
+
+    def __init__(self, runner: LoadedRunner, cache: PrefixCache) -> None:
+        self._why_not, self._cache = no_contexts(runner.facts), cache
+
+    def receive(self, message: Admit, prompt: Ints) -> _Shared | None:
+        groups = groups_of(message.content.contexts)
+        return (groups, FirstGroup.of(prompt, groups, self._cache.page_size)) if groups else None
+
+    def refuse(self, request: Request, shared: _Shared | None) -> Finish | None:
+        if shared is None:  # a single context is text
+            return None
+        request.groups, request.first_group = shared
+        if self._why_not:
+            return Finish.abort("contexts", self._why_not)
+        total = self._cache.total_tokens
+        parts = memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
+        if request.limit + parts <= total:
+            return None
+        asked = f"{request.prompt_len} prompt and {request.remaining} new tokens"
+        return Finish.abort("", f"{asked}, and {parts} for its contexts, do not fit the {total} tokens of the KV pool")
+
+    def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
+        first, looked_up = request.first_group, round.own(_LookUps)
+        if first is None or looked_up.num_contexts < MAX_LOOKED_UP or request.namespace + first.key in looked_up.known:
+            return None
+        return refused(WaitKind.CONTEXTS, f"waits for a step that looks up its {len(first.contexts)} contexts")
+
+    def admit(self, request: Request, round: AdmissionRound) -> Admitted | Refused | None:
+        first, namespace = request.first_group, request.namespace
+        if first is None:
+            return None
+        found = _look_up(first, namespace, round, is_announced=round.announce())
+        if found.gain:
+            return waits_for_prefix(found.gain)
+        asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
+        promised = asked - found.num_leased + self._cache.page_size + round.reserve(request)
+        if (why := round.refusal(request, promised, found.num_leased)) is not None:
+            return why
+        round.begins(request, promised, found.num_leased)
+        if not round.unpublished.has(first, namespace):
+            del round.own(_LookUps).known[namespace + first.key]  # who shares them may wait from here on
+        return Admitted(round.running.take_apart(request, namespace), is_whole=False)
+
+
+def _look_up(first: FirstGroup, namespace: Namespace, round: AdmissionRound, *, is_announced: bool) -> _LookUp:
+    """Look up contexts once in a step for all prompts that begin with them, until one of these begins."""
+    key, looked_up = namespace + first.key, round.own(_LookUps)
+    if key not in looked_up.known:
+        looked_up.num_contexts += len(first.contexts)
+        lengths, num_leased = round.cache.peek_each(first.before, first.contexts, namespace)
+        gain = round.unpublished.worth_waiting_for_contexts(first, namespace, lengths) if is_announced else 0
+        looked_up.known[key] = _LookUp(gain, num_leased)
+    return looked_up.known[key]

@@ -1,0 +1,41 @@
+"""What an optional feature adds to a request: hooks that are called for requests that ask for it, and for no others."""
+
+from typing import Any, ClassVar
+
+from ramet.ipc.messages import Admit, Finish
+from ramet.runtime.arrays import Ints
+from ramet.runtime.scheduler.admission import AdmissionRound, Admitted, Refused
+from ramet.runtime.scheduler.request import Request
+
+
+class RequestFeature:
+    """What some requests ask beyond tokens: those whose message differs from a plain one in the field `asked_by`."""
+
+    asked_by: ClassVar[str]  # the path of a field of `Admit`
+
+    def receive(self, message: Admit, prompt: Ints) -> Any:
+        """What the samples of a request share: the hooks below are given it. prompt [prompt tokens]"""
+
+    def refuse(self, request: Request, shared: Any) -> Finish | None:
+        """Why the request cannot be served; None: it can. Nothing is kept for it yet."""
+
+    def arrive(self, request: Request, shared: Any) -> Finish | bool | None:
+        """It will wait to run. Why it ends instead; True: it waits here, until the feature puts it in the queue."""
+
+    def fails(self, request: Request) -> Finish | None:
+        """Why a request that has waited can never run."""
+
+    def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
+        """Why it cannot run yet, before anything is looked up for it."""
+
+    def admit(self, request: Request, round: AdmissionRound) -> Admitted | Refused | None:
+        """Admit it in the feature's own way; None: in the way of all others."""
+
+    def lacks(self, request: Request, num_cached: int) -> Refused | None:
+        """Why it cannot run yet, where so many tokens of it are cached."""
+
+    def yields(self, request: Request, round: AdmissionRound, needed: int, num_cached: int) -> Refused | None:
+        """Why it leaves the `needed` tokens of memory, which are free, to others."""
+
+    def begins(self, request: Request, round: AdmissionRound, num_cached: int) -> None:
+        """It runs from here on."""
