@@ -76,7 +76,7 @@ def check_wanted(cache: PrefixCache, waiting: Iterable[Request]) -> None:
     """What waiting requests would find is counted once for each of them. Slow: for tests."""
     wanted: Counter[Node] = Counter()
     for request in waiting:
-        node = request.wanted
+        node = request.match.end
         while node is not None:
             wanted[node] += 1
             node = node.parent

@@ -64,25 +64,24 @@ class Policy:
 
     def matched(self, request: Request) -> int:
         """Cached tokens of a waiting request, looked up again only where the tree has changed; it waits for them."""
-        version = self._cache.version
-        if request.match_version != version:
-            end, namespace = request.wanted, request.namespace
-            known = request.match_version >= self._cache.dropped_version
-            if not (known and self._is_longest(end, request.match_losses, request.match_next, namespace)):
+        match, version = request.match, self._cache.version
+        if match.version != version:
+            known = match.version >= self._cache.dropped_version
+            if not (known and self._is_longest(match.end, match.losses, match.next_page, request.namespace)):
                 self._look_up(request)
-            request.match_version = version
-        return request.match_length
+            match.version = version
+        return match.length
 
     def _look_up(self, request: Request) -> None:
-        tokens, namespace = request.reusable, request.namespace
-        if request.wanted is not None:
-            self._cache.unwant(request.wanted)
-            request.wanted = None
-        length = request.match_length = self._cache.peek(tokens, namespace)
-        if length:
-            request.wanted = self._cache.want(tokens, namespace)
-            request.match_losses = request.wanted.num_losses
-        request.match_next = tokens[:-1][length : length + self._cache.page_size].tobytes()
+        tokens, namespace, match = request.reusable, request.namespace, request.match
+        if match.end is not None:
+            self._cache.unwant(match.end)
+            match.end = None
+        match.length = self._cache.peek(tokens, namespace)
+        if match.length:
+            match.end = self._cache.want(tokens, namespace)
+            match.losses = match.end.num_losses
+        match.next_page = tokens[:-1][match.length : match.length + self._cache.page_size].tobytes()
 
     def _arrival(self, requests: list[Request]) -> list[Request]:
         return requests

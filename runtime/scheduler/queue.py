@@ -89,9 +89,10 @@ class WaitingQueue:
 
     def _taken_out(self, request: Request) -> None:
         self.num_tokens -= len(request.tokens)
-        if request.wanted is not None:
-            self._cache.unwant(request.wanted)
-            request.wanted, request.match_version = None, -1
+        match = request.match
+        if match.end is not None:
+            self._cache.unwant(match.end)
+            match.end, match.version = None, -1
 
     def remove_all(self, uids: Collection[Uid]) -> dict[Uid, Request]:
         """Those of these that wait, by uid. Of thousands each costs less than by itself."""

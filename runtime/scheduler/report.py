@@ -157,7 +157,7 @@ class Reporter:
             paused_requests=len(self._core.running) + len(self._core.waiting) if paused else 0,
             paused=paused,
             waiting_tokens=self._core.waiting.num_tokens,
-            waiting_uncached_tokens=self._core.waiting.num_tokens - sum(each.match_length for each in first),
+            waiting_uncached_tokens=self._core.waiting.num_tokens - sum(each.match.length for each in first),
             prefill_left_tokens=sum(each.target - each.scheduled for each in self._core.running if each.prefilling),
             retracted_requests=sum(each.num_retractions > 0 for each in first),
             compiling_requests=sum(map(len, self._features.constraints.compiling.values())),

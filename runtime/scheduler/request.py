@@ -4,6 +4,7 @@ A request has no prefill or decode phase: it has `prompt_len` tokens that were g
 and steps compute until they have all been read.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,17 @@ def forced_bytes(patterns: tuple[str, ...]) -> int:
     return min(max(MAX_SEARCHED // states, 1), MAX_FORCED_BYTES) if states else MAX_FORCED_BYTES
 
 
+@dataclass(slots=True)
+class Match:
+    """The cached prefix of a request, as of one version of the tree."""
+
+    length: int = 0  # tokens
+    version: int = -1
+    end: Node | None = None  # where it ends, while the request waits for it
+    losses: int = 0  # of that node then
+    next_page: bytes = b""  # what follows the match
+
+
 class Request:
     """`tokens` is what was known when it last began to wait: the prompt, which the samples of one prompt share, or
     after a retraction the output as well. It is never written. Those of media are numbers below zero (media.py).
@@ -65,10 +77,7 @@ class Request:
         "healing",
         "is_apart",
         "is_long",
-        "match_length",
-        "match_losses",
-        "match_next",
-        "match_version",
+        "match",
         "media",
         "next_hidden",
         "next_logprob",
@@ -86,7 +95,6 @@ class Request:
         "times",
         "tokens",
         "uid",
-        "wanted",
         "weights",
     )
 
@@ -130,9 +138,7 @@ class Request:
         self.tail_bytes = 0  # of its output, which are the prompt's
         self.num_healed = 0  # the first tokens of its output that spell nothing but the prompt's end
         self.opened = False  # its Opened message has been sent
-        self.match_length, self.match_version = 0, -1  # cached prefix as of that version of the tree
-        self.wanted: Node | None = None  # where it ends, while the request waits
-        self.match_losses, self.match_next = 0, b""  # losses of that node then, and the page that follows the match
+        self.match = Match()
         self.adapter_slot = 0  # where its adapter is while it runs; 0: it has none
         self.weights = 0  # the number of those that have computed what it has cached
         self.num_calls = 0  # that its program has made before on the same state, as far as they are known
@@ -179,7 +185,7 @@ class Request:
 
     def begin_apart(self) -> None:
         """It waits, and nothing that was computed so far is of use to it."""
-        self.is_apart, self.match_version = True, -1
+        self.is_apart, self.match.version = True, -1
 
     @property
     def num_logprobs(self) -> int:

@@ -78,7 +78,7 @@ class LiveView:
         now = self._clock()
         for request in self._waiting.highest(MAX_ROWS):
             num_output = len(request.tokens) - request.prompt_len
-            reason, cached = self._why.of(request.uid), request.match_length
+            reason, cached = self._why.of(request.uid), request.match.length
             yield _row(request, "waiting", reason, now, cached, 0, num_output, 0)
         for request in self._waiting.held():
             yield _row(

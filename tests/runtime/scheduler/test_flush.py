@@ -55,7 +55,7 @@ def test_what_a_waiting_request_had_found_is_looked_up_again_after_a_flush() -> 
     top.add(3, [*SHARED, 9, 11], 50)  # has to wait for memory
     top.turn()
     waiting = top.scheduler.waiting.get(3)
-    assert waiting is not None and waiting.match_length
+    assert waiting is not None and waiting.match.length
     top.control(PauseGeneration, retract=True)
     top.turn()
     top.control(FlushCache)
@@ -63,6 +63,6 @@ def test_what_a_waiting_request_had_found_is_looked_up_again_after_a_flush() -> 
     assert top.replies[-1].ok
     top.control(ContinueGeneration)
     top.turn()
-    assert waiting.match_length == 0
+    assert waiting.match.length == 0
     top.run()
     assert top.tokens[3] == expected_output([*SHARED, 9, 11], 50)
