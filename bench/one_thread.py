@@ -41,7 +41,7 @@ from ramet.runtime.grammar.base import (
 )
 from ramet.runtime.grammar.compile import Compiling
 from ramet.runtime.grammar.compiled import Failed, Loaded
-from ramet.runtime.scheduler.build import Channels, make_scheduler
+from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
 from ramet.runtime.text.tokenizer import Tokenizer
 
 DEFAULT_BACKEND = make_args().grammar.grammar_backend
@@ -137,7 +137,8 @@ class OneThread:
         self.outputs: dict[int, list[int]] = {}  # uid -> its tokens so far
         self.finished: dict[int, Finish] = {}  # why it ended
         args = make_args(random_seed=0, overlap="off", **options)
-        channels = Channels(self._inbox, self._steps, MemoryChannel(ToServer), wake=lambda: self._inbox.send(Wake()))
+        server: MemoryChannel[Any] = MemoryChannel(ToServer)
+        channels = SchedulerChannels(self._inbox, self._steps, server, wake=lambda: self._inbox.send(Wake()))
         self.scheduler = make_scheduler(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
 
     def submit(self, constraint: Constraint | None, max_new_tokens: int, prompt: list[int]) -> int:

@@ -31,7 +31,7 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.processes.threads import Arrivals, EngineThread
-from ramet.runtime.scheduler.build import Channels, make_scheduler
+from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
 from ramet.runtime.scheduler.process import limits_of, make_grammars
 from ramet.runtime.text.bounded_rendering import chats_here
 from ramet.runtime.text.decode_process import Detokenizer
@@ -107,7 +107,7 @@ class InProcessEngine:
     def _schedule(self, load: Callable[[], LoadedRunner]) -> None:
         runner = load()
         wake = partial(self._to_scheduler.send, Wake())
-        channels = Channels(self._to_scheduler, self._arrivals, self._arrivals, wake)
+        channels = SchedulerChannels(self._to_scheduler, self._arrivals, self._arrivals, wake)
         grammars = make_grammars(self._args, self._tokenizer, runner.facts.vocab_size, wake)
         scheduler = make_scheduler(
             self._args, runner, channels, self._tokenizer, self._tokenizer.eos_ids, grammars=grammars

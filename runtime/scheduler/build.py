@@ -23,10 +23,10 @@ from ramet.runtime.scheduler.enqueue import Enqueuer
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features import requests
 from ramet.runtime.scheduler.features.adapters import Adapters, AdapterSlots
-from ramet.runtime.scheduler.features.answers import Answers
+from ramet.runtime.scheduler.features.answers import StepAnswers
 from ramet.runtime.scheduler.features.assembler import Assembler
 from ramet.runtime.scheduler.features.background import Background
-from ramet.runtime.scheduler.features.composed import Features
+from ramet.runtime.scheduler.features.composed import SchedulerFeatures
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.features.context_requests import ParallelContexts
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
@@ -36,7 +36,7 @@ from ramet.runtime.scheduler.features.lifecycle import Lifecycle
 from ramet.runtime.scheduler.features.long_rope import OutgrownRows
 from ramet.runtime.scheduler.features.masks import MaskThread
 from ramet.runtime.scheduler.features.media import Towers
-from ramet.runtime.scheduler.features.media_turns import MediaTurns
+from ramet.runtime.scheduler.features.media_turns import TowerTurns
 from ramet.runtime.scheduler.features.occupation import MemoryOccupation
 from ramet.runtime.scheduler.features.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.features.penalties import PenaltySlots
@@ -53,14 +53,14 @@ from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.queue import WaitingQueue
-from ramet.runtime.scheduler.receiving import Receiver
+from ramet.runtime.scheduler.receiving import MessageReceiver
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request_feature import RequestFeature
-from ramet.runtime.scheduler.results import Beyond, Results
+from ramet.runtime.scheduler.results import ResultFeatures, Results
 from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.steps import Steps
+from ramet.runtime.scheduler.steps import StepRunner
 from ramet.runtime.scheduler.stopping import Stopping
 from ramet.runtime.scheduler.view import LiveView
 from ramet.runtime.scheduler.wait_reasons import WaitReasons
@@ -70,7 +70,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
+class SchedulerChannels:
     """Where messages come from and go to. `wake` sends `Wake` to the inbox, for threads that read beside the loop."""
 
     inbox: Inbox
@@ -82,7 +82,7 @@ class Channels:
 def make_scheduler(
     args: Args,
     runner: LoadedRunner,
-    channels: Channels,
+    channels: SchedulerChannels,
     tokenizer: Tokenizer | None,
     eos_ids: frozenset[int],
     *,
@@ -106,8 +106,8 @@ def make_scheduler(
     running = RunningSet(cache, RowAllocator(max_running), table, of_rows, give_way)
     stopping, news, unsound = Stopping(tokenizer, eos_ids), News(), UnsoundPrefixes(running, leases)
     late = LateTokens(running, stopping, news, args.grammar.grammar_output_s, clock)
-    beyond = Beyond(
-        Answers(running, late, unsound, news, runner.pooler), late,
+    beyond = ResultFeatures(
+        StepAnswers(running, late, unsound, news, runner.pooler), late,
         Lifecycle(running, leases, follow_ups, late, unsound, ReturnedRoutes(runner.routes), news),
     )  # fmt: skip
     results = Results(running, stopping, news, beyond, channels.detokenizer, clock)
@@ -124,8 +124,8 @@ def make_scheduler(
     if facts.boundary is not None:
         of_turns.append(OutgrownRows(running))
     if towers is not None:
-        of_turns.append(MediaTurns(core, towers, bound))
-    features = Features(leases, follow_ups, constraints, late, towers, of_turns)
+        of_turns.append(TowerTurns(core, towers, bound))
+    features = SchedulerFeatures(leases, follow_ups, constraints, late, towers, of_turns)
     policy = Policy(args.schedule.schedule_policy, cache, args.schedule.max_wait_s, seed)
     admission = Admission(cache, running, policy, follow_ups.kept, args.schedule.schedule_conservativeness)
     planner = StepPlanner(
@@ -134,15 +134,15 @@ def make_scheduler(
     )  # fmt: skip
     reporter = Reporter(channels.server, clock, core, features)
     reporter.listeners.append(planner.share.after_step)
-    steps = Steps(runner, MaskThread(running, facts.vocab_size), results, reporter, planner.applied, clock)
+    steps = StepRunner(runner, MaskThread(running, facts.vocab_size), results, reporter, planner.applied, clock)
     held.steps, core.pausing.apply_in_flight = steps, steps.apply_in_flight
     for feature in of_turns:
-        if isinstance(feature, MediaTurns):
+        if isinstance(feature, TowerTurns):
             feature.steps = steps
     enqueuer = Enqueuer(core, _of_requests(runner, features, core, tokenizer), seed, clock)
     constraints.compiled_for = enqueuer.wait_or_close
     control = ControlHandler(channels.server, clock, partial(_flush, cache, of_turns))
-    receiver = Receiver(channels.inbox, core, enqueuer, control, of_turns, Aborts(core, of_turns), clock)
+    receiver = MessageReceiver(channels.inbox, core, enqueuer, control, of_turns, Aborts(core, of_turns), clock)
     receiver.program_ended = follow_ups.end
     overlapped = args.execute.overlap == "on" or (args.execute.overlap == "auto" and runner.asynchronous)
     scheduler = Scheduler(
@@ -181,7 +181,7 @@ def _flush(cache: PrefixCache, features: Sequence[TurnFeature]) -> None:
 
 
 def _of_requests(
-    runner: LoadedRunner, features: Features, core: Core, tokenizer: Tokenizer | None
+    runner: LoadedRunner, features: SchedulerFeatures, core: Core, tokenizer: Tokenizer | None
 ) -> Sequence[RequestFeature]:
     """What requests may ask: those that only note what came, then those that may refuse, then those that keep it."""
     running = core.running

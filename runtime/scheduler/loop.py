@@ -11,22 +11,22 @@ from ramet.ipc.message import Uid
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import MemoryShort
-from ramet.runtime.scheduler.features.composed import Features
+from ramet.runtime.scheduler.features.composed import SchedulerFeatures
 from ramet.runtime.scheduler.invariants import check_counts, check_idle
 from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.planning import StepPlanner
-from ramet.runtime.scheduler.receiving import Receiver
+from ramet.runtime.scheduler.receiving import MessageReceiver
 from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.step import Step
-from ramet.runtime.scheduler.steps import InFlight, Steps
+from ramet.runtime.scheduler.steps import InFlight, StepRunner
 
 
 class Scheduler:
     """The parts that build.py composes, and the order in which a turn goes through them."""
 
     def __init__(
-        self, core: Core, features: Features, receiver: Receiver, planner: StepPlanner, steps: Steps,
-        reporter: Reporter, *, overlapped: bool, checks: bool,
+        self, core: Core, features: SchedulerFeatures, receiver: MessageReceiver, planner: StepPlanner,
+        steps: StepRunner, reporter: Reporter, *, overlapped: bool, checks: bool,
     ) -> None:  # fmt: skip
         """`checks`: nothing is lost after any step, which tests ask for; it is checked whenever nothing runs."""
         self._core, self.features, self._receiver, self.planner = core, features, receiver, planner
@@ -129,7 +129,7 @@ class Scheduler:
                 feature.begin_turn()
 
     def _launch(self, *, fill: bool) -> InFlight | None:
-        """Plan the next step and hand it to the device. Raises MemoryShort. See `Steps.launch`."""
+        """Plan the next step and hand it to the device. Raises MemoryShort. See `StepRunner.launch`."""
         begun_s = self._steps.clock()
         step = self.planner.plan()
         if step is None:

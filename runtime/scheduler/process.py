@@ -26,7 +26,7 @@ from ramet.runtime.grammar.compiler import CompileLimits, Compiler
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.machine import collect_rarely
 from ramet.runtime.options.placement import bind_others, placement_of
-from ramet.runtime.scheduler.build import Channels, make_scheduler
+from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
 from ramet.runtime.scheduler.garbage import collecting
 from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.profiling import Profiler
@@ -61,7 +61,7 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     wakers = [Sender(sockets.address(paths.SCHEDULER)) for _ in range(2)]  # one for each thread that uses one
     compiled, read = (partial(waker.send, Wake()) for waker in wakers)
     grammars = make_grammars(args, tokenizer, runner.facts.vocab_size, compiled)
-    channels = Channels(inbox, detokenizer, server, wake=read)
+    channels = SchedulerChannels(inbox, detokenizer, server, wake=read)
     scheduler = make_scheduler(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
     ends = (
         f"{token} ({tokenizer.decode([token], skip_special_tokens=False)!r})" for token in sorted(tokenizer.eos_ids)

@@ -15,7 +15,7 @@ from ramet.runtime.scheduler.feature import TurnFeature
 ProgramEnded = Callable[[str], None]
 
 
-class Receiver:
+class MessageReceiver:
     """`program_ended` is told of programs that make no further call; `apply_in_flight` ends the step that runs."""
 
     def __init__(

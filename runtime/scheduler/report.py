@@ -16,7 +16,7 @@ from ramet.ipc.stats import STEP_BOUNDS, Stats
 from ramet.runtime import log
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.features.composed import Features
+from ramet.runtime.scheduler.features.composed import SchedulerFeatures
 from ramet.runtime.scheduler.features.prefix_leases import NOTHING_HELD
 from ramet.runtime.scheduler.policy import WINDOW
 from ramet.runtime.scheduler.step import Step
@@ -63,7 +63,7 @@ StepListener = Callable[[Step, StepResult, StepTimes], None]
 class Reporter:
     """`listeners` are called after each step that was applied."""
 
-    def __init__(self, server: Outbox, clock: Callable[[], float], core: Core, features: Features) -> None:
+    def __init__(self, server: Outbox, clock: Callable[[], float], core: Core, features: SchedulerFeatures) -> None:
         self._server, self._clock, self._core, self._features = server, clock, core, features
         self.listeners: list[StepListener] = []
         self.steps = 0

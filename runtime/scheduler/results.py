@@ -17,7 +17,7 @@ from ramet.ipc.channel import Outbox
 from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, TokenStep
 from ramet.runtime.arrays import Flags, Ints
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.features.answers import Answers
+from ramet.runtime.scheduler.features.answers import StepAnswers
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.features.lifecycle import Lifecycle
 from ramet.runtime.scheduler.news import News
@@ -32,10 +32,10 @@ NOT_FINITE = "the model produced logits that are not finite"
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class ResultFeatures:
     """What features make of results."""
 
-    answers: Answers  # of steps that asked for more than tokens
+    answers: StepAnswers  # of steps that asked for more than tokens
     late: LateTokens  # rows with a bit of RowFlag.TOLD_LATE
     life: Lifecycle  # of requests that are not plain
 
@@ -44,7 +44,7 @@ class Results:
     """Applies step results to the running set and sends what is new to the detokenizer."""
 
     def __init__(
-        self, running: RunningSet, stopping: Stopping, news: News, beyond: Beyond, detokenizer: Outbox,
+        self, running: RunningSet, stopping: Stopping, news: News, beyond: ResultFeatures, detokenizer: Outbox,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._running, self._stopping, self.news, self._detokenizer = running, stopping, news, detokenizer

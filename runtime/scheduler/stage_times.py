@@ -25,5 +25,7 @@ class StageTimes:
             self.chunks.append(PrefillChunk(max(start_s, self.admitted_s), end_s, num_tokens))
 
     def until(self, ended_s: float) -> SequenceTimes:
-        times, chunks = (self.queued_s, self.admitted_s, self.prefilled_s, ended_s), tuple(self.chunks or ())
-        return SequenceTimes(os.getpid(), *times, self.tokenized, chunks)
+        chunks = tuple(self.chunks or ())
+        return SequenceTimes(
+            os.getpid(), self.queued_s, self.admitted_s, self.prefilled_s, ended_s, self.tokenized, chunks
+        )

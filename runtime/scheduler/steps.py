@@ -29,7 +29,7 @@ class InFlight:
     filling: Future[Ints] | None = None  # its masks, if they are made meanwhile
 
 
-class Steps:
+class StepRunner:
     """`applied` is called after each step whose result was applied, before it is counted."""
 
     def __init__(

@@ -27,8 +27,8 @@ class StopWatch:
     """
 
     def __init__(self, params: SamplingParams, tokenizer: Tokenizer, tail_bytes: int, rewinds: bool = False) -> None:
-        shown = params.skip_special_tokens, params.spaces_between_special_tokens
-        self._decoder = TextDecoder(tokenizer, *shown, tail_bytes)
+        spaced = params.spaces_between_special_tokens
+        self._decoder = TextDecoder(tokenizer, params.skip_special_tokens, spaced, tail_bytes)
         self._matcher = StopMatcher(params.stop, params.stop_regex)
         self._no_trim = params.no_stop_trim
         self._num_seen = 0

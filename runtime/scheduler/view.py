@@ -17,7 +17,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.watched import TreeWatch
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.features.composed import Features
+from ramet.runtime.scheduler.features.composed import SchedulerFeatures
 from ramet.runtime.scheduler.pausing import HELD
 from ramet.runtime.scheduler.request import Request
 
@@ -26,7 +26,7 @@ COMPILING = "grammar"  # what those wait for that are not in the queue yet
 
 
 class LiveView:
-    def __init__(self, core: Core, features: Features, clock: Callable[[], float]) -> None:
+    def __init__(self, core: Core, features: SchedulerFeatures, clock: Callable[[], float]) -> None:
         self._cache, self._running, self._waiting, self._why = core.cache, core.running, core.waiting, core.why
         self._features, self._pausing, self._clock = features, core.pausing, clock
         self._watch: TreeWatch | None = None

@@ -30,7 +30,7 @@ from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.scheduler.build import Channels, make_scheduler
+from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
 from ramet.runtime.scheduler.invariants import check_locks, check_owners, check_wanted
 from ramet.runtime.text.healing import take_tail
 from ramet.runtime.text.tokenizer import Tokenizer
@@ -62,7 +62,7 @@ class BenchTop:
         self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
         self.server: MemoryChannel[Any] = MemoryChannel(ToServer)
         args = make_args(**{"check_invariants": True, "random_seed": 0, **options})
-        channels = Channels(self.inbox, self.steps, self.server, wake=lambda: self.inbox.send(Wake()))
+        channels = SchedulerChannels(self.inbox, self.steps, self.server, wake=lambda: self.inbox.send(Wake()))
         self.scheduler = make_scheduler(
             args, self.runner, channels, tokenizer, frozenset(eos_ids), clock=self.clock, grammars=grammars
         )

@@ -45,7 +45,7 @@ from ramet.ipc.messages import Admit, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
-from ramet.runtime.scheduler.build import Channels, make_scheduler
+from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
 from ramet.runtime.scheduler.watchdog import Watchdog
 from ramet.ipc.ring import Ring
 
@@ -60,7 +60,7 @@ class Quiet:
         arrived, self.left = self.left, []
         return arrived
 
-channels = Channels(Quiet(), MemoryChannel(), MemoryChannel(), wake=lambda: None)
+channels = SchedulerChannels(Quiet(), MemoryChannel(), MemoryChannel(), wake=lambda: None)
 scheduler = make_scheduler(make_args(), HashRunner(64, 4, 64), channels, None, frozenset())
 scheduler.run(Watchdog(0.3, Ring(Path("a.ring"), {"step": ()}, 8)).beat)
 """

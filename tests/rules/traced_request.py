@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, FunctionType, MethodType, ModuleType
@@ -22,6 +23,7 @@ from ramet.runtime.llm import LLM
 
 ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
 PROMPT, TOKENS = [311, 412, 513, 614, 715], 4
+IDLE_S = 0.3
 NO_BOXES = (FunctionType, MethodType, ModuleType, type, BaseException)
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_total_tokens": 2048, "num_threads": 1, "log_level": "error"}
 
@@ -119,6 +121,7 @@ def traced() -> Trace:
             sys.setprofile(note)
             llm.generate([PROMPT], params)
             sys.setprofile(None)
+            time.sleep(IDLE_S)  # until the scheduler has found that nothing is left
             begin.clear()
     finally:
         sys.setprofile(None)

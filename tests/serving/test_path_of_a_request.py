@@ -76,7 +76,4 @@ def test_a_plain_request_passes_the_processes_in_order_and_runs_no_feature(inbox
     with Live(device="cpu", log_level="warning", max_total_tokens=20000) as live:
         ran = files_of(live, inbox)
     assert [name for files in ran for name in ORDER if name in files] == ORDER
-    assert not [name for files in ran for name in files if name.startswith(FEATURES) and name not in STILL]
-
-
-STILL = {FEATURES + name for name in ("aside.py", "slow_rows.py")}  # what the core still calls for every request
+    assert not [name for files in ran for name in files if name.startswith(FEATURES)]

@@ -14,7 +14,7 @@ from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterSource
 from ramet.runtime.engine.extras import AdapterPlacement, RowAdapters
 from ramet.runtime.scheduler.control import ControlHandler
-from ramet.runtime.scheduler.features.background import Background, Refused, tried
+from ramet.runtime.scheduler.features.background import Background, ReadFailure, tried
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.step import StepBuilder
@@ -154,9 +154,9 @@ class Adapters:
 
         def take(read: Any) -> None:
             del self._reading[generation]
-            if not isinstance(read, Refused):
+            if not isinstance(read, ReadFailure):
                 read = tried(f"{path} cannot be loaded", partial(source.add, generation, read))
-            if isinstance(read, Refused):
+            if isinstance(read, ReadFailure):
                 return answer(read.why)
             self._slots.add(generation, pinned)
             answer("")

@@ -19,7 +19,7 @@ from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.step import Step
 
 
-class Answers:
+class StepAnswers:
     """Takes what rows asked for out of the results of steps. R rows of a step."""
 
     def __init__(

@@ -17,11 +17,11 @@ log = logging.getLogger("ramet")
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ReadFailure:
     why: str
 
 
-Taken = Callable[[Any], None]  # is given what was read, or Refused
+Taken = Callable[[Any], None]  # is given what was read, or ReadFailure
 
 
 class Background(TurnFeature):
@@ -33,7 +33,7 @@ class Background(TurnFeature):
         self._read: SimpleQueue[tuple[Taken, Any]] = SimpleQueue()
 
     def read(self, what: str, act: Callable[[], Any], taken: Taken) -> None:
-        """Have the thread call `act`; `taken` gets what it returns, or Refused, in a later turn of the scheduler."""
+        """Have the thread call `act`; `taken` gets what it returns, or ReadFailure, in a later turn."""
 
         def run() -> None:
             self._read.put((taken, tried(what, act)))
@@ -48,11 +48,11 @@ class Background(TurnFeature):
 
 
 def tried(what: str, act: Callable[[], Any]) -> Any:
-    """What `act` returns, or Refused. `what` says what failed then, as in "X cannot be loaded"."""
+    """What `act` returns, or ReadFailure. `what` says what failed then, as in "X cannot be loaded"."""
     try:
         return act()
     except ConfigError as error:
-        return Refused(str(error))
+        return ReadFailure(str(error))
     except Exception as error:  # a folder is a client's: nothing in it may end the scheduler
         log.exception("%s", what)
-        return Refused(f"{what}: {describe(error)}")
+        return ReadFailure(f"{what}: {describe(error)}")

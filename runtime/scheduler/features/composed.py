@@ -12,7 +12,7 @@ from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 
 
 @dataclass(frozen=True, slots=True)
-class Features:
+class SchedulerFeatures:
     leases: PrefixLeases
     follow_ups: FollowUps
     constraints: Constraints

@@ -5,13 +5,13 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.running import Hold
-from ramet.runtime.scheduler.steps import Steps
+from ramet.runtime.scheduler.steps import StepRunner
 
 
 class HeldRows(TurnFeature):
     """`steps` is set when the scheduler is composed."""
 
-    steps: Steps
+    steps: StepRunner
 
     def __init__(self, core: Core, late: LateTokens) -> None:
         self._running, self._results, self._late = core.running, core.results, late

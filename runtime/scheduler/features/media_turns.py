@@ -6,13 +6,13 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.media import Towers
 from ramet.runtime.scheduler.features.pace import Pace
-from ramet.runtime.scheduler.steps import Steps
+from ramet.runtime.scheduler.steps import StepRunner
 
 
-class MediaTurns(TurnFeature):
+class TowerTurns(TurnFeature):
     """`steps` is set when the scheduler is composed. `bound`: on the time of a step; None: there is none."""
 
-    steps: Steps
+    steps: StepRunner
 
     def __init__(self, core: Core, towers: Towers, bound: Pace | None) -> None:
         self._running, self._results, self._towers, self._bound = core.running, core.results, towers, bound

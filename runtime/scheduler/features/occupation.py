@@ -12,8 +12,8 @@ from ramet.runtime.engine.batch import MemorySource
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.features.background import Background, Refused
-from ramet.runtime.scheduler.steps import Steps
+from ramet.runtime.scheduler.features.background import Background, ReadFailure
+from ramet.runtime.scheduler.steps import StepRunner
 
 log = logging.getLogger("ramet")
 RELEASED = "memory is released: waits for /resume_memory_occupation"
@@ -21,8 +21,9 @@ RELEASED = "memory is released: waits for /resume_memory_occupation"
 
 class MemoryOccupation:
     def __init__(
-        self, source: MemorySource | None, core: Core, background: Background, steps: Steps, control: ControlHandler
-    ) -> None:
+        self, source: MemorySource | None, core: Core, background: Background, steps: StepRunner,
+        control: ControlHandler,
+    ) -> None:  # fmt: skip
         self._source, self._core, self._background, self._steps = source, core, background, steps
         self._control = control
         self._released = set[MemoryTag]()
@@ -85,7 +86,7 @@ class MemoryOccupation:
 
         def take(read: Any) -> None:
             self._resuming = False
-            if isinstance(read, Refused):
+            if isinstance(read, ReadFailure):
                 self._answer(message.call, read.why)
             else:
                 self._end(message, read)

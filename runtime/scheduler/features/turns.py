@@ -46,5 +46,6 @@ def turns_of(num_tokens: int, media: Sequence[PlacedMedia]) -> Turns | None:
 
 def _inside(grid: Grid) -> Ints:
     """[3, tokens]: frame by frame, row by row."""
-    axes = np.array(grid.times, np.int32), np.arange(grid.height), np.arange(grid.width)
-    return np.stack(np.meshgrid(*axes, indexing="ij")).reshape(3, -1).astype(np.int32)
+    times = np.array(grid.times, np.int32)
+    axes = np.meshgrid(times, np.arange(grid.height), np.arange(grid.width), indexing="ij")
+    return np.stack(axes).reshape(3, -1).astype(np.int32)

@@ -14,14 +14,14 @@ from ramet.runtime.engine.batch import WeightSource
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.features.background import Background, Refused
+from ramet.runtime.scheduler.features.background import Background, ReadFailure
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.steps import Steps
+from ramet.runtime.scheduler.steps import StepRunner
 
 
 class WeightUpdates:
     def __init__(
-        self, source: WeightSource | None, core: Core, leases: PrefixLeases, background: Background, steps: Steps,
+        self, source: WeightSource | None, core: Core, leases: PrefixLeases, background: Background, steps: StepRunner,
         control: ControlHandler,
     ) -> None:  # fmt: skip
         self._source, self._core, self._background, self._steps = source, core, background, steps
@@ -41,7 +41,7 @@ class WeightUpdates:
         self._read = None
 
         def take(read: Any) -> None:
-            self._read, error = (None, read.why) if isinstance(read, Refused) else (read, "")
+            self._read, error = (None, read.why) if isinstance(read, ReadFailure) else (read, "")
             self._reply(message.call, {"error": error} if error else {}, ok=not error)
 
         act = partial(_read, self._source, message.path)
