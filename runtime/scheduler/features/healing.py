@@ -13,7 +13,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
-from ramet.runtime.scheduler.features.constraints import ConstrainedRows, Send
+from ramet.runtime.scheduler.features.constrained_rows import ConstrainedRows, Send
 from ramet.runtime.scheduler.features.tail_search import MAX_NODES, Healing, Path
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowFlag, RunningRequest

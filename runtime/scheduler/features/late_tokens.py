@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.sampling.columns import HealedPlace
-from ramet.runtime.scheduler.features.constraints import ConstrainedRows, place_of
+from ramet.runtime.scheduler.features.constrained_rows import ConstrainedRows
+from ramet.runtime.scheduler.features.constraints import place_of
 from ramet.runtime.scheduler.features.healing import HealedRows
 from ramet.runtime.scheduler.features.masks import fill_mask
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows

@@ -24,7 +24,7 @@ from ramet.runtime.grammar.compile import Compiling
 from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED
 from ramet.runtime.scheduler.features import slow_rows
-from ramet.runtime.scheduler.features.constraints import FREE_FORCED, MAX_TURN_FORCED
+from ramet.runtime.scheduler.features.constrained_rows import FREE_FORCED, MAX_TURN_FORCED
 from ramet.runtime.scheduler.features.masks import MAX_TOGETHER
 from ramet.runtime.scheduler.features.slow_rows import DEBT_S, SlowRows
 from ramet.runtime.scheduler.rows import RunningRequest
