@@ -223,7 +223,7 @@ def play(
         for uid in [uid for uid in running if uid in top.finished]:
             running.discard(uid)
             if top.finished[uid].aborted:
-                return {"refused": top.finished[uid].error}
+                return {"refused": str(top.finished[uid].error)}
             if len(runner.spent) < FIRST_STEPS + options.steps:
                 running.add(top.submit(next(turn).constraint, draw.randint(SHORTEST, LONGEST), PROMPT))
     return summed(runner.spent[FIRST_STEPS:])
