@@ -88,7 +88,8 @@ def test_a_missing_projection_is_named(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_plan_counts_latents_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CpuDevice, "available_bytes", lambda _: 80 << 30)
+    for device in (CpuDevice, CudaDevice):
+        monkeypatch.setattr(device, "available_bytes", lambda _: 80 << 30)
     shape = parse_shape(HUB["DeepSeek-V2-Lite"])
     args = make_args(max_total_tokens=1000, page_size=16, context_length=900)
     plan = startup.plan_of(args, shape, torch.bfloat16, CudaDevice())
