@@ -5,7 +5,7 @@ engine's, whichever one or which thread it is made on. EngineCalls is for who is
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
@@ -96,6 +96,8 @@ class ProgramOutput(NamedTuple):
     thought: str | None
     meta: dict[str, Any]
     sample: int
+    output_ids: Sequence[int]
+    prompt_ids: Sequence[int]  # empty unless `return_prompt_token_ids` asks for them
 
 
 class EngineCalls:
@@ -157,7 +159,8 @@ class EngineCalls:
 
 async def _read_output(reply: LanguageReply) -> ProgramOutput:
     meta = await meta_in_turn(reply.meta_info)
-    return ProgramOutput(reply.text, reply.reasoning or None, meta, reply.index or 0)
+    prompt_ids = reply.prompt_token_ids or ()
+    return ProgramOutput(reply.text, reply.reasoning or None, meta, reply.index or 0, reply.output_ids, prompt_ids)
 
 
 class LanguageStream(NotCopied):

@@ -18,17 +18,18 @@ class RecordedCalls:
     def __init__(self, calls: Any, encode: Any, record: "CallRecord") -> None:
         self._calls, self._encode, self._record = calls, encode, record
 
-    async def generate(self, body: Body) -> Any:
+    async def generate(self, fields: Body, *given: Any) -> Any:
         with self._record.call() as began:
-            reply = await self._calls.generate({**body, "return_prompt_token_ids": True})
+            outputs = await self._calls.generate({**fields, "return_prompt_token_ids": True}, *given)
             ended = perf_counter()
-            for each in reply if isinstance(reply, list) else [reply]:
-                if body.get("prefix_lease_s") != 0:
-                    self._record.sent.append(SentRequest(each["prompt_token_ids"], each["output_ids"], began, ended))
-        return reply
+            for each in outputs:
+                if fields.get("prefix_lease_s") != 0:
+                    sent = SentRequest(list(each.prompt_ids), list(each.output_ids), began, ended)
+                    self._record.sent.append(sent)
+        return outputs
 
-    async def end(self, body: Body) -> Any:
-        return await self._calls.end(body)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._calls, name)
 
     async def select(self, body: Body) -> Any:
         with self._record.call() as began:
@@ -72,5 +73,5 @@ class RecordingLLM(LLM):
         self.record = CallRecord()
 
     @property
-    def language(self) -> Any:
-        return RecordedCalls(super().language, self.tokenizer.encode, self.record)
+    def engine_calls(self) -> Any:
+        return RecordedCalls(super().engine_calls, self.tokenizer.encode, self.record)
