@@ -37,7 +37,7 @@ def {name}({names}):
 
 
 class Natives:
-    """`natives.gather(...)` calls `ramet_gather` of the library. Raises TypeError for what that does not take."""
+    """`ops.native.gather(...)` calls `ramet_gather` of the library. Raises TypeError for what that does not take."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library

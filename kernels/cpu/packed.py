@@ -3,6 +3,7 @@
 T tokens, N in, M out, G groups of inputs.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ Call = tuple[str, *tuple[int | None, ...]]  # name of a function, and what it is
 
 
 @dataclass(frozen=True, slots=True)
-class NativeWeight:
+class NativeWeight(ABC):
     """A packed [M, N]."""
 
     ops: NativeCalls
@@ -25,14 +26,14 @@ class NativeWeight:
     dtype: torch.dtype  # of inputs and outputs
 
     @property
+    @abstractmethod
     def linear_call(self) -> Call:
         """What multiplies it."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def unpack_call(self) -> Call:
         """What gives rows of it."""
-        raise NotImplementedError
 
     def linear(self, x: Tensor, bias: Tensor | None, wide: bool = False) -> Tensor:
         """x [T, N], whose rows may be strided, and bias [M] -> [T, M], float32 if `wide`."""

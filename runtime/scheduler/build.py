@@ -189,10 +189,7 @@ def _of_requests(
     asked.append(ProgramRequests(features.follow_ups))
     if runner.facts.boundary is not None:
         asked.append(requests.LongRopeLimit(runner.facts.boundary))
-    if features.towers is not None:
-        asked.append(requests.MediaRequests(features.towers))
-    if tokenizer is not None:
-        asked.append(requests.HealedPrompts(tokenizer, runner.facts.vocab_size))
+    asked += [requests.MediaRequests(features.towers), requests.HealedPrompts(tokenizer, runner.facts.vocab_size)]
     asked += [ParallelContexts(runner, core.cache), requests.Processors(runner)]
     asked += [requests.AdapterRequests(running), requests.LeaseRequests(features.leases)]
     return [*asked, requests.ConstrainedRequests(features.constraints)]

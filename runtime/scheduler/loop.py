@@ -1,7 +1,7 @@
 """The scheduler: each turn it receives, plans a step, runs it and sends what is new. Algorithm 1 of the SGLang paper.
 
 Decides the order of the parts and nothing inside them. A step is planned as an immutable value and its result is
-applied as a value, so `run_overlapped`, which plans a step while the device runs the one before, is another loop over
+applied as a value, so `turn_overlapped`, which plans a step while the device runs the one before, is another turn over
 the same parts, not another scheduler. Knows no socket type, no tensor, no model and no feature.
 """
 
@@ -12,7 +12,7 @@ from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import MemoryShort
 from ramet.runtime.scheduler.features.composed import SchedulerFeatures
-from ramet.runtime.scheduler.invariants import check_counts, check_idle
+from ramet.runtime.scheduler.invariants import check_counts, check_idle, check_leases
 from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.receiving import MessageReceiver
@@ -150,6 +150,7 @@ class Scheduler:
         self.waits_for_kept = awaited and not any(each.goes_on for each in busy)
         if self.idle and not any(each.apart for each in self.features.of_turns):  # their leases are claimed already
             check_idle(self.cache, self.running, self.kept)
+            check_leases(self.features.leases)
             self.planner.admission.ratio.reset()
         elif self._checks:
             check_counts(self.cache, self.running)

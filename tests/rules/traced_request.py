@@ -9,7 +9,8 @@ import gc
 import os
 import sys
 import threading
-import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, FunctionType, MethodType, ModuleType
@@ -23,12 +24,17 @@ from ramet.runtime.llm import LLM
 
 ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
 PROMPT, TOKENS = [311, 412, 513, 614, 715], 4
-IDLE_S = 0.3
+TIMEOUT_S = 60.0
+ENDED, WAITS = "Results._close", "ThreadInbox.drain"  # when the request has ended, and the turn behind it
 NO_BOXES = (FunctionType, MethodType, ModuleType, type, BaseException)
 OPTIONS: dict[str, Any] = {"dtype": "float32", "max_total_tokens": 2048, "num_threads": 1, "log_level": "error"}
 
 
 _output: list[int] = []  # what the request draws
+
+
+class RequestIds:
+    """Stands for ids of the request among the types of values."""
 
 
 @dataclass
@@ -52,23 +58,27 @@ def fields_of(value: object) -> list[object]:
     return [*own, *getattr(value, "__dict__", {}).values()]
 
 
-def holds_a_box(value: object, boxes: set[type]) -> bool:
-    return any(carries(each, boxes) for each in fields_of(value))
-
-
-def carries(value: object, boxes: set[type]) -> bool:
-    """Whether a field holds something of the request: a box, ids, or bytes of ids."""
-    if type(value) in boxes:
-        return True
+def holds(value: object) -> Iterator[type]:
+    """Types of what a field holds; where these are ids of the request, also RequestIds."""
+    yield type(value)
     if isinstance(value, bytes | bytearray):
-        return len(value) >= 4 and len(value) % 4 == 0 and _is_part(np.frombuffer(bytes(value), np.int32).tolist())
-    if isinstance(value, np.ndarray):
-        return value.dtype.kind == "i" and value.ndim == 1 and _is_part(value.tolist())
-    if isinstance(value, list | tuple):
-        if any(type(each) in boxes for each in value):
-            return True
-        return all(isinstance(each, int) for each in value) and _is_part(list(value))
-    return False
+        if len(value) >= 4 and len(value) % 4 == 0 and _is_part(np.frombuffer(bytes(value), np.int32).tolist()):
+            yield RequestIds
+    elif isinstance(value, np.ndarray):
+        if value.dtype.kind == "i" and value.ndim == 1 and _is_part(value.tolist()):
+            yield RequestIds
+    elif isinstance(value, list | tuple):
+        yield from {type(each) for each in value}
+        if all(isinstance(each, int) for each in value) and _is_part(list(value)):
+            yield RequestIds
+
+
+def boxes_among(fields: Mapping[type, set[type]]) -> set[type]:
+    """The types that hold ids or parameters of the request, or another box. `fields`: what each type holds."""
+    boxes: set[type] = {SamplingParams, RequestSpec}
+    while more := {kind for kind, held in fields.items() if held & {RequestIds, *boxes}} - boxes:
+        boxes |= more
+    return boxes
 
 
 def _is_part(ids: list[int]) -> bool:
@@ -79,7 +89,8 @@ def _is_part(ids: list[int]) -> bool:
 def traced() -> Trace:
     """The second request of an engine: the first one loads what only a first one loads."""
     trace, real = Trace(), dict[str, str]()
-    known, boxes = set[int](), set[type]({SamplingParams, RequestSpec})
+    before, known = list[object](), set[int]()  # what there was: it is kept, so that nothing new has its id
+    fields = defaultdict[type, set[type]](set)
 
     def note(frame: FrameType, event: str, value: object) -> None:
         if event not in ("call", "return"):
@@ -93,17 +104,20 @@ def traced() -> Trace:
         if event == "call":
             trace.num_calls += 1
             trace.functions.add(f"{path.removeprefix(ROOT)}:{frame.f_code.co_qualname}")
+            if frame.f_code.co_qualname == ENDED:
+                ended.set()
+            elif ended.is_set() and frame.f_code.co_qualname == WAITS:
+                idle.set()
             values = [frame.f_locals.get(arg) for arg in frame.f_code.co_varnames[: frame.f_code.co_argcount]]
         else:
             values = [value]
         for each in values:
             kind = type(each)
             is_ours = kind.__module__.startswith("ramet.") and not isinstance(each, NO_BOXES)
-            if is_ours and kind not in boxes and id(each) not in known and holds_a_box(each, boxes):
-                boxes.add(kind)
+            if is_ours and id(each) not in known:
+                fields[kind].update(found for one in fields_of(each) for found in holds(one))
 
-    threading.setprofile(None)
-    begin = threading.Event()
+    begin, ended, idle = threading.Event(), threading.Event(), threading.Event()
 
     def waiting(frame: FrameType, event: str, value: object) -> None:
         if begin.is_set():
@@ -116,16 +130,18 @@ def traced() -> Trace:
             _output.extend(llm.generate([PROMPT], params)[0]["output_ids"])
             llm.flush_cache()
             llm.state()  # the scheduler is idle
-            known.update(map(id, gc.get_objects()))
+            before += gc.get_objects()
+            known.update(map(id, before))
             begin.set()
             sys.setprofile(note)
             llm.generate([PROMPT], params)
             sys.setprofile(None)
-            time.sleep(IDLE_S)  # until the scheduler has found that nothing is left
+            assert idle.wait(TIMEOUT_S), "the scheduler does not wait for messages again"
             begin.clear()
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+    boxes = boxes_among(fields)
     trace.boxes = {f"{kind.__module__.removeprefix('ramet.')}.{kind.__qualname__}" for kind in boxes}
     return trace
 

@@ -99,10 +99,11 @@ class MediaRequests(RequestFeature):
 
     asked_by = "media"
 
-    def __init__(self, towers: Towers) -> None:
+    def __init__(self, towers: Towers | None) -> None:
         self._towers = towers
 
     def receive(self, message: Admit, prompt: Ints) -> RequestMedia:
+        assert self._towers is not None, "media were sent to a model that takes none"
         return self._towers.of_request(message.media, len(prompt))
 
     def refuse(self, request: Request, shared: RequestMedia) -> None:
@@ -123,10 +124,11 @@ class HealedPrompts(RequestFeature):
 
     asked_by = "tail"
 
-    def __init__(self, tokenizer: Tokenizer, vocab_size: int) -> None:
+    def __init__(self, tokenizer: Tokenizer | None, vocab_size: int) -> None:
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
 
     def receive(self, message: Admit, prompt: Ints) -> Tail:
+        assert self._tokenizer is not None, "a prompt is healed without a tokenizer"
         table = self._tokenizer.token_bytes_table(self._vocab_size)
         return Tail(message.tail, table, message.spec.params.max_new_tokens)
 
