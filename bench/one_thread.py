@@ -14,8 +14,8 @@ from ramet.ipc.content import Content
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import (
     Abort,
-    Admit,
     Finish,
+    Generate,
     ModelFacts,
     ToDetokenizer,
     TokenStep,
@@ -146,7 +146,7 @@ class OneThread:
         self.outputs[uid] = []
         params = SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0, ignore_eos=constraint is None)
         spec = RequestSpec(params, constraint=constraint)
-        self._inbox.send(Admit([Uid(uid)], spec, Content(ids=pack_ids(prompt))))
+        self._inbox.send(Generate([Uid(uid)], spec, Content(ids=pack_ids(prompt))))
         return uid
 
     def turns(self) -> Iterator[None]:

@@ -5,9 +5,10 @@ the whole batch travels as one message of parallel columns. Times are CLOCK_MONO
 of one machine shares. A `uid` is the internal id of one generated sequence: unique for the life of the server and
 never the client's own request id.
 
-    server ── Generate, GenerateAll, Abort, Tokenize, Render, Detokenize ──> tokenizer ── Admit, Abort ──> scheduler
+    server ── Generate, GenerateAll, Abort, Tokenize, Render, Detokenize ──> tokenizer
+    tokenizer ── Generate, Abort ──> scheduler
     server ── RenderPrompt, RenderChoices ──> tokenizer ── PromptReply, ChoicesReply ──> server
-    scheduler ── TokenStep ──> detokenizer ── TextStep ──> server
+    scheduler ── TokenStep ──> detokenizer ── TokenStep ──> server
     tokenizer ── Rejected, Tokenized, RenderReply, Detokenized ──> server <── ControlReply, Stats ── scheduler
     server ── ProgramsEnded, the questions of control.py ──> scheduler
     parent ── Limits, Drain, PeerDied ──> server, tokenizer
@@ -48,32 +49,23 @@ def unpack_ids(packed: bytes) -> list[int]:
 
 
 class Generate(Message, frozen=True):
-    """One prompt, sampled len(uids) times."""
+    """One prompt, sampled len(uids) times. The tokenizer checks it against vocabulary and context, and adds its ids."""
 
     uids: list[Uid]
     spec: RequestSpec
-    content: Content
+    content: Content  # behind the tokenizer with ids, and without text and media
     arrival_s: float = 0.0
     traced: bool = False  # its end says which steps computed its prompt
+    # what the tokenizer adds:
+    tail: bytes = b""  # of the prompt's text after its ids: the output begins with these bytes, which are not shown
+    tokenized: Span | None = None
+    media: tuple[PlacedMedia, ...] = ()
 
 
 class GenerateAll(Message, frozen=True):
     """A batch: if one of its prompts is refused, all of them are, and none runs."""
 
     items: list[Generate]
-
-
-class Admit(Message, frozen=True):
-    """A tokenised prompt whose spec was checked against vocabulary and context."""
-
-    uids: list[Uid]
-    spec: RequestSpec
-    content: Content  # with ids, and without text and media
-    arrival_s: float = 0.0
-    traced: bool = False
-    tail: bytes = b""  # of the prompt's text after its ids: the output begins with these bytes, which are not shown
-    tokenized: Span | None = None  # by the tokenizer
-    media: tuple[PlacedMedia, ...] = ()
 
 
 class Abort(Message, frozen=True):
@@ -298,6 +290,8 @@ class TokenStep(Message, frozen=True):
     """One scheduler step: uids[i] has the new token tokens[i].
 
     `opened` precedes its uid's first row, `closed` follows its last; a stop token and its Closed come in the same step.
+    The detokenizer adds texts: texts[i] is what became certain of uids[i] in this step (often ""), tails[i] belongs to
+    closed[i]: text that only the end made certain.
     """
 
     uids: list[Uid]
@@ -307,24 +301,9 @@ class TokenStep(Message, frozen=True):
     logprobs: list[Logprobs] = []
     hidden: list[HiddenStates] = []
     weights: int = 0  # what follows is computed with the weights of this number; 0: nothing has changed
-
-
-class TextStep(Message, frozen=True):
-    """A TokenStep after decoding: texts[i] is what became certain of uids[i] in this step (often "").
-
-    tails[i] belongs to closed[i]: text that only the end made certain.
-    """
-
-    uids: list[Uid]
-    tokens: bytes
-    texts: list[str]
-    opened: list[Opened] = []
-    closed: list[Closed] = []
+    texts: list[str] = []
     tails: list[str] = []
-    logprobs: list[Logprobs] = []
-    hidden: list[HiddenStates] = []
-    detokenized: Span | None = None  # of a step that closes sequences: by the detokenizer
-    weights: int = 0
+    detokenized: Span | None = None  # by the detokenizer, of a step that closes sequences
 
 
 # -- to the scheduler alone ------------------------------------------------------------------------------------------
@@ -415,10 +394,10 @@ class LinesDropped(Message, frozen=True):
 
 
 ToTokenizer = Generate | GenerateAll | Abort | Tokenize | Render | Detokenize | RenderPrompt | RenderChoices | Limits
-ToScheduler = Admit | Abort | ProgramsEnded | Control | Wake
+ToScheduler = Generate | Abort | ProgramsEnded | Control | Wake
 ToDetokenizer = TokenStep
 ToServer = (
-    TextStep
+    TokenStep
     | Rejected
     | Tokenized
     | RenderReply

@@ -1,6 +1,6 @@
 """RequestSpec: the one description of what a request asks for.
 
-It is made once, where a client's words are read (runtime/intake), and travels whole: Generate and Admit nest it, and
+It is made once, where a client's words are read (runtime/intake), and travels whole: Generate nests it, and
 the scheduler's request holds it. A new field is named here, where it is read from a body, and where it takes effect.
 What is not known at intake (uids, rows, slots) is not part of it.
 """

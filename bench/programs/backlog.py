@@ -18,7 +18,7 @@ from ramet.bench import report, stamp
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.content import Content
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Admit, ToDetokenizer, ToScheduler, ToServer, Wake, pack_ids
+from ramet.ipc.messages import Generate, ToDetokenizer, ToScheduler, ToServer, Wake, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
@@ -86,7 +86,7 @@ def play(policy: str, max_wait_s: float, *, pool: int = 6000, rows: int = 4, spr
     def arrive(uid: int, ids: list[int], priority: int = 0) -> None:
         spec = RequestSpec(SamplingParams(max_new_tokens=OUTPUT, temperature=0.0), priority=priority)
         arrived_s[uid] = clock()
-        inbox.send(Admit([Uid(uid)], spec, Content(ids=pack_ids(ids)), arrival_s=clock()))
+        inbox.send(Generate([Uid(uid)], spec, Content(ids=pack_ids(ids)), arrival_s=clock()))
 
     backlog = prompts()
     newcomer = len(backlog) + 1

@@ -27,8 +27,8 @@ from ramet.ipc.messages import (
     PromptReply,
     Rejected,
     RenderReply,
-    TextStep,
     Tokenized,
+    TokenStep,
     ToServer,
 )
 from ramet.ipc.stats import Stats
@@ -224,7 +224,7 @@ class EngineClient:
 
     def deliver(self, message: ToServer) -> None:
         match message:
-            case TextStep():
+            case TokenStep():
                 self._sequences.apply(message)
             case Rejected():
                 self._sequences.reject(message)

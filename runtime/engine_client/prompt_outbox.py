@@ -39,7 +39,7 @@ class PromptOutbox:
         self._requests.sent(submission, num)
         if recording is not None and prompts:
             recording.sent(prompts[0].spec, len(prompts), num, submission.streaming)
-        if submission.as_batch:
+        if submission.as_batch and len(prompts) > 1:
             worker = self._tokenizers.next()
             batch = GenerateAll([self._generate(prompt, submission, worker) for prompt in prompts])
             self._tokenizers.outboxes[worker].send(batch)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Closed, FinishKind, Opened, Rejected, TextStep
+from ramet.ipc.messages import Closed, FinishKind, Opened, Rejected, TokenStep
 from ramet.ipc.times import SequenceTimes, Span
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.engine_client.prompt import Prompt
@@ -90,7 +90,7 @@ class SequenceTable:
         self.num_waiting += 1
         self.waiting_of[sequence.submission.origin.owner.name] += 1
 
-    def apply(self, step: TextStep) -> None:
+    def apply(self, step: TokenStep) -> None:
         """One pass over the columns of a step."""
         now, sequences = time.monotonic(), self.by_uid
         if step.weights:

@@ -1,6 +1,6 @@
 """The engine within this process: the scheduler and the tokenizer on threads of their own, the same messages.
 
-    event loop ── Generate, Abort, Render ──> tokenizer thread ── Admit, Abort ──> scheduler thread
+    event loop ── Generate, Abort, Render ──> tokenizer thread ── Generate, Abort ──> scheduler thread
     event loop <── TokenStep, ControlReply, Stats ── scheduler thread
 
 Decides which thread does what. The model is loaded and run on the scheduler's thread alone, so that its pool of CPU

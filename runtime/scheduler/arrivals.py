@@ -9,7 +9,7 @@ sampled. What is over waits in the inbox, unread.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ramet.ipc.messages import Admit, ToScheduler
+from ramet.ipc.messages import Generate, ToScheduler
 from ramet.runtime.arrays import Doubles
 
 MAX_TAKEN = 512  # sequences in one turn: 5 to 10 ms. As many as the policy looks at, so its order does not change
@@ -41,7 +41,7 @@ class TakeShare:
     def taken(self, messages: Sequence[ToScheduler], waited: bool) -> None:
         """`waited`: until something arrived."""
         self._ended_s = self._clock()
-        admits = [each for each in messages if isinstance(each, Admit)]
+        admits = [each for each in messages if isinstance(each, Generate)]
         if not admits:
             return
         self._arrival_s, num = admits[-1].arrival_s, sum(len(each.uids) for each in admits)
@@ -58,5 +58,5 @@ def taken_from(inbox: Inbox, block: bool, timeout_s: float | None = None, most: 
     while left > 0 and (some := inbox.drain(block and not taken, timeout_s, most=1)):
         taken += some
         for message in some:
-            left -= len(message.uids) if isinstance(message, Admit) else 1
+            left -= len(message.uids) if isinstance(message, Generate) else 1
     return taken

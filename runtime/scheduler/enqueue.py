@@ -1,4 +1,4 @@
-"""From an `Admit` message to requests in the queue, one for each sample, or to the reason why one cannot be served."""
+"""From `Generate` messages to requests in the queue, one for each sample, or to why one cannot be served."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -6,7 +6,7 @@ from operator import attrgetter
 import numpy as np
 
 from ramet.ipc.content import Content
-from ramet.ipc.messages import Admit, Finish, unpack_ids
+from ramet.ipc.messages import Finish, Generate, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.scheduler.core import Core
@@ -14,7 +14,7 @@ from ramet.runtime.scheduler.request import Request, seed_of_sample
 from ramet.runtime.scheduler.request_feature import RequestFeature
 from ramet.runtime.scheduler.stage_times import StageTimes
 
-PLAIN = Admit([], RequestSpec(SamplingParams()), Content())
+PLAIN = Generate([], RequestSpec(SamplingParams()), Content())
 
 
 class Enqueuer:
@@ -25,7 +25,7 @@ class Enqueuer:
         asked = ((attrgetter(feature.asked_by), feature) for feature in features)
         self._features = [(asks, asks(PLAIN), feature) for asks, feature in asked]
 
-    def enqueue(self, message: Admit) -> None:
+    def enqueue(self, message: Generate) -> None:
         spec, now_s = message.spec, self._clock()
         assert message.content.ids is not None, f"{message.uids} came without ids"
         prompt = np.array(unpack_ids(message.content.ids), dtype=np.int32)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ramet.ipc.control import Control
-from ramet.ipc.messages import Abort, Admit, ProgramsEnded, Wake
+from ramet.ipc.messages import Abort, Generate, ProgramsEnded, Wake
 from ramet.ipc.spec import owned
 from ramet.runtime.scheduler.aborts import Aborts
 from ramet.runtime.scheduler.arrivals import Inbox, TakeShare, taken_from
@@ -37,7 +37,7 @@ class MessageReceiver:
                 feature.before_messages()
         for message in messages:
             match message:
-                case Admit():
+                case Generate():
                     self._enqueuer.enqueue(message)
                 case Abort():
                     aborts.append(message)

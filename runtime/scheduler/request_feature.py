@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from ramet.ipc.messages import Admit, Finish
+from ramet.ipc.messages import Finish, Generate
 from ramet.runtime.arrays import Ints
 from ramet.runtime.scheduler.admission import AdmissionRound, Admitted, Refused
 from ramet.runtime.scheduler.request import Request
@@ -11,9 +11,9 @@ from ramet.runtime.scheduler.request import Request
 class RequestFeature:
     """What some requests ask beyond tokens: those whose message differs from a plain one in the field `asked_by`."""
 
-    asked_by: ClassVar[str]  # the path of a field of `Admit`
+    asked_by: ClassVar[str]  # the path of a field of `Generate`
 
-    def receive(self, message: Admit, prompt: Ints) -> Any:
+    def receive(self, message: Generate, prompt: Ints) -> Any:
         """What the samples of a request share: the hooks below are given it. prompt [prompt tokens]"""
 
     def refuse(self, request: Request, shared: Any) -> Finish | None:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ramet.ipc import paths
 from ramet.ipc.channel import AsyncReceiver, Sender
 from ramet.ipc.control import MemoryTag
-from ramet.ipc.messages import Drain, Limits, PeerDied, TextStep, ToServer
+from ramet.ipc.messages import Drain, Limits, PeerDied, TokenStep, ToServer
 from ramet.ipc.ring import MessageRing
 from ramet.runtime.config import Args, ServeArgs
 from ramet.runtime.engine_client.client import EngineClient
@@ -103,7 +103,7 @@ def make_runner(front: Front) -> web.AppRunner:
 async def _serve(args: Args, sockets: paths.SocketFolder, listener: socket.socket, ready: Callable[[], None]) -> int:
     style, certificates = style_of(args), certificates_of(args.serve)
     LOGGER.info("%s", style.line)
-    ring = MessageRing(sockets.ring(paths.SERVER), ToServer, {TextStep: "uids"})
+    ring = MessageRing(sockets.ring(paths.SERVER), ToServer, {TokenStep: "uids"})
     # made before the engine is ready, so that nothing sent to the server is lost
     inbox: AsyncReceiver[ToServer] = AsyncReceiver(sockets.address(paths.SERVER), ToServer)
     front, traces = Front(args, Metrics()), _make_traces(args)

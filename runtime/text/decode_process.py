@@ -1,4 +1,4 @@
-"""The detokenizer process: one TextStep for every TokenStep.
+"""The detokenizer process: it adds the texts to every TokenStep.
 
 Decides what text of a step may be shown: nothing that a stop may still cut. When to stop is the scheduler's decision;
 it arrives as `closed`. Knows uids, no prompts and no clients. A sequence lives from its Opened to its Closed, and a
@@ -14,17 +14,9 @@ from msgspec.structs import replace
 
 from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
-from ramet.ipc.messages import (
-    Closed,
-    Finish,
-    Logprobs,
-    Opened,
-    TextStep,
-    ToDetokenizer,
-    TokenStep,
-    pack_ids,
-    unpack_ids,
-)
+from ramet.ipc.message import Uid
+from ramet.ipc.messages import Closed, Logprobs, Opened, ToDetokenizer, TokenStep, pack_ids, unpack_ids
+from ramet.ipc.params import SamplingParams
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import MessageRing
 from ramet.ipc.times import Span
@@ -51,8 +43,9 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._outputs: dict[int, _Plain | _Stoppable] = {}
+        self._outputs: dict[int, TextDecoder | _Stoppable] = {}
         self._push: dict[int, Callable[[int], str]] = {}  # uid -> the push of its output: one look-up a token
+        self._untrimmed = set[int]()  # uids whose stop tokens are shown
         self._logprob_texts: dict[int, LogprobTexts] = {}  # of uids whose log-probabilities come with texts
         self._token_text = lru_cache(CACHED_TEXTS)(self._decode_one)
         self._pid = os.getpid()
@@ -61,37 +54,34 @@ class Detokenizer:
     def num_open(self) -> int:
         return len(self._outputs)
 
-    def step(self, step: TokenStep) -> TextStep:
+    def step(self, step: TokenStep) -> TokenStep:
+        """The step with its texts."""
         began_s = time.monotonic() if step.closed else 0.0
-        for opened in step.opened:
-            self._open(opened)
+        opened = [self._open(each) for each in step.opened]
         push, uids, tokens = self._push, step.uids, unpack_ids(step.tokens)
-        if any(isinstance(closed.finish.matched, int) for closed in step.closed):
-            hidden = self._hidden_rows(step)
+        if stopped := [closed.uid for closed in step.closed if isinstance(closed.finish.matched, int)]:
+            hidden = self._hidden_rows(uids, stopped)
             texts = ["" if i in hidden else push[uid](tokens[i]) for i, uid in enumerate(uids)]
         else:
             texts = [push[uid](token) for uid, token in zip(uids, tokens, strict=True)]
-        with_texts = [self._with_texts(each) for each in step.opened]
         logprobs = [self._texts_of(each) if each.uid in self._logprob_texts else each for each in step.logprobs]
         tails = [self._close(closed) for closed in step.closed]
         span = Span(self._pid, began_s, time.monotonic()) if step.closed else None
-        return TextStep(
-            uids, step.tokens, texts, with_texts, step.closed, tails, logprobs, step.hidden, span, step.weights
+        return TokenStep(
+            uids, step.tokens, opened, step.closed, logprobs, step.hidden, step.weights, texts, tails, span
         )
 
-    def _open(self, opened: Opened) -> None:
+    def _open(self, opened: Opened) -> Opened:
+        """Returns it with the texts of the tokens whose log-probability comes at every place, if asked for."""
+        uid, params, logprobs = opened.uid, opened.spec.params, opened.spec.logprobs
         decoder = self._decoder(opened)
-        params = opened.spec.params
-        output = _Stoppable(decoder, opened) if params.stop or params.stop_regex else _Plain(decoder, opened)
-        self._outputs[opened.uid] = output
-        self._push[opened.uid] = output.push
-
-    def _with_texts(self, opened: Opened) -> Opened:
-        """With the texts of the tokens whose log-probability is returned at every place, where texts are asked for."""
-        logprobs = opened.spec.logprobs
+        self._outputs[uid] = output = _Stoppable(decoder, params) if params.stop or params.stop_regex else decoder
+        self._push[uid] = output.push
+        if params.no_stop_trim:
+            self._untrimmed.add(uid)
         if logprobs is None or not logprobs.texts:
             return opened
-        self._logprob_texts[opened.uid] = LogprobTexts(self._decoder(opened))
+        self._logprob_texts[uid] = LogprobTexts(self._decoder(opened))
         return replace(opened, chosen_texts=tuple(map(self._token_text, logprobs.ids)))
 
     def _texts_of(self, logprobs: Logprobs) -> Logprobs:
@@ -114,16 +104,10 @@ class Detokenizer:
     def _decode_one(self, token_id: int) -> str:
         return self._tokenizer.decode([token_id], skip_special_tokens=False)
 
-    def _hidden_rows(self, step: TokenStep) -> set[int]:
+    def _hidden_rows(self, uids: list[Uid], stopped: list[Uid]) -> set[int]:
         """Rows of stop tokens: the last row of each sequence that one of them ended, unless it wants it shown."""
-        last_row = {uid: row for row, uid in enumerate(step.uids)}
-        return {
-            last_row[closed.uid]
-            for closed in step.closed
-            if isinstance(closed.finish.matched, int)
-            and closed.uid in last_row
-            and not self._outputs[closed.uid].no_stop_trim
-        }
+        last_row = {uid: row for row, uid in enumerate(uids)}
+        return {last_row[uid] for uid in stopped if uid in last_row and uid not in self._untrimmed}
 
     def _close(self, closed: Closed) -> str:
         """What the end makes certain; "" for a sequence that ended before it was opened."""
@@ -131,23 +115,12 @@ class Detokenizer:
         if output is None:
             return ""
         del self._push[closed.uid]
+        self._untrimmed.discard(closed.uid)
         self._logprob_texts.pop(closed.uid, None)
-        return output.close(closed.finish)
-
-
-class _Plain:
-    """An output without stop texts: all that is certain is shown."""
-
-    __slots__ = ("_decoder", "no_stop_trim", "push")
-
-    def __init__(self, decoder: TextDecoder, opened: Opened) -> None:
-        self._decoder = decoder
-        self.push: Callable[[int], str] = decoder.push
-        self.no_stop_trim = opened.spec.params.no_stop_trim
-
-    def close(self, finish: Finish) -> str:
-        assert finish.cut is None, f"cut at {finish.cut} of an output without stop texts"
-        return self._decoder.flush()
+        if isinstance(output, _Stoppable):
+            return output.close(closed.finish.cut)
+        assert closed.finish.cut is None, f"cut at {closed.finish.cut} of an output without stop texts"
+        return output.flush()
 
 
 class _Stoppable:
@@ -156,16 +129,14 @@ class _Stoppable:
     [0, shown)  sent   [shown, fed - held)  goes now   [fed - held, fed)  may be cut: waits in `parts`
     """
 
-    __slots__ = ("_decoder", "_matcher", "_params", "_parts", "_shown", "_waiting", "no_stop_trim")
+    __slots__ = ("_decoder", "_matcher", "_params", "_parts", "_shown", "_waiting")
 
-    def __init__(self, decoder: TextDecoder, opened: Opened) -> None:
-        self._decoder = decoder
-        self._params = opened.spec.params
+    def __init__(self, decoder: TextDecoder, params: SamplingParams) -> None:
+        self._decoder, self._params = decoder, params
         self._matcher: StopMatcher | None = None  # until the text begins
         self._parts: list[str] = []
         self._waiting = 0  # characters in parts
         self._shown = 0
-        self.no_stop_trim = self._params.no_stop_trim
 
     def push(self, token_id: int) -> str:
         text = self._decoder.push(token_id)
@@ -179,11 +150,12 @@ class _Stoppable:
         certain = self._waiting - self._matcher.held
         return self._release(certain) if certain else ""
 
-    def close(self, finish: Finish) -> str:
-        if finish.cut is None:
+    def close(self, cut: int | None) -> str:
+        """`cut`: characters of the output that are kept; None: all of them."""
+        if cut is None:
             return "".join(self._parts) + self._decoder.flush()
-        assert finish.cut >= self._shown, f"cut at {finish.cut} after {self._shown} characters were shown"
-        return self._release(finish.cut - self._shown)
+        assert cut >= self._shown, f"cut at {cut} after {self._shown} characters were shown"
+        return self._release(cut - self._shown)
 
     def _release(self, length: int) -> str:
         whole = "".join(self._parts)

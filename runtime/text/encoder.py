@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from ramet.ipc.media import PlacedMedia, Prepared
 from ramet.ipc.messages import (
-    Admit,
     CallRefused,
     Detokenize,
     Detokenized,
@@ -76,7 +75,7 @@ class Encoder:
         self._pid = os.getpid()
         self.segments = SegmentEncoder(tokenizer, limits, self._chats)
 
-    def admit(self, request: Generate) -> Admit | Rejected:
+    def admit(self, request: Generate) -> Generate | Rejected:
         began_s = time.monotonic()
         content = request.content
         try:
@@ -107,11 +106,11 @@ class Encoder:
             return Rejected(request.uids, error.record)
         content = replace(content, text=None, ids=pack_ids(ids), media=())
         tokenized = Span(self._pid, began_s, time.monotonic())
-        return Admit(request.uids, spec, content, request.arrival_s, request.traced, tail, tokenized, placed)
+        return replace(request, spec=spec, content=content, tail=tail, tokenized=tokenized, media=placed)
 
-    def admit_all(self, batch: GenerateAll) -> tuple[list[Admit], list[Rejected]]:
+    def admit_all(self, batch: GenerateAll) -> tuple[list[Generate], list[Rejected]]:
         """All of them; or the refusal of the first bad prompt, as that of every other one too."""
-        admitted: list[Admit] = []
+        admitted: list[Generate] = []
         for item in batch.items:
             answer = self.admit(item)
             if isinstance(answer, Rejected):

@@ -14,9 +14,9 @@ from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.media import PlacedMedia
 from ramet.ipc.messages import (
     Abort,
-    Admit,
     Contexts,
     Finish,
+    Generate,
     Opened,
     ToDetokenizer,
     TokenStep,
@@ -98,7 +98,7 @@ class BenchTop:
             prompt, tail = take_tail(self._tokenizer, prompt, self.runner.vocab_size, num_new)
             self.runner.heals = True
         given = {"arrival_s": self.clock(), "tail": tail, "traced": traced, "media": media}
-        self.inbox.send(Admit(uids, spec, Content(ids=pack_ids(prompt), contexts=contexts), **given))
+        self.inbox.send(Generate(uids, spec, Content(ids=pack_ids(prompt), contexts=contexts), **given))
 
     @property
     def reserve_ratio(self) -> float:

@@ -62,9 +62,9 @@ from ramet.ipc.messages import (
     RenderPrompt,
     RenderReply,
     Segment,
-    TextStep,
     Tokenize,
     Tokenized,
+    TokenStep,
     ToScheduler,
     ToServer,
     ToTokenizer,
@@ -286,7 +286,7 @@ class FakeEngine:
             case HoldRequests():
                 loop.call_soon(self.tell, ControlReply(message.call, True))
             case PlaceWeights():
-                self.tell(TextStep([], b"", [], weights=message.number))
+                self.tell(TokenStep([], b"", weights=message.number))
                 loop.call_soon(self.tell, ControlReply(message.call, True, b'{"num_paused_requests": 2}'))
             case _ if isinstance(message, Control) and self.auto_answer:
                 loop.call_soon(self.answer, message)
@@ -340,7 +340,7 @@ class FakeEngine:
         for uid in ended:
             del self.running[uid]
         span = Span(os.getpid(), time.monotonic(), time.monotonic()) if closed else None
-        self.tell(TextStep(rows, pack_ids(tokens), texts, opened, closed, tails, scores, hidden, span))
+        self.tell(TokenStep(rows, pack_ids(tokens), opened, closed, scores, hidden, 0, texts, tails, span))
 
     def _times(self, uid: int) -> SequenceTimes:
         """In the order in which it happened."""
@@ -391,7 +391,7 @@ class FakeEngine:
 
     def close(self, uid: int, finish: Finish, tail: str = "") -> None:
         del self.running[uid]
-        self.tell(TextStep([], b"", [], [], [Closed(uid, finish)], [tail]))
+        self.tell(TokenStep([], b"", closed=[Closed(uid, finish)], tails=[tail]))
 
     def fail(self, uid: int, status: int) -> None:
         self.close(uid, Finish.abort("", "broken", status=status))

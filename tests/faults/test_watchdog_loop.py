@@ -13,7 +13,7 @@ from pathlib import Path
 from ramet.ipc import paths
 from ramet.ipc.channel import Sender
 from ramet.ipc.content import Content
-from ramet.ipc.messages import Admit, pack_ids
+from ramet.ipc.messages import Generate, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.ipc.paths import SocketFolder
@@ -26,7 +26,7 @@ class Hung(ScriptedRunner):
         threading.Event().wait()
 
 def admit_one(phases, limits):
-    admit = Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), Content(ids=pack_ids([8, 9, 10])))
+    admit = Generate([1], RequestSpec(SamplingParams(max_new_tokens=5)), Content(ids=pack_ids([8, 9, 10])))
     Sender(sockets.address(paths.SCHEDULER)).send(admit)
 
 sockets = SocketFolder(Path())
@@ -41,7 +41,7 @@ from pathlib import Path
 from hash_runner import HashRunner
 from ramet.ipc.channel import MemoryChannel
 from ramet.ipc.content import Content
-from ramet.ipc.messages import Admit, pack_ids
+from ramet.ipc.messages import Generate, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
@@ -51,7 +51,7 @@ from ramet.ipc.ring import Ring
 
 class Quiet:
     def __init__(self):
-        self.left = [Admit([1], RequestSpec(SamplingParams(max_new_tokens=5)), Content(ids=pack_ids([8, 9, 10])))]
+        self.left = [Generate([1], RequestSpec(SamplingParams(max_new_tokens=5)), Content(ids=pack_ids([8, 9, 10])))]
     def drain(self, block, timeout_s, most):
         if block and not self.left:
             threading.Event().wait(0.9)

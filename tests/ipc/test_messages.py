@@ -6,19 +6,19 @@ from typing import get_args
 import msgspec
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from ramet.ipc import control, messages
 from ramet.ipc.channel import LARGE, Codec, MemoryChannel, Receiver, Sender, encode
 from ramet.ipc.content import Content
 from ramet.ipc.messages import (
     Abort,
-    Admit,
     Closed,
     Finish,
     FinishKind,
+    Generate,
     Opened,
     Render,
-    TextStep,
     TokenStep,
     pack_ids,
     unpack_ids,
@@ -27,7 +27,7 @@ from ramet.ipc.paths import SocketFolder
 from tests.fakes.specs import make_spec
 
 EXAMPLES = [
-    Admit(
+    Generate(
         [1, 2],
         make_spec(stop=("a",), sampling_seed=-5, namespace=("salt",), prefix_lease_s=2.5),
         Content(ids=pack_ids([5, -1, 2**31 - 1])),
@@ -61,7 +61,7 @@ def test_steps_survive_the_wire():
     opened, closed = Opened(1, make_spec(stop=("x",)), 10, 5), Closed(1, Finish(FinishKind.STOP, matched="x", cut=3))
     step = TokenStep([1], pack_ids([9]), [opened], [closed], weights=2)
     assert Codec(messages.ToDetokenizer).decode(encode(step)) == step
-    text = TextStep([1], pack_ids([9]), ["é"], [opened], [closed], ["tail"], weights=2)
+    text = replace(step, texts=["é"], tails=["tail"])
     assert Codec(messages.ToServer).decode(encode(text)) == text
 
 

@@ -6,7 +6,7 @@ and how many contexts a turn looks up. What running requests have leased of them
 
 from dataclasses import dataclass, field
 
-from ramet.ipc.messages import Admit, Finish
+from ramet.ipc.messages import Finish, Generate
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace
@@ -43,7 +43,7 @@ class ParallelContexts(RequestFeature):
     def __init__(self, runner: LoadedRunner, cache: PrefixCache) -> None:
         self._why_not, self._cache = no_contexts(runner.facts), cache
 
-    def receive(self, message: Admit, prompt: Ints) -> _Shared | None:
+    def receive(self, message: Generate, prompt: Ints) -> _Shared | None:
         groups = groups_of(message.content.contexts)
         return (groups, FirstGroup.of(prompt, groups, self._cache.page_size)) if groups else None
 

@@ -6,7 +6,7 @@ is free, whoever is going to need it.
 
 from functools import partial
 
-from ramet.ipc.messages import Admit
+from ramet.ipc.messages import Generate
 from ramet.ipc.spec import FollowUp
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.arrays import Ints
@@ -35,7 +35,7 @@ class ProgramRequests(RequestFeature):
     def __init__(self, follow_ups: FollowUps) -> None:
         self._follow_ups = follow_ups
 
-    def receive(self, message: Admit, prompt: Ints) -> int:
+    def receive(self, message: Generate, prompt: Ints) -> int:
         asked: FollowUp | None = message.spec.follow_up
         assert asked is not None
         return self._follow_ups.came(asked)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ramet.ipc.messages import Admit, Finish, FinishKind
+from ramet.ipc.messages import Finish, FinishKind, Generate
 from ramet.ipc.params import shown
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.arrays import Floats, Ints
@@ -85,7 +85,7 @@ class InputEmbeddings(RequestFeature):
 
     asked_by = "content.embeds"
 
-    def receive(self, message: Admit, prompt: Ints) -> Floats:
+    def receive(self, message: Generate, prompt: Ints) -> Floats:
         assert message.content.embeds is not None
         values: Floats = np.frombuffer(message.content.embeds, dtype=np.float32).reshape(len(prompt), -1)
         return values
@@ -102,7 +102,7 @@ class MediaRequests(RequestFeature):
     def __init__(self, towers: Towers | None) -> None:
         self._towers = towers
 
-    def receive(self, message: Admit, prompt: Ints) -> RequestMedia:
+    def receive(self, message: Generate, prompt: Ints) -> RequestMedia:
         assert self._towers is not None, "media were sent to a model that takes none"
         return self._towers.of_request(message.media, len(prompt))
 
@@ -127,7 +127,7 @@ class HealedPrompts(RequestFeature):
     def __init__(self, tokenizer: Tokenizer | None, vocab_size: int) -> None:
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
 
-    def receive(self, message: Admit, prompt: Ints) -> Tail:
+    def receive(self, message: Generate, prompt: Ints) -> Tail:
         assert self._tokenizer is not None, "a prompt is healed without a tokenizer"
         table = self._tokenizer.token_bytes_table(self._vocab_size)
         return Tail(message.tail, table, message.spec.params.max_new_tokens)

@@ -8,7 +8,7 @@ from bench_top import BenchTop
 from manual_clock import ManualClock
 
 from ramet.ipc.control import ContinueGeneration, FlushCache, PauseGeneration
-from ramet.ipc.messages import Admit, FinishKind
+from ramet.ipc.messages import FinishKind, Generate
 from ramet.runtime.machine import collect_all
 from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
 from ramet.runtime.scheduler.arrivals import MAX_TAKEN, MIN_TAKEN, MOVE, SHARE
@@ -60,7 +60,7 @@ def num_taken(top: BenchTop, turns: int, step_s: float, each_s: float, interrupt
     """
     enqueue = top.scheduler._receiver._enqueuer.enqueue
 
-    def slowly(message: Admit) -> None:
+    def slowly(message: Generate) -> None:
         top.clock.advance(each_s + (message.uids[0] == interrupted))
         enqueue(message)
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 import uvloop
 
-from ramet.ipc.messages import Abort, Generate, TextStep
+from ramet.ipc.messages import Abort, Generate, TokenStep
 from ramet.runtime.server.http.connections import Connection
 from ramet.runtime.server.http.freed_memory import TRIM_AFTER_S
 from tests.fakes.clock_loop import forward
@@ -170,7 +170,7 @@ def test_a_stream_that_nobody_reads_ends_and_its_sequence_is_aborted(path: str, 
             await server.engine.saw(Generate)
             server.engine.step([1])
             for _ in range(20):
-                server.engine.tell(TextStep([1], b"\0\0\0\0", ["x" * 50_000]))
+                server.engine.tell(TokenStep([1], b"\0\0\0\0", texts=["x" * 50_000]))
                 await turn(server)
             forward(TRANSFER_S - 1)
             await turn(server)
@@ -206,7 +206,7 @@ def test_a_stream_that_nobody_reads_is_freed_when_it_ends() -> None:
             submission = weakref.ref(next(iter(server.client.requests.all)))
             for _ in range(20):
                 server.engine.step([1])
-                server.engine.tell(TextStep([1], b"\0\0\0\0", ["x" * 50_000]))
+                server.engine.tell(TokenStep([1], b"\0\0\0\0", texts=["x" * 50_000]))
                 await turn(server)
             forward(TRANSFER_S + 60)
             (abort,) = await server.engine.saw(Abort)
@@ -226,7 +226,7 @@ def test_a_request_timeout_ends_a_stream_that_nobody_reads() -> None:
         with deaf(server, post("/generate", {"text": "a", "stream": True})):
             await server.engine.saw(Generate)
             server.engine.step([1])
-            server.engine.tell(TextStep([1], b"\0\0\0\0", ["x" * 1_000_000]))
+            server.engine.tell(TokenStep([1], b"\0\0\0\0", texts=["x" * 1_000_000]))
             await turn(server)
             forward(6)
             (abort,) = await server.engine.saw(Abort)
@@ -282,7 +282,7 @@ def test_every_half_open_connection_ends_on_both_loops(loop: Any) -> None:
         with deaf(server, post("/generate", {"text": "a", "stream": True})):
             await server.engine.saw(Generate)
             server.engine.step([1])
-            server.engine.tell(TextStep([1], b"\0\0\0\0", ["x" * 150_000]))
+            server.engine.tell(TokenStep([1], b"\0\0\0\0", texts=["x" * 150_000]))
             silent, header, body, idle = [await peer.end() for peer in (*peers, kept)]
             assert silent == idle == b"" and b" 408 " in header and b" 408 " in body
             await server.engine.saw(Abort)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, TextStep, unpack_ids
+from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, TokenStep, unpack_ids
 from ramet.ipc.params import SamplingParams
 from tests.fakes.engine import CACHED, text_of, token_at
 from tests.fakes.server import Served, served
@@ -245,7 +245,7 @@ def test_a_step_may_close_one_sequence_and_go_on_with_another() -> None:
         server.engine.step([1, 2])
         server.engine.step([2])
         del server.engine.running[1]
-        server.engine.tell(TextStep([], b"", [], [], [Closed(1, Finish(FinishKind.STOP, matched=3))], [""]))
+        server.engine.tell(TokenStep([], b"", closed=[Closed(1, Finish(FinishKind.STOP, matched=3))], tails=[""]))
         _, (first, second) = await waiting
         assert first["output_ids"] == [token_at(1, 0)] and second["text"] == text_of(2, 2)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.content import Content
 from ramet.ipc.control import Control
-from ramet.ipc.messages import Abort, Drain, Finish, Generate, PeerDied, TextStep
+from ramet.ipc.messages import Abort, Drain, Finish, Generate, PeerDied, TokenStep
 from ramet.runtime.engine_client.prompt import Prompt
 from tests.fakes.engine import LIMITS
 from tests.fakes.server import Served, parse_events, served
@@ -370,7 +370,7 @@ def test_a_slow_reader_holds_up_nobody_and_waits_with_bounded_buffers() -> None:
         big = "x" * 100_000
         server.engine.step([1])
         for i in range(400):  # 40 MB, of which this client reads nothing
-            server.engine.tell(TextStep([1], b"\0\0\0\0", [big]))
+            server.engine.tell(TokenStep([1], b"\0\0\0\0", texts=[big]))
             if i % 10 == 0:
                 status, _ = await server.get("/health")
                 assert status == 200
@@ -403,7 +403,7 @@ def test_a_failure_of_ours_within_a_stream_is_an_event(path: str, body: dict) ->
         await server.engine.saw(Generate)
         server.engine.step()
         await server.get("/health")
-        server.client.deliver(TextStep([1], b"\0\0\0\0", ["\ud800"]))  # no text that JSON can hold
+        server.client.deliver(TokenStep([1], b"\0\0\0\0", texts=["\ud800"]))  # no text that JSON can hold
         *_, error, done = await reading
         assert done == "[DONE]" and error["error"]["code"] == (500 if path == "/generate" else None)
         await server.engine.saw(Abort)

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, HiddenStates, Logprobs, Opened, TextStep, pack_ids
+from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, HiddenStates, Logprobs, Opened, TokenStep, pack_ids
 from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import MAX_TURN, pieces_of
@@ -58,11 +58,11 @@ def ids(seed: int, num: int) -> list[int]:
     return np.random.default_rng(seed).integers(0, VOCAB, num).tolist()
 
 
-def messages(uid: Uid, opened: Opened) -> list[TextStep]:
+def messages(uid: Uid, opened: Opened) -> list[TokenStep]:
     """A prompt of PLACES tokens and one token after it, as a scheduler's steps would bring them."""
     spec = opened.spec
     texts = {token: f"<{token}>" for token in range(VOCAB)} if spec.logprobs and spec.logprobs.texts else {}
-    steps = [TextStep([], b"", [], [opened])]
+    steps = [TokenStep([], b"", [opened])]
     for first in range(0, PLACES, STEP):
         logprobs, hidden = [], []
         if spec.logprobs and spec.logprobs.start is not None:
@@ -72,11 +72,11 @@ def messages(uid: Uid, opened: Opened) -> list[TextStep]:
             logprobs = [Logprobs(uid, True, pack_ids(ids(7, STEP)), values, *top, texts=texts, lengths=lengths)]
         if spec.hidden:
             hidden = [HiddenStates(uid, WIDTH, numbers(first, STEP * WIDTH))]
-        steps.append(TextStep([], b"", [], logprobs=logprobs, hidden=hidden))
+        steps.append(TokenStep([], b"", logprobs=logprobs, hidden=hidden))
     last = Closed(uid, Finish(FinishKind.LENGTH, length=1))
     top = pack_ids(ids(9, TOP)), numbers(9, TOP)
     logprobs = [Logprobs(uid, False, pack_ids([5]), numbers(1, 1), *top, texts=texts)] if spec.logprobs else []
-    return [*steps, TextStep([uid], pack_ids([5]), ["x"], closed=[last], tails=[""], logprobs=logprobs)]
+    return [*steps, TokenStep([uid], pack_ids([5]), texts=["x"], closed=[last], tails=[""], logprobs=logprobs)]
 
 
 ASKED = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": TOP}
@@ -245,7 +245,7 @@ def test_a_reply_that_fails_on_its_way_is_cut_off():
         (sent,) = await server.engine.saw(Generate)
         *others, last = messages(sent.uids[0], Opened(sent.uids[0], sent.spec, PLACES, 0))
         place = replace(last.logprobs[0], of_prompt=True, top_ids=pack_ids([VOCAB] * TOP))  # which have no texts
-        for message in (*others, TextStep([], b"", [], logprobs=[place]), last):
+        for message in (*others, TokenStep([], b"", logprobs=[place]), last):
             server.engine.tell(message)
         async with await asking as response:
             with pytest.raises(Exception, match="payload"):

@@ -23,7 +23,7 @@ from ramet.ipc.messages import (
     Opened,
     PeerDied,
     Ready,
-    TextStep,
+    TokenStep,
     ToTokenizer,
 )
 from ramet.ipc.paths import SocketFolder
@@ -118,14 +118,14 @@ def running() -> Iterator[Running]:
     folder.remove()
 
 
-def ended(uid: int) -> TextStep:
-    return TextStep(
+def ended(uid: int) -> TokenStep:
+    return TokenStep(
         [uid],
         b"\1\0\0\0",
-        ["Hi"],
         [Opened(uid, make_spec(), 1, 0)],
         [Closed(uid, Finish(FinishKind.LENGTH, length=1))],
-        [""],
+        texts=["Hi"],
+        tails=[""],
     )
 
 

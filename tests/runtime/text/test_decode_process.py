@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from samples import examples
 
-from ramet.ipc.messages import Closed, Finish, FinishKind, Logprobs, Opened, TextStep, TokenStep, pack_ids
+from ramet.ipc.messages import Closed, Finish, FinishKind, Logprobs, Opened, TokenStep, pack_ids
 from ramet.ipc.spec import LogprobSpec
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.decode_process import Detokenizer
@@ -30,7 +30,7 @@ class Outputs:
         self.detokenizer = Detokenizer(tokenizer)
         self.shown: dict[int, str] = defaultdict(str)
 
-    def step(self, rows: list[tuple[int, int]] = (), opened: list[Opened] = (), closed: list[Closed] = ()) -> TextStep:
+    def step(self, rows: list[tuple[int, int]] = (), opened: list[Opened] = (), closed: list[Closed] = ()) -> TokenStep:
         tokens = pack_ids([token for _, token in rows])
         step = TokenStep([uid for uid, _ in rows], tokens, list(opened), list(closed))
         texts = self.detokenizer.step(step)

@@ -15,7 +15,6 @@ from ramet.ipc.content import Content
 from ramet.ipc.message import Message
 from ramet.ipc.messages import (
     Abort,
-    Admit,
     CallRefused,
     Chat,
     ChoicesReply,
@@ -118,9 +117,9 @@ def chat(call: int, text: str, owner: str = "a") -> Render:
 
 
 LONG: dict[str, tuple[Callable[[], Any], type]] = {
-    "prompt": (lambda: prompt(1, LONG_TEXT), Admit),
-    "rendered prompt": (lambda: Generate([1], OF_A, Content(LONG_TEXT, is_rendered=True)), Admit),  # type: ignore[list-item]
-    "batch": (lambda: GenerateAll([prompt(1, "a"), prompt(2, LONG_TEXT)]), Admit),
+    "prompt": (lambda: prompt(1, LONG_TEXT), Generate),
+    "rendered prompt": (lambda: Generate([1], OF_A, Content(LONG_TEXT, is_rendered=True)), Generate),  # type: ignore[list-item]
+    "batch": (lambda: GenerateAll([prompt(1, "a"), prompt(2, LONG_TEXT)]), Generate),
     "chat": (lambda: chat(1, LONG_TEXT), RenderReply),
     "text": (lambda: Tokenize(1, LONG_TEXT, owner="a"), Tokenized),
     "pair": (lambda: Tokenize(1, LONG_TEXT, pair="a", owner="a"), Tokenized),
@@ -136,7 +135,7 @@ def test_short_messages_of_another_key_are_served_while_a_long_text_is_tokenised
     assert desk.tokenizer.begun.get(timeout=WAIT_S).startswith("the fox ")
     desk.handle(prompt(8, "a", OF_B), chat(9, "b", "b"))
     served = [desk.sent.next() for _ in range(2)]
-    assert [type(each) for each in served] == [Admit, RenderReply]
+    assert [type(each) for each in served] == [Generate, RenderReply]
     desk.go_on()
     assert type(desk.sent.next()) is answer
 
@@ -156,7 +155,7 @@ def test_a_small_chat_of_a_bounded_template_is_served_at_once(byte_level: Tokeni
     desk.dispatch.close()  # no other thread serves anything
     desk.handle(chat(1, large), chat(2, "a"), chat(3, ""), prompt(4, "b"))
     served = [desk.sent.next() for _ in range(3)]
-    assert [type(each) for each in served] == [RenderReply, CallRefused, Admit]
+    assert [type(each) for each in served] == [RenderReply, CallRefused, Generate]
     assert desk.sent.is_empty
 
 
@@ -164,17 +163,17 @@ def test_keys_take_turns_at_long_prompts(desk: Desk) -> None:
     desk.handle(prompt(1, LONG_TEXT), prompt(2, LONG_TEXT), prompt(3, LONG_TEXT))
     desk.handle(prompt(4, LONG_TEXT, OF_B))
     desk.go_on()
-    assert [each.uids for _ in range(4) if isinstance(each := desk.sent.next(), Admit)] == [[1], [4], [2], [3]]
+    assert [each.uids for _ in range(4) if isinstance(each := desk.sent.next(), Generate)] == [[1], [4], [2], [3]]
 
 
 def test_what_ends_a_long_prompt_comes_behind_it(desk: Desk) -> None:
     desk.handle(Generate([1, 2, 3], OF_A, Content(LONG_TEXT)), prompt(4, "a"))  # type: ignore[list-item]
     desk.handle(Abort([2, 4], "left"), Abort([3, 1], "late"))  # type: ignore[list-item]
     served = [desk.sent.next() for _ in range(3)]
-    assert isinstance(served[0], Admit) and served[1:] == [Abort([4], "left"), Abort([], "late")]  # type: ignore[list-item]
+    assert isinstance(served[0], Generate) and served[1:] == [Abort([4], "left"), Abort([], "late")]  # type: ignore[list-item]
     desk.go_on()
     admitted = desk.sent.next()
-    assert isinstance(admitted, Admit) and admitted.uids == [1, 2, 3]
+    assert isinstance(admitted, Generate) and admitted.uids == [1, 2, 3]
     ended = [desk.sent.next() for _ in range(2)]
     assert ended == [Abort([1, 3], "late"), Abort([2], "left")]  # type: ignore[list-item]
     desk.handle(Abort([1]))  # type: ignore[list-item]
@@ -197,7 +196,7 @@ def test_an_answer_that_waits_for_prompts_waits_for_those_of_its_key(desk: Desk)
     first = desk.sent.next()
     assert isinstance(first, Tokenized) and first.call == 3
     desk.go_on()
-    assert isinstance(desk.sent.next(), Admit)
+    assert isinstance(desk.sent.next(), Generate)
     last = desk.sent.next()
     assert isinstance(last, Tokenized) and last.call == 2
     desk.handle(Tokenize(4, "", owner="a", after_prompts=True))
@@ -210,7 +209,7 @@ def test_a_long_text_has_the_ids_that_it_has_at_once(desk: Desk, byte_level: Tok
     desk.handle(prompt(1, LONG_TEXT), chat(2, LONG_TEXT))
     for _ in range(2):
         match desk.sent.next():
-            case Admit(content=Content(ids=found)):
+            case Generate(content=Content(ids=found)):
                 assert found == pack_ids(ids)
             case RenderReply(ids=found, tail=tail):
                 assert found == pack_ids(byte_level.encode(LONG_TEXT, add_special_tokens=False))

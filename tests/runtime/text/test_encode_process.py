@@ -12,7 +12,6 @@ from ramet.ipc.content import Content
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.messages import (
     Abort,
-    Admit,
     CallRefused,
     ChoicesReply,
     Detokenize,
@@ -60,12 +59,12 @@ def test_prompt_becomes_ids_with_its_parameters(encoder: Encoder, byte_level: To
     tokenized = admitted.tokenized
     assert tokenized.pid == os.getpid() and tokenized.start_s <= tokenized.end_s
     spec = make_spec(max_new_tokens=3, namespace=("a",))
-    assert admitted == Admit([4, 5], spec, Content(ids=ids), arrival_s=2.5, tokenized=tokenized)
+    assert admitted == Generate([4, 5], spec, Content(ids=ids), arrival_s=2.5, tokenized=tokenized)
 
 
 def test_special_tokens_in_text_keep_their_meaning(encoder: Encoder) -> None:
     admitted = encoder.admit(by_text("<|end|>"))
-    assert isinstance(admitted, Admit) and unpack_ids(admitted.content.ids) == [0]
+    assert isinstance(admitted, Generate) and unpack_ids(admitted.content.ids) == [0]
 
 
 @pytest.mark.parametrize(
@@ -92,12 +91,12 @@ def test_rejection_names_place_value_and_range(encoder: Encoder, request_: Gener
 
 
 def test_a_prompt_may_fill_the_context_where_nothing_is_generated(encoder: Encoder) -> None:
-    def asked(num: int, max_new_tokens: int) -> Admit | Rejected:
+    def asked(num: int, max_new_tokens: int) -> Generate | Rejected:
         request = by_ids(*[5] * num)
         params = replace(request.spec.params, max_new_tokens=max_new_tokens)
         return encoder.admit(replace(request, spec=replace(request.spec, params=params)))
 
-    assert isinstance(asked(CONTEXT, 0), Admit) and isinstance(asked(CONTEXT - 1, 1), Admit)
+    assert isinstance(asked(CONTEXT, 0), Generate) and isinstance(asked(CONTEXT - 1, 1), Generate)
     for num, max_new_tokens, most in ((CONTEXT + 1, 0, CONTEXT), (CONTEXT, 1, CONTEXT - 1)):
         rejected = asked(num, max_new_tokens)
         assert isinstance(rejected, Rejected)
@@ -125,14 +124,14 @@ def test_of_a_prompt_that_is_cut_so_many_tokens_are_kept(
         if first is None:
             assert isinstance(admitted, Rejected) and admitted.error.place == place
         else:
-            assert isinstance(admitted, Admit)
+            assert isinstance(admitted, Generate)
             assert unpack_ids(admitted.content.ids) == whole[first : first + number]
 
 
 def test_a_text_that_is_cut_may_be_long_but_not_endless(encoder: Encoder) -> None:
     spec = make_spec(truncate=Truncation(2))
     admitted = encoder.admit(Generate([1], spec, Content("the fox " * 10_000)))
-    assert isinstance(admitted, Admit) and len(unpack_ids(admitted.content.ids)) == 2
+    assert isinstance(admitted, Generate) and len(unpack_ids(admitted.content.ids)) == 2
     rejected = encoder.admit(Generate([1], spec, Content("x" * (MAX_CALL_BYTES + 1))))
     assert isinstance(rejected, Rejected) and str(MAX_CALL_BYTES) in rejected.error.fact
 
@@ -145,21 +144,21 @@ def test_stop_ids_beyond_the_vocabulary_are_left_out_with_a_line_a_minute(byte_l
     for seconds in (0, 59, 60):
         now[0] = 100.0 + seconds
         admitted = encoder.admit(asked)
-        assert isinstance(admitted, Admit) and admitted.spec.params.stop_token_ids == (3, VOCABULARY - 1)
+        assert isinstance(admitted, Generate) and admitted.spec.params.stop_token_ids == (3, VOCABULARY - 1)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2 and lines[0].startswith("2 of a request's stop_token_ids are beyond the vocabulary")
 
 
 def test_longest_prompt_that_fits_has_room_for_one_token(encoder: Encoder) -> None:
     admitted = encoder.admit(by_ids(*[5] * (CONTEXT - 1), max_new_tokens=9, min_new_tokens=4))
-    assert isinstance(admitted, Admit)
+    assert isinstance(admitted, Generate)
     assert (admitted.spec.params.max_new_tokens, admitted.spec.params.min_new_tokens) == (1, 1)
 
 
 @given(st.integers(1, CONTEXT - 1), st.integers(0, 100))
 def test_output_is_cut_to_the_context(encoder: Encoder, length: int, asked: int) -> None:
     admitted = encoder.admit(by_ids(*[5] * length, max_new_tokens=asked))
-    assert isinstance(admitted, Admit)
+    assert isinstance(admitted, Generate)
     assert admitted.spec.params.max_new_tokens == min(asked, CONTEXT - length)
 
 
@@ -203,7 +202,7 @@ def test_padding_at_the_end_is_left_out_where_it_is_asked(
 ) -> None:
     for spec, wanted in ((make_spec(padding_id=7), kept), (make_spec(), ids)):
         admitted = encoder.admit(Generate([1], spec, Content(ids=pack_ids(ids))))
-        assert isinstance(admitted, Admit) and unpack_ids(admitted.content.ids) == list(wanted)
+        assert isinstance(admitted, Generate) and unpack_ids(admitted.content.ids) == list(wanted)
 
 
 @pytest.mark.parametrize("more, refused", [
@@ -241,7 +240,7 @@ def test_failure_of_ours_ends_one_request_and_is_logged(byte_level: Tokenizer, c
     assert [failed.call for failed in calls if isinstance(failed, CallRefused)] == [3, 4, 5]
     for failed in calls:
         assert failed.error.status == 500 and "out of order" in failed.error.fact
-    assert [type(message) for message in scheduler.drain()] == [Admit]
+    assert [type(message) for message in scheduler.drain()] == [Generate]
 
 
 def test_abort_follows_its_request_to_the_scheduler(encoder: Encoder) -> None:
@@ -250,5 +249,5 @@ def test_abort_follows_its_request_to_the_scheduler(encoder: Encoder) -> None:
     calls = (Tokenize(2, "a"), Detokenize(3, pack_ids([5])), RenderPrompt(4, ["a"]), RenderChoices(5, ["a"], ["b"]))
     for message in (by_text("a"), Abort([1]), by_ids(), *calls):
         answer(encoder, message, scheduler, server)
-    assert [type(m) for m in scheduler.drain()] == [Admit, Abort]
+    assert [type(m) for m in scheduler.drain()] == [Generate, Abort]
     assert [type(m) for m in server.drain()] == [Rejected, Tokenized, Detokenized, PromptReply, ChoicesReply]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ramet.ipc.content import Content, Contexts
-from ramet.ipc.messages import Admit, Generate, Limits, Rejected, pack_ids, unpack_ids
+from ramet.ipc.messages import Generate, Limits, Rejected, pack_ids, unpack_ids
 from ramet.ipc.spec import Truncation
 from ramet.runtime.text.encoder import Encoder
 from ramet.runtime.text.parallel_contexts import MAX_CONTEXTS
@@ -20,7 +20,7 @@ def encoder(byte_level: Tokenizer) -> Encoder:
     return Encoder(byte_level, Limits(4096, 8192, 430, 8, hidden_size=2))
 
 
-def ask(encoder: Encoder, contexts: Contexts, num_ids: int = NUM_IDS, **asked: Any) -> Admit | Rejected:
+def ask(encoder: Encoder, contexts: Contexts, num_ids: int = NUM_IDS, **asked: Any) -> Generate | Rejected:
     return encoder.admit(Generate([1], make_spec(**asked), Content(ids=pack_ids([7] * num_ids), contexts=contexts)))
 
 
@@ -29,7 +29,7 @@ def ask(encoder: Encoder, contexts: Contexts, num_ids: int = NUM_IDS, **asked: A
 )
 def test_groups_that_come_in_order_are_admitted_as_they_are(encoder: Encoder, contexts: Contexts):
     admitted = ask(encoder, contexts)
-    assert isinstance(admitted, Admit) and admitted.content.contexts == contexts
+    assert isinstance(admitted, Generate) and admitted.content.contexts == contexts
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_is_no_group_is_refused_by_its_place(encoder: Encoder, contexts: Co
 
 def test_the_number_of_contexts_is_bounded(encoder: Encoder):
     most = ((0, *[1] * MAX_CONTEXTS),)
-    assert isinstance(ask(encoder, most, num_ids=2000), Admit)
+    assert isinstance(ask(encoder, most, num_ids=2000), Generate)
     refused = ask(encoder, (*most, (MAX_CONTEXTS, 1)), num_ids=2000)
     assert isinstance(refused, Rejected) and f"are {MAX_CONTEXTS + 1}" in refused.error.fact
 
@@ -79,12 +79,12 @@ def test_healing_takes_back_only_what_is_behind_the_last_group_and_leaves_one_to
     for start, length in ((1, 3), (1, 4), (1, 5)):
         request = Generate([1], make_spec(token_healing=True), Content(ids=pack_ids(ids), contexts=((start, length),)))
         admitted = encoder.admit(request)
-        assert isinstance(admitted, Admit)
+        assert isinstance(admitted, Generate)
         assert unpack_ids(admitted.content.ids)[: start + length + 1] == ids[: start + length + 1]
         whole = b"".join(text_of(byte_level, token) for token in unpack_ids(admitted.content.ids)[1:]) + admitted.tail
         assert whole == text_of(byte_level, inner) * 6
     free = encoder.admit(Generate([1], make_spec(token_healing=True), Content(ids=pack_ids(ids))))
-    assert isinstance(free, Admit) and free.tail, "without contexts its end is healed"
+    assert isinstance(free, Generate) and free.tail, "without contexts its end is healed"
 
 
 def text_of(tokenizer: Tokenizer, token: int) -> bytes:

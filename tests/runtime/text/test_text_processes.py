@@ -13,7 +13,6 @@ from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.content import Content
 from ramet.ipc.messages import (
     Abort,
-    Admit,
     Chat,
     Closed,
     Finish,
@@ -24,7 +23,6 @@ from ramet.ipc.messages import (
     Rejected,
     Render,
     RenderReply,
-    TextStep,
     Tokenize,
     Tokenized,
     TokenStep,
@@ -102,7 +100,7 @@ def test_tokenizer_process_serves_what_came_before_the_limits(
     inbox.send(Abort([1]))
     inbox.send(Tokenize(5, "ok"))
     admitted = scheduler.recv(PATIENCE_S)
-    assert isinstance(admitted, Admit) and admitted.content.ids == pack_ids(byte_level.encode("the fox"))
+    assert isinstance(admitted, Generate) and admitted.content.ids == pack_ids(byte_level.encode("the fox"))
     assert admitted.spec.params.max_new_tokens == 64 - len(byte_level.encode("the fox"))
     assert scheduler.recv(PATIENCE_S) == Abort([1])
     assert isinstance(server.recv(PATIENCE_S), Rejected)
@@ -124,7 +122,7 @@ def test_a_chat_without_end_keeps_neither_prompts_nor_other_chats_waiting(
     inbox.send(Render(2, msgspec.json.encode(Chat(turns, kwargs={"ends": True}))))
     inbox.send(Generate([3], make_spec(), Content("the fox")))
     inbox.send(Tokenize(4, "ok"))
-    assert isinstance(scheduler.recv(PATIENCE_S), Admit)
+    assert isinstance(scheduler.recv(PATIENCE_S), Generate)
     answers = {type(each): each for each in (server.recv(PATIENCE_S) for _ in range(2))}
     assert answers.keys() == {RenderReply, Tokenized}
     assert answers[RenderReply].call == 2 and answers[RenderReply].ids == pack_ids(byte_level.encode("the fox"))
@@ -145,7 +143,7 @@ def test_detokenizer_process_answers_every_step(
         inbox.send(TokenStep([1], pack_ids([token]), [] if index else [Opened(1, make_spec(), 1, 0)], closed))
     for _ in ids:
         step = server.recv(PATIENCE_S)
-        assert isinstance(step, TextStep)
+        assert isinstance(step, TokenStep)
         shown += "".join(step.texts) + "".join(step.tails)
     assert shown == "naïve café 東京"
     for end in (inbox, server):
