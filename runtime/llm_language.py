@@ -100,8 +100,10 @@ class ProgramOutput(NamedTuple):
     prompt_ids: Sequence[int]  # empty unless `return_prompt_token_ids` asks for them
 
 
-class EngineCalls:
+class EngineCalls(NotCopied):
     """The language's calls on the engine's event loop: what a program has checked is not read again."""
+
+    only_one = "its engine belongs to one LLM; share the backend among threads"
 
     def __init__(self, calls: LanguageCalls) -> None:
         self._calls = calls

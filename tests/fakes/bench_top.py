@@ -56,7 +56,7 @@ class BenchTop:
         self.runner = runners[options.get("overlap") == "on"](total, rows, context, page)
         if grammars is not None:  # their masks are over the tokenizer's whole vocabulary
             assert tokenizer is not None
-            if self.runner.vocab_size != tokenizer.vocab_size:
+            if self.runner.facts.vocab_size != tokenizer.vocab_size:
                 self.runner.vocab_size = tokenizer.vocab_size
         self.inbox: MemoryChannel[Any] = MemoryChannel(ToScheduler)
         self.steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
@@ -95,7 +95,7 @@ class BenchTop:
         uids, tail = list(range(uid, uid + n)), b""
         if spec.token_healing:
             assert self._tokenizer is not None
-            prompt, tail = take_tail(self._tokenizer, prompt, self.runner.vocab_size, num_new)
+            prompt, tail = take_tail(self._tokenizer, prompt, self.runner.facts.vocab_size, num_new)
             self.runner.heals = True
         given = {"arrival_s": self.clock(), "tail": tail, "traced": traced, "media": media}
         self.inbox.send(Generate(uids, spec, Content(ids=pack_ids(prompt), contexts=contexts), **given))

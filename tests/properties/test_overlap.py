@@ -62,7 +62,7 @@ class PlainPlanner:
     """Keeps nothing from step to step."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._running, self._eos_ids = scheduler.running, scheduler._stopping.eos_ids
+        self._running, self._eos_ids = scheduler.running, scheduler.results.eos_ids
 
     def plan(self, number: int, decoding: Ints) -> Step:
         return plan_step(number, self._running, decoding, [], self._eos_ids)
@@ -72,7 +72,7 @@ def planned(schedule: Schedule, overlap: str, *, kept: bool) -> list[str]:
     """Every step of a schedule."""
     top = BenchTop(tokenizer=TOKENIZER, overlap=overlap, **schedule.options)
     if not kept:
-        top.scheduler._decode_planner = PlainPlanner(top.scheduler)  # type: ignore[assignment]
+        top.scheduler.planner._decodes = PlainPlanner(top.scheduler)  # type: ignore[assignment]
     plan, prints = top.scheduler.planner.plan, list[str]()
 
     def recorded() -> Step | None:
