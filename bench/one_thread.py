@@ -41,7 +41,7 @@ from ramet.runtime.grammar.base import (
 )
 from ramet.runtime.grammar.compile import Compiling
 from ramet.runtime.grammar.compiled import Failed, Loaded
-from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
+from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
 from ramet.runtime.text.tokenizer import Tokenizer
 
 DEFAULT_BACKEND = make_args().grammar.grammar_backend
@@ -139,7 +139,8 @@ class OneThread:
         args = make_args(random_seed=0, overlap="off", **options)
         server: MemoryChannel[Any] = MemoryChannel(ToServer)
         channels = SchedulerChannels(self._inbox, self._steps, server, wake=lambda: self._inbox.send(Wake()))
-        self.scheduler = make_scheduler(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
+        composed = compose(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
+        self.scheduler, self.reporter = composed.scheduler, composed.reporter
 
     def submit(self, constraint: Constraint | None, max_new_tokens: int, prompt: list[int]) -> int:
         uid = next(self._uids)

@@ -1,7 +1,7 @@
 """The scheduler's counters: one table of which Stats, its log lines, /metrics, /get_server_info and the docs are made.
 
-A counter is a field here and a line of `Reporter.stats` (runtime/scheduler/report.py). With a metric it is published at
-/metrics under that name; without one it is shown by /get_server_info alone.
+A counter is a field here and a line of `Reporter.stats` (runtime/scheduler/process/report.py). With a metric it is
+published at /metrics under that name; without one it is shown by /get_server_info alone.
 """
 
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ from ramet.runtime.intake.calls import CallDefaults
 from ramet.runtime.intake.programs import plain
 from ramet.runtime.processes.inprocess import InProcessEngine
 from ramet.runtime.processes.threads import quiet_at_exit
-from ramet.runtime.scheduler.process import make_runner
+from ramet.runtime.scheduler.process.start import make_runner
 from ramet.runtime.text.defaults import sampling_defaults
 from ramet.runtime.text.healing import check_healing
 from ramet.runtime.text.tokenizer import Tokenizer

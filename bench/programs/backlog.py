@@ -24,7 +24,7 @@ from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.scripted import ScriptedRunner
-from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
+from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
 
 GROUPS, MEMBERS, SHARED, OWN, OUTPUT = 20, 20, 1000, 5, 32
 NEVER_S = 86_400.0  # the most that the option takes, far beyond what is played
@@ -79,7 +79,7 @@ def play(policy: str, max_wait_s: float, *, pool: int = 6000, rows: int = 4, spr
     steps: MemoryChannel[Any] = MemoryChannel(ToDetokenizer)
     args = make_args(schedule_policy=policy, max_wait_s=max_wait_s, random_seed=0)
     channels = SchedulerChannels(inbox, steps, MemoryChannel(ToServer), wake=lambda: inbox.send(Wake()))
-    scheduler = make_scheduler(args, runner, channels, None, frozenset(), clock=clock)
+    scheduler = compose(args, runner, channels, None, frozenset(), clock=clock).scheduler
     arrived_s: dict[int, float] = {}
     waits_s: dict[int, float] = {}
 

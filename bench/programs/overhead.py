@@ -26,7 +26,7 @@ from ramet.bench.rounds import turned
 from ramet.bench.values import positive
 from ramet.runtime.config import Args, make_args
 from ramet.runtime.engine.batch import LoadedRunner
-from ramet.runtime.scheduler.process import make_runner
+from ramet.runtime.scheduler.process.start import make_runner
 from ramet.runtime.text.tokenizer import Tokenizer
 
 LOADS: dict[str, Callable[[int], list[traces.Shot]]] = {"subtrees": traces.shared_and_own, "unshared": traces.unshared}
@@ -78,7 +78,7 @@ def play(runner: LoadedRunner, tokenizer: Tokenizer, shots: Sequence[traces.Shot
     started = time.perf_counter()
     for _ in top.turns():
         pass
-    wall, reporter = time.perf_counter() - started, top.scheduler.reporter
+    wall, reporter = time.perf_counter() - started, top.reporter
     assert all(len(ids) == shots[0].output for ids in top.outputs.values()), "an output ended early"
     phases = reporter.phase_seconds
     return Spent(wall, watch.seconds, phases["plan"] + phases["results"], phases["forward"], reporter.steps)

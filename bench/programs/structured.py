@@ -33,7 +33,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.config import BUNDLED_MODEL, make_args
 from ramet.runtime.engine.batch import Batch, Done, LoadedRunner, Pending, StepResult
 from ramet.runtime.grammar.base import Vocabulary
-from ramet.runtime.scheduler.process import make_runner
+from ramet.runtime.scheduler.process.start import make_runner
 from ramet.runtime.text.tokenizer import Tokenizer
 
 MODES = ("off", "ff", "retokenize")

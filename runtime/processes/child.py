@@ -36,7 +36,7 @@ _PR_SET_PDEATHSIG = 1
 # a role imports its own world and no other, so that the light processes stay light
 MODULES = {
     paths.SERVER: "ramet.runtime.server.process",
-    paths.SCHEDULER: "ramet.runtime.scheduler.process",
+    paths.SCHEDULER: "ramet.runtime.scheduler.process.start",
     paths.DETOKENIZER: "ramet.runtime.text.decode_process",
     "tokenizer": "ramet.runtime.text.encode_process",
 }

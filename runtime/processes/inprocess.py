@@ -31,8 +31,8 @@ from ramet.runtime.log import LOGGER
 from ramet.runtime.media.service import MediaIntake
 from ramet.runtime.metrics.table import Metrics
 from ramet.runtime.processes.threads import Arrivals, EngineThread
-from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
-from ramet.runtime.scheduler.process import limits_of, make_grammars
+from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
+from ramet.runtime.scheduler.process.start import limits_of, make_grammars
 from ramet.runtime.text.bounded_rendering import chats_here
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.dispatch import Dispatch
@@ -109,9 +109,8 @@ class InProcessEngine:
         wake = partial(self._to_scheduler.send, Wake())
         channels = SchedulerChannels(self._to_scheduler, self._arrivals, self._arrivals, wake)
         grammars = make_grammars(self._args, self._tokenizer, runner.facts.vocab_size, wake)
-        scheduler = make_scheduler(
-            self._args, runner, channels, self._tokenizer, self._tokenizer.eos_ids, grammars=grammars
-        )
+        eos_ids = self._tokenizer.eos_ids
+        scheduler = compose(self._args, runner, channels, self._tokenizer, eos_ids, grammars=grammars).scheduler
         call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:
             scheduler.run(lambda idle: None)

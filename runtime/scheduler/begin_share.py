@@ -14,11 +14,9 @@ and seconds of steps, no device and no cache.
 from collections.abc import Callable, Iterator, Sequence
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.report import StepTimes
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowTable
-from ramet.runtime.scheduler.step import Prefill, Step
+from ramet.runtime.scheduler.step import Prefill, Step, StepTimes
 
 MAX_BEGUN = 64  # requests that begin in one step beside rows that draw: 5 to 8 ms
 MAX_TIMES = 1.5  # of a step without further prompts
@@ -85,7 +83,7 @@ class BeginShare:
             self._full[self._step] = not self._until_look
             self._until_look = (self._until_look or LOOK_EVERY) - 1
 
-    def after_step(self, step: Step, _: StepResult, times: StepTimes) -> None:
+    def after_step(self, step: Step, times: StepTimes) -> None:
         now_s = self._clock()
         seconds, self._applied_s = now_s - max(times.begun_s, self._applied_s), now_s
         looked = self._full.pop(step.number, None)

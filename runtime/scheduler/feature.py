@@ -1,18 +1,34 @@
 """What an optional feature adds to the scheduler: hooks that are called only while it has something to do.
 
-The core (a request is queued, admitted, planned, computed, published, ended) names no feature. It goes through the
-features that build.py composes and asks nothing of one whose `work` is empty, so that what nobody uses costs a turn
-nothing: not one call.
+The core (a request is queued, admitted, planned, computed, published, ended) names no feature and imports none. It goes
+through those that process/compose.py has put together and asks nothing of one whose `work` is empty, so that what
+nobody uses costs a turn nothing: not one call.
 """
 
 from collections.abc import Sequence, Sized
-from typing import ClassVar
+from concurrent.futures import Future
+from typing import ClassVar, Protocol
 
 from ramet.ipc.message import Uid
+from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.engine.extras import Command
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RunningRequest
+from ramet.runtime.scheduler.step import Step
+
+
+class LateInput(Protocol):
+    """What draws wait for because it depends on what earlier steps have drawn: made for steps that `draws_late`."""
+
+    def make(self, step: Step) -> Ints:
+        """Make it here."""
+
+    def begin(self, step: Step) -> "Future[Ints]":
+        """Make it on another thread; the running set must not change until the future is done."""
+
+    def close(self) -> None:
+        """The scheduler ends."""
 
 
 class MemoryShort(Exception):

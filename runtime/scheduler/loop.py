@@ -16,7 +16,6 @@ from ramet.runtime.scheduler.invariants import check_counts, check_idle, check_l
 from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.receiving import MessageReceiver
-from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.step import Step
 from ramet.runtime.scheduler.steps import InFlight, StepRunner
 
@@ -26,12 +25,15 @@ class Scheduler:
 
     def __init__(
         self, core: Core, features: SchedulerFeatures, receiver: MessageReceiver, planner: StepPlanner,
-        steps: StepRunner, reporter: Reporter, *, overlapped: bool, checks: bool,
+        steps: StepRunner, report: Callable[[bool], None], *, overlapped: bool, checks: bool,
     ) -> None:  # fmt: skip
-        """`checks`: nothing is lost after any step, which tests ask for; it is checked whenever nothing runs."""
+        """`report` is called at the end of each turn, with whether the scheduler is idle.
+
+        `checks`: nothing is lost after any step, which tests ask for; it is checked whenever nothing runs.
+        """
         self._core, self.features, self._receiver, self.planner = core, features, receiver, planner
         self.cache, self.running, self.waiting, self.results = core.cache, core.running, core.waiting, core.results
-        self._steps, self.reporter, self.control = steps, reporter, receiver.control
+        self._steps, self._report, self.control = steps, report, receiver.control
         self.overlapped, self._checks = overlapped, checks
         self.waits_for_kept = False  # what waits needs memory that a feature keeps for a moment, and nothing runs
 
@@ -47,7 +49,7 @@ class Scheduler:
             return False
         if any(each.work and each.keeps_awake for each in self.features.of_turns):
             return False
-        return self.idle or self.waits_for_kept or (bool(self.reporter.paused) and self._steps.in_flight is None)
+        return self.idle or self.waits_for_kept or (self._is_paused and self._steps.in_flight is None)
 
     @property
     def kept(self) -> list[Lease]:
@@ -115,6 +117,10 @@ class Scheduler:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     @property
+    def _is_paused(self) -> bool:
+        return bool(self._core.pausing.why_no_steps)
+
+    @property
     def _wait_s(self) -> float | None:
         """Until something that is kept has to end or a flush gives up; None: there is nothing."""
         kept = (each.wait_s(is_awaited=self.waits_for_kept) for each in self.features.of_turns if each.work)
@@ -155,9 +161,9 @@ class Scheduler:
         elif self._checks:
             check_counts(self.cache, self.running)
         if self.control.flushes:
-            self.control.settle(self.idle or (bool(self.reporter.paused) and not len(self.running)))
+            self.control.settle(self.idle or (self._is_paused and not len(self.running)))
         if self.cache.has_dropped:
             self.cache.free_dropped()
         if self.control.flushed and not self.cache.has_dropped:
             self.control.reply_flushed()
-        self.reporter.send(self.idle)
+        self._report(self.idle)

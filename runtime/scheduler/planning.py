@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ramet.ipc.stats import WaitKind
+from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.admission import Admission, Admitted, Refused
 from ramet.runtime.scheduler.batch import DecodePlanner, plan_step
 from ramet.runtime.scheduler.begin_share import ENOUGH, OTHERS, BeginShare
@@ -11,7 +12,7 @@ from ramet.runtime.scheduler.feature import MemoryShort, TurnFeature
 from ramet.runtime.scheduler.features.pace import Pace
 from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.prefill_budget import PrefillBudget
-from ramet.runtime.scheduler.step import Prefill, Step
+from ramet.runtime.scheduler.step import Prefill, Step, StepTimes
 
 
 class StepPlanner:
@@ -23,7 +24,7 @@ class StepPlanner:
     ) -> None:  # fmt: skip
         self._core, self._policy, self.admission, self._bound = core, policy, admission, bound
         self.chunk, self._hidden_size, self._features, self._clock = chunk, hidden_size, features, clock
-        self.share = BeginShare(core.running.table, chunk, clock)
+        self._share = BeginShare(core.running.table, chunk, clock)
         self._decodes = DecodePlanner(core.running, core.results.eos_ids)
         self._num_planned = 0
 
@@ -56,9 +57,9 @@ class StepPlanner:
             core.why.end(WaitKind.RETRACTION, fact)
             self.admission.ratio.retracted(running)
         elif core.waiting.num_ready:
-            self.share.begin(self._num_planned + 1, decoding, prefills)
+            self._share.begin(self._num_planned + 1, decoding, prefills)
             prefills += self._admit(budget)
-            self.share.end()
+            self._share.end()
         if not len(decoding) and not prefills:
             return None
         self._num_planned += 1
@@ -66,11 +67,12 @@ class StepPlanner:
             return plan_step(self._num_planned, running, decoding, prefills, core.results.eos_ids)
         return self._decodes.plan(self._num_planned, decoding)
 
-    def applied(self, step: Step, begun_s: float) -> None:
-        """The result of a step was applied, whose planning began at `begun_s`."""
+    def after_step(self, step: Step, result: StepResult, times: StepTimes) -> None:
+        """The result of a step was applied."""
         self.admission.ratio.step()
         if self._bound is not None:
-            self._bound.applied(step.batch.load, begun_s)
+            self._bound.applied(step.batch.load, times.begun_s)
+        self._share.after_step(step, times)
 
     def _admit(self, budget: PrefillBudget) -> list[Prefill]:
         """Run waiting requests in the policy's order while prefill tokens, memory and rows last, and their share."""
@@ -84,8 +86,8 @@ class StepPlanner:
             return prefills
         now_s = self._clock()
         turn = self.admission.round(now_s)
-        for request in self.share.allowed(self._policy.order(core.waiting, now_s)):
-            if self.share.is_used_up:
+        for request in self._share.allowed(self._policy.order(core.waiting, now_s)):
+            if self._share.is_used_up:
                 core.why.end(WaitKind.PREFILL_BUDGET, ENOUGH)
                 break
             if budget.tokens <= 0:
@@ -104,7 +106,7 @@ class StepPlanner:
                     taken: list[Prefill] = []
                     if is_whole and core.results.open(running) and running.uid not in core.running.held:
                         taken = list(budget.take(running))
-                    self.share.begins(request, taken)
+                    self._share.begins(request, taken)
                     prefills += taken
                 case Refused(reason, full):
                     core.why.note(request.uid, reason)
@@ -112,6 +114,6 @@ class StepPlanner:
                         core.why.end(reason.kind, f"is behind a request that {reason.text}")
                         break
         else:
-            if self.share.has_kept_out:
+            if self._share.has_kept_out:
                 core.why.end(WaitKind.PREFILL_BUDGET, OTHERS)
         return prefills

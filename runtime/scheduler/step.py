@@ -20,6 +20,16 @@ from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 S = TypeVar("S")
 
 
+@dataclass(slots=True)
+class StepTimes:
+    """Where the time of one step went. Times are the scheduler's clock's, in seconds."""
+
+    begun_s: float  # when its planning began
+    plan_s: float  # for which it was planned and handed to the device
+    run_s: float  # for which its result was waited for, or it was computed
+    apply_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Prefill:
     """One request's share of a step that is being planned: its next `num_new` known tokens."""
@@ -61,6 +71,11 @@ class Step:
         return int(self.batch.num_new[self.prefills].sum())
 
     @property
+    def draws_late(self) -> bool:
+        """Its draw waits for masks, which depend on what earlier steps have drawn."""
+        return self.batch.sampling.masked is not None
+
+    @property
     def returns_more(self) -> bool:
         """Rows have asked for more than the tokens that they draw."""
         sampling = self.batch.sampling
@@ -71,6 +86,9 @@ class Step:
         for owner, answer in zip(self.owners, result.answers, strict=True):
             if isinstance(owner, kind):
                 yield owner, answer
+
+
+StepListener = Callable[[Step, StepResult, StepTimes], None]
 
 
 @dataclass(slots=True)

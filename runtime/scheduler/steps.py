@@ -10,12 +10,9 @@ from dataclasses import dataclass
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import LoadedRunner, Pending
-from ramet.runtime.scheduler.features.masks import MaskThread
-from ramet.runtime.scheduler.report import Reporter, StepTimes
+from ramet.runtime.scheduler.feature import LateInput
 from ramet.runtime.scheduler.results import Results
-from ramet.runtime.scheduler.step import Step
-
-Applied = Callable[[Step, float], None]  # a step, and when its planning began
+from ramet.runtime.scheduler.step import Step, StepListener, StepTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,31 +23,27 @@ class InFlight:
     pending: Pending
     begun_s: float  # when its planning began, by the scheduler's clock
     plan_s: float
-    filling: Future[Ints] | None = None  # its masks, if they are made meanwhile
+    filling: Future[Ints] | None = None  # what its draw waits for, if that is made meanwhile
 
 
 class StepRunner:
-    """`applied` is called after each step whose result was applied, before it is counted."""
+    """`late` makes what draws wait for. `listeners` are called after each step whose result was applied."""
 
-    def __init__(
-        self, runner: LoadedRunner, masks: MaskThread, results: Results, reporter: Reporter, applied: Applied,
-        clock: Callable[[], float],
-    ) -> None:  # fmt: skip
-        self._runner, self._masks, self._results, self._reporter = runner, masks, results, reporter
-        self._applied, self.clock = applied, clock
+    def __init__(self, runner: LoadedRunner, late: LateInput, results: Results, clock: Callable[[], float]) -> None:
+        self._runner, self._late, self._results, self.clock = runner, late, results, clock
+        self.listeners: list[StepListener] = []
         self.in_flight: InFlight | None = None
 
     def launch(self, step: Step, begun_s: float, plan_s: float, *, fill: bool) -> InFlight:
-        """Hand a step to the device. `fill`: its masks are made while the device computes; no result is waited for."""
-        is_filled = fill and step.batch.sampling.masked is not None
-        filling = self._masks.fill(step) if is_filled else None
+        """Hand a step to the device. `fill`: no result is waited for, so what its draw waits for is made meanwhile."""
+        filling = self._late.begin(step) if fill and step.draws_late else None
         return InFlight(step, self._runner.launch(step.batch), begun_s, plan_s, filling)
 
     def draw(self, launched: InFlight) -> None:
-        """Give a step the masks that it waits for: every step before it has been applied."""
-        if launched.step.batch.sampling.masked is not None:
+        """Give a step what its draw waits for: every step before it has been applied."""
+        if launched.step.draws_late:
             filling = launched.filling
-            launched.pending.draw(self._masks.make(launched.step) if filling is None else filling.result())
+            launched.pending.draw(self._late.make(launched.step) if filling is None else filling.result())
 
     def apply_in_flight(self) -> None:
         """Wait for the step in flight, if there is one, and apply its result."""
@@ -63,11 +56,11 @@ class StepRunner:
         result = launched.pending.result()
         ran = time.perf_counter()
         self._results.apply(launched.step, result, launched.begun_s)
-        self._applied(launched.step, launched.begun_s)
         times = StepTimes(launched.begun_s, launched.plan_s, run_s=ran - waited, apply_s=time.perf_counter() - ran)
-        self._reporter.count(launched.step, result, times)
+        for listener in [*self.listeners]:  # one may leave
+            listener(launched.step, result, times)
 
     def close(self) -> None:
         """Wait for the step that runs. What is in flight is not applied."""
-        self._masks.close()
+        self._late.close()
         self._runner.close()

@@ -30,8 +30,8 @@ from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
 from ramet.runtime.scheduler.invariants import check_locks, check_owners, check_wanted
+from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
 from ramet.runtime.text.healing import take_tail
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -63,9 +63,11 @@ class BenchTop:
         self.server: MemoryChannel[Any] = MemoryChannel(ToServer)
         args = make_args(**{"check_invariants": True, "random_seed": 0, **options})
         channels = SchedulerChannels(self.inbox, self.steps, self.server, wake=lambda: self.inbox.send(Wake()))
-        self.scheduler = make_scheduler(
+        composed = compose(
             args, self.runner, channels, tokenizer, frozenset(eos_ids), clock=self.clock, grammars=grammars
         )
+        self.scheduler, self.features, self.reporter = composed.scheduler, composed.features, composed.reporter
+        self.listeners = composed.steps.listeners
         self.deep_checks, self._tokenizer = deep_checks, tokenizer
         self.tokens: dict[int, list[int]] = defaultdict(list)
         self.opened: dict[int, Opened] = {}
@@ -113,7 +115,7 @@ class BenchTop:
 
     def turn(self) -> None:
         if self.scheduler.waits_for_kept and self.inbox.is_empty:
-            kept_s = self.scheduler.features.follow_ups.wait_s(is_awaited=True)  # its inbox waits for so long
+            kept_s = self.features.follow_ups.wait_s(is_awaited=True)  # its inbox waits for so long
             self.clock.advance(kept_s or 0.0)
         self.scheduler.receive(block=False)
         self.scheduler.turn()

@@ -171,7 +171,7 @@ HANG = """
 import sys, threading
 from pathlib import Path
 from ramet.ipc.ring import Ring
-from ramet.runtime.scheduler.watchdog import Watchdog
+from ramet.runtime.scheduler.process.watchdog import Watchdog
 dog = Watchdog(0.2, Ring(Path(sys.argv[1]), {{"step": ()}}, 8))
 dog.beat(False)
 {then}

@@ -45,8 +45,8 @@ from ramet.ipc.messages import Generate, pack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import make_args
-from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
-from ramet.runtime.scheduler.watchdog import Watchdog
+from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
+from ramet.runtime.scheduler.process.watchdog import Watchdog
 from ramet.ipc.ring import Ring
 
 class Quiet:
@@ -61,7 +61,7 @@ class Quiet:
         return arrived
 
 channels = SchedulerChannels(Quiet(), MemoryChannel(), MemoryChannel(), wake=lambda: None)
-scheduler = make_scheduler(make_args(), HashRunner(64, 4, 64), channels, None, frozenset())
+scheduler = compose(make_args(), HashRunner(64, 4, 64), channels, None, frozenset()).scheduler
 scheduler.run(Watchdog(0.3, Ring(Path("a.ring"), {"step": ()}, 8)).beat)
 """
 

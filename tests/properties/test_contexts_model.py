@@ -139,7 +139,7 @@ def check_scenario(
     assert set(top.finish) == set(asked)
     for uid, (ids, contexts, arrival) in asked.items():
         check_request(top, uid, ids, contexts, arrival)
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert state["free_tokens"] + state["cached_tokens_in_tree"] == total
     return top

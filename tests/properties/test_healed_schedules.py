@@ -85,11 +85,11 @@ def check(seed: int) -> Counter[str]:
 
 
 def nothing_is_lost(top: BenchTop, seed: int) -> None:
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0, seed
     top.clock.advance(100)
     top.turn()
-    assert top.scheduler.cache.tree.locked_tokens == len(top.scheduler.features.leases.leases) == 0, seed
+    assert top.scheduler.cache.tree.locked_tokens == len(top.features.leases.leases) == 0, seed
     assert state["generated_tokens"] == sum(map(len, top.tokens.values())), seed
 
 

@@ -43,7 +43,7 @@ DONE = Counter[str]()  # what was put off
 class Late(BenchTop):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        constrained = self.scheduler.features.late.constrained
+        constrained = self.features.late.constrained
         catch_up = constrained.catch_up
 
         def counted(running: RunningRequest) -> Finish | None:

@@ -39,7 +39,7 @@ class Late(BenchTop):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        patterns, running = self.scheduler.features.late.patterns, self.scheduler.running
+        patterns, running = self.features.late.patterns, self.scheduler.running
         catch_up, drop_planned = patterns.catch_up, running.drop_planned
 
         def counted(row: RunningRequest) -> Finish | None:
@@ -63,10 +63,10 @@ def check(schedule: Schedule, seed: int, monkeypatch: pytest.MonkeyPatch, **more
         for overlap in ("off", "on"):
             late = run(schedule, Late(overlap=overlap, **options))
             is_same(at_once, late, seed)
-            state = late.scheduler.reporter.state()
+            state = late.reporter.state()
             assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0, seed
             assert state["generated_tokens"] == sum(map(len, late.tokens.values())), seed
-            assert not late.scheduler.features.late.patterns._left, seed
+            assert not late.features.late.patterns._left, seed
 
 
 @pytest.mark.parametrize("first", [0, 20, *map(slow, range(500, 700, 20))])

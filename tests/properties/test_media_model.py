@@ -104,7 +104,7 @@ def test_every_output_is_what_texts_and_features_imply(
     assert media.max_tokens <= max(most, max(each.num_tokens for each in PIECES))
     top.clock.advance(100)
     top.turn()
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert state["free_tokens"] + state["cached_tokens_in_tree"] == total
 
@@ -124,6 +124,6 @@ def test_what_towers_computed_and_what_was_found_is_counted() -> None:
         ids, placed, _ = laid_out([uid, *parts, 7])
         top.add(uid, ids, 2, media=placed)
         top.run()
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert (state["tower_tokens"], state["found_media"]) == (9, 2), "the first is found once, the second once"
     assert state["media_cache_bytes"] == media.num_bytes == 9 * 4

@@ -32,12 +32,12 @@ def check(seed: int) -> None:
             assert one[:shorter] == other[:shorter], (seed, uid)
         else:
             assert what_clients_see(plain, uid) == what_clients_see(overlapped, uid), (seed, uid)
-    state = overlapped.scheduler.reporter.state()
+    state = overlapped.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
     for top in (plain, overlapped):
         top.clock.advance(100)
         top.turn()
-        assert top.scheduler.cache.tree.locked_tokens == len(top.scheduler.features.leases.leases) == 0, seed
+        assert top.scheduler.cache.tree.locked_tokens == len(top.features.leases.leases) == 0, seed
     assert plain.scheduler.results.discarded_tokens == 0
     stopped = sum(finish.kind is not FinishKind.LENGTH for finish in overlapped.finish.values())
     assert overlapped.scheduler.results.discarded_tokens <= stopped, seed
@@ -101,8 +101,8 @@ def test_the_schedules_reach_what_they_are_for():
         assert isinstance(top.runner, DelayedRunner) and top.runner.most_in_flight <= 2
         retractions += top.scheduler.running.num_retractions
         discarded += top.scheduler.results.discarded_tokens
-        leases += len(top.scheduler.features.leases.leases)
-        revoked += top.scheduler.features.leases.num_revoked
+        leases += len(top.features.leases.leases)
+        revoked += top.features.leases.num_revoked
         stops += sum(isinstance(finish.matched, str) for finish in top.finish.values())
     reached = (retractions, discarded, stops, leases, revoked)
     assert retractions > 5 and discarded > 20 and stops > 5 and leases > 5 and revoked > 0, reached

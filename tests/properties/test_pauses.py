@@ -101,7 +101,7 @@ def test_pauses_lose_no_request_and_no_slot_and_change_no_output(actions: list[t
         assert top.tokens[uid] == (whole[: len(top.tokens[uid])] if ended_early else whole), uid
     top.control(FlushCache)
     top.turn()
-    assert top.scheduler.reporter.state()["free_tokens"] == how["total"] - how["total"] % how["page_size"]
+    assert top.reporter.state()["free_tokens"] == how["total"] - how["total"] % how["page_size"]
     num_control = sum(name in ("in_place", "retract", "abort all", "continue", "flush") for name, _ in actions)
     assert len(top.replies) == num_control + 2
 

@@ -110,7 +110,7 @@ class Bench:
                     self.on_boundaries.append((seed, uid))
                 else:
                     same(plain, overlapped, uid, seed)
-            state = overlapped.scheduler.reporter.state()
+            state = overlapped.reporter.state()
             assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0, seed
 
 

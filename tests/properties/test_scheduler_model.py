@@ -97,13 +97,13 @@ def check_scenario(
             assert top.tokens[uid] == whole
     top.clock.advance(KEPT_S)
     top.turn()
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert state["free_tokens"] + state["cached_tokens_in_tree"] == total
     assert state["prefix_lease_tokens"] <= total // 2
     top.clock.advance(100)
     top.turn()
-    assert top.scheduler.cache.tree.locked_tokens == len(top.scheduler.features.leases.leases) == 0
+    assert top.scheduler.cache.tree.locked_tokens == len(top.features.leases.leases) == 0
 
 
 def one_turn(top: BenchTop, turn: int, aborts: list[tuple[int, int]]) -> int:

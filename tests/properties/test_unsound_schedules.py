@@ -71,7 +71,7 @@ def test_what_is_not_finite_reaches_nobody_else(arrivals: list[dict], kind: str,
         _check(top, uid, prompt, arrivals[uid - 1])
     top.clock.advance(100)
     top.turn()
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == 0
     assert not top.scheduler.results._answers.apart
     top.scheduler.control.flush()

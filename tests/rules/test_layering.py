@@ -37,22 +37,22 @@ SERVER_SEES = (0, 1, 2, 8)
 BENCH_SEES = {"runtime/llm.py", "runtime/config.py", "runtime/__init__.py"}
 SIMULATIONS = {  # a bench that plays a part of the runtime in its own thread -> what else of the runtime it imports
     "bench/programs/backlog.py": {
-        "runtime/scheduler/build.py", "runtime/engine/batch.py", "runtime/engine/scripted.py",
-        "runtime/scheduler/__init__.py", "runtime/engine/__init__.py",
+        "runtime/scheduler/process/compose.py", "runtime/engine/batch.py", "runtime/engine/scripted.py",
+        "runtime/scheduler/process/__init__.py", "runtime/engine/__init__.py",
     },
     "bench/one_thread.py": {
         "runtime/arrays.py", "runtime/text/tokenizer.py", "runtime/grammar/base.py", "runtime/grammar/backends.py",
         "runtime/grammar/compile.py", "runtime/grammar/compiled.py", "runtime/engine/batch.py",
-        "runtime/scheduler/build.py", "runtime/text/__init__.py", "runtime/grammar/__init__.py",
-        "runtime/engine/__init__.py", "runtime/scheduler/__init__.py",
+        "runtime/scheduler/process/compose.py", "runtime/text/__init__.py", "runtime/grammar/__init__.py",
+        "runtime/engine/__init__.py", "runtime/scheduler/process/__init__.py",
     },
     "bench/programs/queue.py": {
         "runtime/engine/batch.py", "runtime/text/tokenizer.py", "runtime/text/__init__.py",
         "runtime/engine/__init__.py",
     },
     "bench/programs/overhead.py": {
-        "runtime/engine/batch.py", "runtime/scheduler/process.py", "runtime/text/tokenizer.py",
-        "runtime/text/__init__.py", "runtime/engine/__init__.py", "runtime/scheduler/__init__.py",
+        "runtime/engine/batch.py", "runtime/scheduler/process/start.py", "runtime/text/tokenizer.py",
+        "runtime/text/__init__.py", "runtime/engine/__init__.py", "runtime/scheduler/process/__init__.py",
     },
     "bench/kernels/masks.py": {
         "runtime/arrays.py", "runtime/grammar/base.py", "runtime/grammar/backends.py", "runtime/engine/batch.py",
@@ -61,8 +61,8 @@ SIMULATIONS = {  # a bench that plays a part of the runtime in its own thread ->
     },
     "bench/programs/structured.py": {
         "runtime/arrays.py", "runtime/text/tokenizer.py", "runtime/grammar/base.py", "runtime/engine/batch.py",
-        "runtime/scheduler/process.py", "runtime/text/__init__.py", "runtime/grammar/__init__.py",
-        "runtime/engine/__init__.py", "runtime/scheduler/__init__.py",
+        "runtime/scheduler/process/start.py", "runtime/text/__init__.py", "runtime/grammar/__init__.py",
+        "runtime/engine/__init__.py", "runtime/scheduler/process/__init__.py",
     },
 }  # fmt: skip
 

@@ -37,6 +37,8 @@ def test_module_is_light(module: str):
 
 
 def test_scheduler_does_not_import_transformers():
-    code = SHOW.format(module="ramet.runtime.scheduler.process, ramet.runtime.engine.runner", heavy=("transformers",))
+    code = SHOW.format(
+        module="ramet.runtime.scheduler.process.start, ramet.runtime.engine.runner", heavy=("transformers",)
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"

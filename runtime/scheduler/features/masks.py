@@ -141,7 +141,7 @@ class MaskThread:
     def make(self, step: Step) -> Ints:
         return make_masks(self._running, step, self._vocab_size)
 
-    def fill(self, step: Step) -> "Future[Ints]":
+    def begin(self, step: Step) -> "Future[Ints]":
         """The running set must not change until the future is done."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="masks")

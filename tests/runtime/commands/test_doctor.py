@@ -37,7 +37,7 @@ def test_a_needed_package_that_is_absent_is_missing_with_the_command_that_instal
 
 def test_what_serving_processes_import_is_asked_for_and_nothing_else() -> None:
     """Packages that the extra `serve` installs."""
-    modules = "server.routes", "scheduler.process", "text.chat_template", "engine.runner", "metrics"
+    modules = "server.routes", "scheduler.process.start", "text.chat_template", "engine.runner", "metrics"
     program = "import sys\n" + "".join(f"import ramet.runtime.{name}\n" for name in modules) + "print(*sys.modules)"
     printed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     of_modules = metadata.packages_distributions()

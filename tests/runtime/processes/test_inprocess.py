@@ -23,7 +23,7 @@ from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ConfigError, EngineClosed, EngineFailed, ServerError
 from ramet.runtime.processes.inprocess import InProcessEngine
 from ramet.runtime.processes.threads import MAX_WAITING, Arrivals
-from ramet.runtime.scheduler.process import make_runner
+from ramet.runtime.scheduler.process.start import make_runner
 from ramet.runtime.text.tokenizer import Tokenizer
 
 TOKENIZER = Tokenizer.from_folder(BUNDLED_MODEL)

@@ -12,8 +12,8 @@ from ramet.ipc.messages import FinishKind, Generate
 from ramet.runtime.machine import collect_all
 from ramet.runtime.scheduler.aborts import MAX_ENDED, RUNNING_COUNTS
 from ramet.runtime.scheduler.arrivals import MAX_TAKEN, MIN_TAKEN, MOVE, SHARE
-from ramet.runtime.scheduler.garbage import COLLECT_EVERY_S, collecting
 from ramet.runtime.scheduler.policy import WINDOW
+from ramet.runtime.scheduler.process.garbage import COLLECT_EVERY_S, collecting
 from ramet.runtime.scheduler.queue import BULK, WaitingQueue
 
 LONG = 100  # tokens of the request that others must not stall
@@ -65,7 +65,7 @@ def num_taken(top: BenchTop, turns: int, step_s: float, each_s: float, interrupt
         enqueue(message)
 
     top.scheduler._receiver._enqueuer.enqueue = slowly  # type: ignore[method-assign]
-    top.scheduler.reporter.listeners.append(lambda *_: top.clock.advance(step_s))
+    top.listeners.append(lambda *_: top.clock.advance(step_s))
     top.clock.advance(1.0)
     for uid in range(FIRST, FIRST + turns * MAX_TAKEN):
         top.add(uid, [uid % 200, uid // 200], LONG)

@@ -88,7 +88,7 @@ def without_replies(parsers: Parsers) -> Iterator[None]:
 
 
 def what_is_left(top: BenchTop) -> dict[str, Any]:
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     return {name: state[name] for name in ("leased_tokens", "owned_tokens", "penalty_slots") if state[name]}
 
 

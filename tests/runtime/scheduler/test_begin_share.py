@@ -32,7 +32,7 @@ def num_begun(top: BenchTop, turns: int, step_s: float = 0.0, prompt_s: float = 
         begun.append(len(step.prefills))
         top.clock.advance(step_s + prompt_s * len(step.prefills))
 
-    top.scheduler.reporter.listeners.insert(0, after_step)
+    top.listeners.insert(0, after_step)
     for _ in range(turns):
         top.turn()
     return begun

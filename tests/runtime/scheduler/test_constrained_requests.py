@@ -48,10 +48,10 @@ def bench(grammars: GrammarSource | None = None, **options: Any) -> BenchTop:
 
 
 def nothing_is_held(top: BenchTop) -> None:
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
-    assert not top.scheduler.running.left.all and not top.scheduler.features.constraints.compiling
-    source: Any = top.scheduler.features.constraints._source
+    assert not top.scheduler.running.left.all and not top.features.constraints.compiling
+    source: Any = top.features.constraints._source
     assert source is None or source.num_requests == 0, "a request that has ended still has its constraint"
 
 
@@ -153,7 +153,7 @@ def test_a_lease_that_is_asked_for_while_a_constraint_compiles_begins_with_its_p
     top.turn()
     release(grammars, top)
     top.run()
-    assert [lease.length for lease in top.scheduler.features.leases.leases] == [len(PROMPT)]
+    assert [lease.length for lease in top.features.leases.leases] == [len(PROMPT)]
 
 
 @pytest.mark.parametrize(

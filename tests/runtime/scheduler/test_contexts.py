@@ -166,7 +166,7 @@ def test_parts_do_not_count_as_running_requests():
     seen = set()
     while len(top.finish) < 3:
         top.turn()
-        seen.add((top.scheduler.reporter.state()["running_requests"], len(top.scheduler.running.parts.running)))
+        seen.add((top.reporter.state()["running_requests"], len(top.scheduler.running.parts.running)))
     assert max(running for running, _ in seen) == 2 and max(parts for _, parts in seen) >= 3
 
 
@@ -185,7 +185,7 @@ def test_a_lease_of_a_client_gives_way_to_contexts_that_need_the_pool():
     top.add(1, text(20, 90), 1, prefix_lease_s=100)
     top.run()
     ask(top, 2, prompt_of(*DOCUMENTS))
-    assert top.scheduler.features.leases.num_revoked == 1
+    assert top.features.leases.num_revoked == 1
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
@@ -230,7 +230,7 @@ def test_an_abort_at_any_time_returns_every_slot(after: int, overlap: str):
     top.abort(1)
     top.run()
     assert top.finish[1].kind is FinishKind.ABORT and top.opened[1].prompt_tokens == len(ids)
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["owned_tokens"] == state["leased_tokens"] == 0
     ask(top, 2, (ids, contexts))
 

@@ -33,7 +33,7 @@ def test_the_memory_of_a_large_cache_is_free_some_turns_later_when_the_flush_is_
         turns += 1
         assert before - top.scheduler.cache.tree.num_nodes <= MAX_FREED
     assert turns == 3 and top.replies[0].ok and top.scheduler.waits
-    assert top.scheduler.reporter.state()["free_tokens"] == 8 * NODES
+    assert top.reporter.state()["free_tokens"] == 8 * NODES
 
 
 def test_a_request_that_comes_while_memory_is_freed_runs_and_finds_nothing() -> None:

@@ -68,13 +68,13 @@ def test_no_other_owner_ends_a_program_or_takes_what_is_kept_for_it():
     top.inbox.send(ProgramsEnded(["a"], "two"))
     top.inbox.send(ProgramsEnded(["a"]))
     top.turn()
-    assert len(top.scheduler.features.follow_ups.leases) == 1
+    assert len(top.features.follow_ups.leases) == 1
     top.add(2, prompt(2), 4, follow_up=FollowUp("a", 0, owner="two"))
     top.turn()
-    assert len(top.scheduler.features.follow_ups.leases) == 1
+    assert len(top.features.follow_ups.leases) == 1
     top.inbox.send(ProgramsEnded(["a"], "one"))
     top.turn()
-    assert top.scheduler.features.follow_ups.leases == []
+    assert top.features.follow_ups.leases == []
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
@@ -93,7 +93,7 @@ def test_nobody_waits_where_there_is_memory():
     ask(top, 1, prompt(1), follow_up=FIRST)
     began = top.clock()
     ask(top, 2, prompt(2, 200))
-    assert top.clock() == began and len(top.scheduler.features.follow_ups.leases) == 1
+    assert top.clock() == began and len(top.features.follow_ups.leases) == 1
 
 
 def test_without_the_hint_nothing_is_kept():
@@ -122,7 +122,7 @@ def test_what_follows_later_keeps_out_new_programs_not_those_that_have_begun():
     ask(top, 1, prompt(1, 60), follow_up=FIRST)
     top.add(2, prompt(2, 60), 4, follow_up=SECOND)  # would fit, but not with what the first one is going to add
     top.turn()
-    assert 2 not in top.opened and len(top.scheduler.features.follow_ups.leases) == 1
+    assert 2 not in top.opened and len(top.features.follow_ups.leases) == 1
     ask(top, 3, [*go_on(top, 1, prompt(1, 60)), *prompt(3, 60)], follow_up=FIRST)
     assert top.opened[3].cached_tokens >= 63 and 2 not in top.opened
     top.inbox.send(ProgramsEnded(["a"]))
@@ -158,7 +158,7 @@ def test_a_kind_that_calls_without_end_keeps_a_share_of_the_pool_at_most():
         ask(top, uid, [5, 6, 7], 1, follow_up=FIRST)
     top.inbox.send(ProgramsEnded(["a"]))
     top.turn()
-    expected = top.scheduler.features.follow_ups.expected
+    expected = top.features.follow_ups.expected
     assert expected("", 10, 1) == 10 * MAX_EXPECTED == expected("", 10, 9)
     for uid in range(1, 9):
         top.add(uid, prompt(uid, 240), 10, follow_up=FollowUp(str(uid), 0))
@@ -192,7 +192,7 @@ def converse(top: BenchTop, number: int, num_calls: int, kind: str = "") -> None
 @pytest.mark.parametrize("num_calls", [1, 2, 5])
 def test_how_often_programs_call_is_learnt_from_those_that_have_ended(num_calls: int):
     top = bench(total=1024)
-    follow_ups = top.scheduler.features.follow_ups
+    follow_ups = top.features.follow_ups
     assert follow_ups.expected("", 10, 1) == 20, "two more calls, as long as nothing is known"
     for number in range(1, 101):
         converse(top, number, num_calls)
@@ -203,7 +203,7 @@ def test_how_often_programs_call_is_learnt_from_those_that_have_ended(num_calls:
 
 def test_programs_of_one_kind_say_nothing_of_another_one():
     top = bench(total=1024)
-    follow_ups = top.scheduler.features.follow_ups
+    follow_ups = top.features.follow_ups
     for number in range(1, 101):
         converse(top, 2 * number, 1, "asks")
         converse(top, 2 * number + 1, 4, "talks")
@@ -214,7 +214,7 @@ def test_the_kinds_that_are_known_are_bounded():
     top = bench(total=1024)
     for number in range(1, MAX_KINDS + 3):
         converse(top, number, 1, f"kind {number}")
-    means = [top.scheduler.features.follow_ups.mean_calls(f"kind {number}") for number in (1, 2, 3, MAX_KINDS + 2)]
+    means = [top.features.follow_ups.mean_calls(f"kind {number}") for number in (1, 2, 3, MAX_KINDS + 2)]
     assert means[:2] == [START_CALLS] * 2 and all(mean < START_CALLS for mean in means[2:])
 
 
@@ -224,7 +224,7 @@ def test_programs_that_come_back_too_late_count_as_such_that_call_once():
         ask(top, uid, prompt(uid, 8), follow_up=FIRST)
         top.clock.advance(2 * KEPT_S)
         top.turn()
-    assert top.scheduler.features.follow_ups.mean_calls("") == pytest.approx(1, abs=0.05)
+    assert top.features.follow_ups.mean_calls("") == pytest.approx(1, abs=0.05)
 
 
 def test_a_request_that_runs_goes_before_what_is_kept():
@@ -234,10 +234,10 @@ def test_a_request_that_runs_goes_before_what_is_kept():
     for _ in range(2):
         top.turn()
     ask(top, 2, prompt(2, 30), 4, follow_up=SECOND)
-    assert len(top.scheduler.features.follow_ups.leases) == 1
+    assert len(top.features.follow_ups.leases) == 1
     while 1 not in top.finish:
         top.turn()
-    assert top.finish[1].num_retractions == 0 and not top.scheduler.features.follow_ups.leases
+    assert top.finish[1].num_retractions == 0 and not top.features.follow_ups.leases
 
 
 def test_an_ended_program_leaves_nothing_behind():
@@ -245,10 +245,10 @@ def test_an_ended_program_leaves_nothing_behind():
     for uid, state in ((1, 0), (2, 1), (3, 1)):
         ask(top, uid, prompt(uid, 30), follow_up=FollowUp("a", state))
     ask(top, 4, prompt(4, 30), follow_up=SECOND)
-    assert len(top.scheduler.features.follow_ups.leases) == 3  # of (a, 1) the later one
+    assert len(top.features.follow_ups.leases) == 3  # of (a, 1) the later one
     top.inbox.send(ProgramsEnded(["a", "nobody"]))
     top.turn()
-    assert len(top.scheduler.features.follow_ups.leases) == 1
+    assert len(top.features.follow_ups.leases) == 1
 
 
 def test_a_request_that_is_aborted_keeps_nothing():
@@ -258,17 +258,17 @@ def test_a_request_that_is_aborted_keeps_nothing():
         top.turn()
     top.abort(1)
     top.run()
-    assert not top.scheduler.features.follow_ups.leases
+    assert not top.features.follow_ups.leases
 
 
 def test_samples_of_one_prompt_are_all_kept():
     top = bench()
     top.add(1, prompt(1, 30), 4, n=3, follow_up=FIRST)
     top.run()
-    assert len(top.scheduler.features.follow_ups.leases) == 3
+    assert len(top.features.follow_ups.leases) == 3
     top.add(10, prompt(1, 30), 4, follow_up=FIRST)
     top.turn()
-    assert not top.scheduler.features.follow_ups.leases
+    assert not top.features.follow_ups.leases
 
 
 def test_a_flush_forgets_it():
@@ -283,7 +283,7 @@ def test_a_flush_forgets_it():
 def test_caches_that_hold_nothing_ignore_it(options: dict[str, Any]):
     top = bench(**options)
     ask(top, 1, prompt(1), follow_up=FIRST)
-    assert not top.scheduler.features.follow_ups.leases
+    assert not top.features.follow_ups.leases
 
 
 def test_there_is_a_most(monkeypatch: pytest.MonkeyPatch):
@@ -291,7 +291,7 @@ def test_there_is_a_most(monkeypatch: pytest.MonkeyPatch):
     top = bench(total=16384)
     for uid in range(1, 43):
         ask(top, uid, [uid % 90, uid // 90], 1, follow_up=FollowUp(str(uid), 0))
-    assert len(top.scheduler.features.follow_ups.leases) == 40
+    assert len(top.features.follow_ups.leases) == 40
 
 
 class Sleepy:
@@ -319,7 +319,7 @@ def test_an_idle_scheduler_wakes_once_when_all_that_is_kept_has_ended_and_says_s
     for _ in range(2):
         top.scheduler.receive(block=True)
         top.scheduler.turn()
-    assert inbox.waits == [pytest.approx(KEPT_S), None] and not top.scheduler.features.follow_ups.leases
+    assert inbox.waits == [pytest.approx(KEPT_S), None] and not top.features.follow_ups.leases
     stats = [message for message in top.server.drain() if isinstance(message, Stats)]
     assert stats[-1].leased_tokens == stats[-1].used_tokens == 0
 
@@ -347,7 +347,7 @@ def test_the_next_request_of_a_program_is_in_time_if_it_came_while_a_step_ran():
     ended = ProgramsEnded(["a"])
     top.inbox.send(ended)
     top.turn()
-    assert top.scheduler.features.follow_ups.mean_calls("") == pytest.approx(START_CALLS + (2 - START_CALLS) / SEEN)
+    assert top.features.follow_ups.mean_calls("") == pytest.approx(START_CALLS + (2 - START_CALLS) / SEEN)
 
 
 def test_what_waits_in_the_queue_is_evicted_last():

@@ -23,7 +23,7 @@ def ask(top: BenchTop, uid: int, prompt: list[int], num_new: int, lease_s: float
 
 
 def held(top: BenchTop) -> int:
-    return len(top.scheduler.features.leases.leases)
+    return len(top.features.leases.leases)
 
 
 @pages

@@ -78,7 +78,7 @@ def test_an_abort_in_a_search_leaves_nothing(overlap: str) -> None:
         top.turn()
     top.abort(1)
     top.run()
-    state = top.scheduler.reporter.state()
+    state = top.reporter.state()
     assert state["owned_tokens"] == state["penalty_slots"] == 0
     assert top.tokens[1] == [] and top.finish[1].kind is FinishKind.ABORT
 

@@ -113,7 +113,7 @@ def test_an_aborted_request_is_gone_within_one_turn():
     top.abort(1)
     top.turn()
     assert top.finish[1].kind is FinishKind.ABORT and top.scheduler.idle
-    assert top.scheduler.reporter.state()["leased_tokens"] == 0 == top.scheduler.reporter.state()["owned_tokens"]
+    assert top.reporter.state()["leased_tokens"] == 0 == top.reporter.state()["owned_tokens"]
 
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
@@ -124,7 +124,7 @@ def test_a_state_in_which_nothing_runs_shows_nothing_taken(overlap: str):
     top.run()
     top.add(2, prompt_of(1, 50), 400)
     top.turn()
-    assert top.scheduler.reporter.state()["leased_tokens"] > 0
+    assert top.reporter.state()["leased_tokens"] > 0
     top.abort(2)
     top.control(GetState)
     top.turn()

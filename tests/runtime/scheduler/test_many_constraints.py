@@ -41,9 +41,9 @@ def lines_of_each(act: Callable[[BenchTop, Grammars], None], patterns: Callable[
 @pytest.mark.parametrize("pattern", ["a|b", "a{%d}"], ids=["same", "different"])
 def test_a_request_that_no_longer_waits_for_its_constraint_is_found_at_once(pattern: str) -> None:
     def leave(top: BenchTop, _: Grammars) -> None:
-        top.abort(*range(len(top.scheduler.features.constraints.all_waiting()), 0, -1))
+        top.abort(*range(len(top.features.constraints.all_waiting()), 0, -1))
         top.scheduler.receive(block=False)
-        assert not top.scheduler.features.constraints.all_waiting()
+        assert not top.features.constraints.all_waiting()
 
     few, many = lines_of_each(leave, lambda uid: pattern % uid if "%" in pattern else pattern)
     assert many < MAX_TIMES * few
@@ -51,7 +51,7 @@ def test_a_request_that_no_longer_waits_for_its_constraint_is_found_at_once(patt
 
 def test_why_a_request_waits_is_known_without_a_look_at_the_others() -> None:
     def ask(top: BenchTop, _: Grammars) -> None:
-        for uid in range(1, len(top.scheduler.features.constraints.all_waiting()) + 1):
+        for uid in range(1, len(top.features.constraints.all_waiting()) + 1):
             found = top.scheduler.where(uid)
             assert found is not None and found["reason"] == "its regex is being compiled"
 
@@ -65,7 +65,7 @@ def test_a_constraint_that_is_compiled_is_found_without_a_look_at_the_others() -
             grammars.release(REFUSED, most=1)
             top.inbox.send(Wake())
             top.scheduler.receive(block=False)
-        assert not top.scheduler.features.constraints.all_waiting()
+        assert not top.features.constraints.all_waiting()
 
     few, many = lines_of_each(compile_each, "a{%d}".__mod__)
     assert many < MAX_TIMES * few

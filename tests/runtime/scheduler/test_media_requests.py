@@ -140,7 +140,7 @@ def test_a_picture_whose_file_is_gone_harms_nobody_who_sent_the_same(top: BenchT
 
 
 def test_numbers_that_are_given_out_again_share_nothing(top: BenchTop) -> None:
-    top.scheduler.features.towers.numbers = MediaNumbers(SeenMedia.tokens, last=3)
+    top.features.towers.numbers = MediaNumbers(SeenMedia.tokens, last=3)
     assert cached(top, 1, [*BEFORE, CAT, *AFTER]) == 0
     assert cached(top, 2, [*BEFORE, DOG, *AFTER]) == len(BEFORE)
     assert cached(top, 3, [*BEFORE, piece(4, 8), *AFTER]) == 0  # its number was the cat's

@@ -49,7 +49,7 @@ def test_a_retracted_request_is_computed_again_once_the_cache_is_flushed() -> No
     computed, known = top.runner.computed_tokens, len(top.tokens[1])
     top.control(FlushCache)
     top.turn()
-    assert top.replies[-1].ok and top.scheduler.reporter.state()["free_tokens"] == 4096
+    assert top.replies[-1].ok and top.reporter.state()["free_tokens"] == 4096
     top.control(ContinueGeneration)
     top.run()
     assert top.tokens[1] == expected_output(PROMPT, 20) and top.finish[1].num_retractions == 1
@@ -104,7 +104,7 @@ def test_a_client_s_lease_ends_in_time() -> None:
     assert top.scheduler.waits and top.scheduler._wait_s == 10
     top.clock.advance(10)
     top.turn()
-    assert top.scheduler.reporter.state()["prefix_leases"] == 0
+    assert top.reporter.state()["prefix_leases"] == 0
 
 
 def test_the_stats_say_at_once_that_no_step_is_to_be_expected() -> None:
@@ -115,7 +115,7 @@ def test_the_stats_say_at_once_that_no_step_is_to_be_expected() -> None:
         def send(self, message: Any) -> None:
             sent.extend([message] if isinstance(message, Stats) else [])
 
-    top.scheduler.reporter._server = Kept()
+    top.reporter._server = Kept()
     top.add(1, PROMPT, 20)
     top.turn()
     top.add(2, PROMPT, 20)

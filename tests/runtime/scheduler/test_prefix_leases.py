@@ -30,7 +30,7 @@ def state(top: BenchTop) -> dict[str, Any]:
     """As a client sees it, which wakes the scheduler."""
     top.control(GetState)
     top.turn()
-    return top.scheduler.reporter.state()
+    return top.reporter.state()
 
 
 def held(top: BenchTop) -> tuple[int, int]:
@@ -70,9 +70,9 @@ def test_a_prompt_without_a_lease_is_crowded_out():
 def test_to_give_a_lease_back_computes_nothing():
     top = bench()
     ask(top, 1, prefix_lease_s=60)
-    steps = top.scheduler.reporter.state()["steps"]
+    steps = top.reporter.state()["steps"]
     ask(top, 2, prefix_lease_s=0)
-    assert held(top) == (0, 0) and top.scheduler.reporter.state()["steps"] == steps
+    assert held(top) == (0, 0) and top.reporter.state()["steps"] == steps
     assert top.finish[2].kind is FinishKind.LENGTH and top.opened[2].cached_tokens == 0
 
 
@@ -101,9 +101,9 @@ def test_it_begins_when_the_prompt_is_computed_and_ends_after_its_time():
         top.clock.advance(10)
     assert held(top)[0] == 1  # the fourth chunk was computed with this turn
     top.clock.advance(4.9)
-    assert held(top) == (1, 40) and top.scheduler.reporter.state()["next_prefix_lease_end_s"] == pytest.approx(0.1)
+    assert held(top) == (1, 40) and top.reporter.state()["next_prefix_lease_end_s"] == pytest.approx(0.1)
     top.clock.advance(0.1)
-    assert held(top) == (0, 0) and top.scheduler.reporter.state()["next_prefix_lease_end_s"] is None
+    assert held(top) == (0, 0) and top.reporter.state()["next_prefix_lease_end_s"] is None
     top.run()
     assert top.tokens[1] == expected_output(PROMPT, 30)
 
@@ -161,7 +161,7 @@ def test_no_other_owner_ends_a_lease_though_both_share_what_is_cached():
 
 def test_one_key_holds_its_share_of_what_clients_may_hold(monkeypatch: pytest.MonkeyPatch):
     top = bench()
-    monkeypatch.setattr(top.scheduler.features.leases, "_share", 0.5)  # 64 of 128 tokens
+    monkeypatch.setattr(top.features.leases, "_share", 0.5)  # 64 of 128 tokens
     ask(top, 1, prefix_lease_s=60, key_name="a")
     ask(top, 2, OTHER, prefix_lease_s=60, key_name="a")
     status, message = refusal(top, 2)
@@ -214,7 +214,7 @@ def test_an_abort_ends_the_lease_of_its_request(turns: int):
         top.turn()
     top.abort(1)
     top.run()
-    assert held(top) == (0, 0) and not top.scheduler.features.leases.open
+    assert held(top) == (0, 0) and not top.features.leases.open
 
 
 def test_an_abort_leaves_what_another_request_asked_for():

@@ -88,7 +88,7 @@ def test_one_that_never_ran_has_no_times_but_those_of_the_queue() -> None:
 
 
 def by_reason(top: BenchTop) -> dict[str, int]:
-    stats = top.scheduler.reporter.stats()
+    stats = top.reporter.stats()
     found = dict(stats.waiting_by_reason)
     assert sum(found.values()) == stats.waiting_requests
     return found
@@ -144,7 +144,7 @@ def test_every_step_is_in_the_histogram_with_the_tokens_that_it_computed() -> No
     top = BenchTop(chunked_prefill_size=16)
     top.add(1, prompt_of(1, 20), 3)
     top.run()
-    stats = top.scheduler.reporter.stats()
+    stats = top.reporter.stats()
     assert sum(stats.step_sizes) == stats.steps
     assert stats.step_tokens == 20 + 2  # the third token is drawn and not computed
 
@@ -154,7 +154,7 @@ def test_a_plan_ends_by_the_clock_that_it_began_by(overlap: str) -> None:
     """Of two clocks, read one after the other, it could seem to end after what follows it has begun."""
     top = BenchTop(overlap=overlap)
     plans: list[tuple[float, float]] = []
-    top.scheduler.reporter.listeners.append(lambda _, __, times: plans.append((times.begun_s, times.plan_s)))
+    top.listeners.append(lambda _, __, times: plans.append((times.begun_s, times.plan_s)))
     top.add(1, prompt_of(1, 20), 5)
     top.turn()
     run(top)

@@ -6,7 +6,7 @@ import re
 import pytest
 from bench_top import BenchTop
 
-from ramet.runtime.scheduler.report import DECODE_INTERVAL, LINE_INTERVAL_S
+from ramet.runtime.scheduler.process.report import DECODE_INTERVAL, LINE_INTERVAL_S
 
 
 def lines(caplog: pytest.LogCaptureFixture, kind: str) -> list[str]:

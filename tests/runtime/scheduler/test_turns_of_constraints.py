@@ -267,5 +267,5 @@ def test_who_leaves_while_its_token_or_mask_waits_gives_everything_back(overlap:
         top.abort(3, 4)
         top.run()
         assert [top.finish[uid].kind for uid in (1, 2, 3, 4)] == [FinishKind.LENGTH] * 2 + [FinishKind.ABORT] * 2
-        state = top.scheduler.reporter.state()
+        state = top.reporter.state()
         assert state["leased_tokens"] == state["owned_tokens"] == 0 and sum(backend.looks) == 2

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from ramet.ipc.control import SlowDown
 from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.control import ControlHandler
-from ramet.runtime.scheduler.report import Reporter, StepTimes
-from ramet.runtime.scheduler.step import Step
+from ramet.runtime.scheduler.step import Step, StepListener, StepTimes
 
 
 class SlowSteps:
     """Sleeps after each step, for as long as it was told to. No step is expected meanwhile."""
 
     def __init__(
-        self, control: ControlHandler, reporter: Reporter, sleep: Callable[[float], None] = time.sleep
+        self, control: ControlHandler, listeners: list[StepListener], sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._control, self._listeners, self._sleep = control, reporter.listeners, sleep
+        self._control, self._listeners, self._sleep = control, listeners, sleep
         self._sleep_s = 0.0
         control.on(SlowDown, self._slow_down)
 

@@ -19,21 +19,11 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.features.composed import SchedulerFeatures
 from ramet.runtime.scheduler.features.prefix_leases import NOTHING_HELD
 from ramet.runtime.scheduler.policy import WINDOW
-from ramet.runtime.scheduler.step import Step
+from ramet.runtime.scheduler.step import Step, StepTimes
 
 DECODE_INTERVAL = 40  # steps between two lines of decode steps, at least
 LINE_INTERVAL_S = 5.0
 STATS_INTERVAL_S = 1.0
-
-
-@dataclass(slots=True)
-class StepTimes:
-    """Of one step. Times are the scheduler's clock's, in seconds."""
-
-    begun_s: float  # of its planning
-    plan_s: float  # and handing it to the device
-    run_s: float  # for which its result was waited for, or it was computed
-    apply_s: float
 
 
 @dataclass(slots=True)
@@ -57,15 +47,11 @@ class DecodeLine:
     busy_s: float = 0.0
 
 
-StepListener = Callable[[Step, StepResult, StepTimes], None]
-
-
 class Reporter:
-    """`listeners` are called after each step that was applied."""
+    """Counts what steps do (`count` listens to them), and says so when it is time to."""
 
     def __init__(self, server: Outbox, clock: Callable[[], float], core: Core, features: SchedulerFeatures) -> None:
         self._server, self._clock, self._core, self._features = server, clock, core, features
-        self.listeners: list[StepListener] = []
         self.steps = 0
         self.prefill_tokens = 0  # prompt tokens computed
         self.step_sizes = [0] * (len(STEP_BOUNDS) + 1)  # steps by the tokens that they computed
@@ -100,20 +86,13 @@ class Reporter:
         self.phase_seconds["forward"] += result.phases.get("forward", times.run_s)
         self.phase_seconds["sample"] += result.phases.get("sample", 0.0)
         self.phase_seconds["results"] += times.apply_s
-        for listener in [*self.listeners]:  # one may leave
-            listener(step, result, times)
         if num_prefill:
             self.prefill_s += times.run_s
         self._log(step, times.begun_s)
 
-    @property
-    def paused(self) -> str:
-        """Why no step is to be expected, whoever waits; empty: nothing keeps from one."""
-        return self._core.pausing.why_no_steps if self._core.pausing.why or self._core.waiting.num_held else ""
-
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle or paused."""
-        now, used, paused = self._clock(), self._used(), self.paused
+        now, used, paused = self._clock(), self._used(), self._core.pausing.why_no_steps
         if (idle or paused) and (from_s := self._decode_line.from_s) is not None:
             self._decode_line.busy_s += now - from_s
             self._decode_line.from_s = None
@@ -130,7 +109,7 @@ class Reporter:
 
     def stats(self) -> Stats:
         """Every counter as it is now."""
-        paused = self.paused
+        paused = self._core.pausing.why_no_steps
         cache, results = self._core.cache, self._core.results
         leases, towers = self._features.leases, self._features.towers
         held = leases.held() if leases.claimed else NOTHING_HELD

@@ -52,9 +52,10 @@ from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.pausing import Pausing
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.policy import Policy
+from ramet.runtime.scheduler.process.report import Reporter
+from ramet.runtime.scheduler.process.view import LiveView
 from ramet.runtime.scheduler.queue import WaitingQueue
 from ramet.runtime.scheduler.receiving import MessageReceiver
-from ramet.runtime.scheduler.report import Reporter
 from ramet.runtime.scheduler.request_feature import RequestFeature
 from ramet.runtime.scheduler.results import ResultFeatures, Results
 from ramet.runtime.scheduler.retraction import Retraction
@@ -62,7 +63,6 @@ from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.steps import StepRunner
 from ramet.runtime.scheduler.stopping import Stopping
-from ramet.runtime.scheduler.view import LiveView
 from ramet.runtime.scheduler.wait_reasons import WaitReasons
 from ramet.runtime.text.tokenizer import Tokenizer
 
@@ -79,7 +79,17 @@ class SchedulerChannels:
     wake: Callable[[], None]
 
 
-def make_scheduler(
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A scheduler, and the parts of it that others look at."""
+
+    scheduler: Scheduler
+    features: SchedulerFeatures
+    reporter: Reporter
+    steps: StepRunner
+
+
+def compose(
     args: Args,
     runner: LoadedRunner,
     channels: SchedulerChannels,
@@ -88,7 +98,7 @@ def make_scheduler(
     *,
     clock: Clock = time.monotonic,
     grammars: GrammarSource | None = None,
-) -> Scheduler:
+) -> Composition:
     """`eos_ids`: tokens that end an output. `grammars` None: no request may have a constraint."""
     facts, seed = runner.facts, args.schedule.random_seed or 0
     max_running, total = facts.max_running_requests, facts.max_total_tokens
@@ -133,8 +143,8 @@ def make_scheduler(
         bound=bound, features=of_turns, clock=clock,
     )  # fmt: skip
     reporter = Reporter(channels.server, clock, core, features)
-    reporter.listeners.append(planner.share.after_step)
-    steps = StepRunner(runner, MaskThread(running, facts.vocab_size), results, reporter, planner.applied, clock)
+    steps = StepRunner(runner, MaskThread(running, facts.vocab_size), results, clock)
+    steps.listeners += [planner.after_step, reporter.count]
     held.steps, core.pausing.apply_in_flight = steps, steps.apply_in_flight
     for feature in of_turns:
         if isinstance(feature, TowerTurns):
@@ -145,9 +155,8 @@ def make_scheduler(
     receiver = MessageReceiver(channels.inbox, core, enqueuer, control, of_turns, Aborts(core, of_turns), clock)
     receiver.program_ended = follow_ups.end
     overlapped = args.execute.overlap == "on" or (args.execute.overlap == "auto" and runner.asynchronous)
-    scheduler = Scheduler(
-        core, features, receiver, planner, steps, reporter, overlapped=overlapped, checks=args.execute.check_invariants
-    )
+    checks = args.execute.check_invariants
+    scheduler = Scheduler(core, features, receiver, planner, steps, reporter.send, overlapped=overlapped, checks=checks)
     control.on(GetState, lambda message: control.reply(message.call, reporter.state()))
     control.on(
         LocateSequences,
@@ -158,7 +167,7 @@ def make_scheduler(
     LiveView(core, features, clock).register(control)
     adapters.register(control, background)
     core.pausing.register(control)
-    return scheduler
+    return Composition(scheduler, features, reporter, steps)
 
 
 def _cache_of(args: Args, facts: ModelFacts, table: RowTable) -> tuple[PrefixCache, RowStates | None]:

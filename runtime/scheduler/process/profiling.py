@@ -24,8 +24,8 @@ from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.log import LOGGER
 from ramet.runtime.metrics.timeline import trace_folder
 from ramet.runtime.scheduler.control import ControlHandler
-from ramet.runtime.scheduler.report import Reporter, StepTimes
-from ramet.runtime.scheduler.step import Step
+from ramet.runtime.scheduler.process.report import Reporter
+from ramet.runtime.scheduler.step import Step, StepListener, StepTimes
 
 MAX_STEPS = 1000
 IN_PROGRESS = "Profiling is already in progress. Call /stop_profile first."
@@ -50,8 +50,11 @@ class Profile:
 class Profiler:
     """One at a time. `address`: of the scheduler's inbox, where the thread that writes says that it has."""
 
-    def __init__(self, args: Args, control: ControlHandler, reporter: Reporter, address: str) -> None:
+    def __init__(
+        self, args: Args, control: ControlHandler, reporter: Reporter, listeners: list[StepListener], address: str
+    ) -> None:
         self._args, self._control, self._reporter, self._address = args, control, reporter, address
+        self._listeners = listeners
         self._profile: Profile | None = None
         self._ended: tuple[dict[str, object], bool] | None = (
             None  # the last, by itself: what is told of it, and if it is well
@@ -68,7 +71,7 @@ class Profiler:
             self._control.reply(message.call, {"error": refusal}, ok=False)
             return
         self._profile, self._ended = Profile(message, path, message.num_steps or MAX_STEPS), None
-        self._reporter.listeners.append(self._after_step)
+        self._listeners.append(self._after_step)
         self._begin_if_due(self._profile)
         self._control.reply(message.call, {"path": str(path)})
 
@@ -122,7 +125,7 @@ class Profiler:
             self._end(profile)
 
     def _end(self, profile: Profile) -> None:
-        self._reporter.listeners.remove(self._after_step)
+        self._listeners.remove(self._after_step)
         profile.is_being_written = True
         recorder, profile.recorder = profile.recorder, None
         if recorder is None:

@@ -26,13 +26,13 @@ from ramet.runtime.grammar.compiler import CompileLimits, Compiler
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.machine import collect_rarely
 from ramet.runtime.options.placement import bind_others, placement_of
-from ramet.runtime.scheduler.build import SchedulerChannels, make_scheduler
-from ramet.runtime.scheduler.garbage import collecting
 from ramet.runtime.scheduler.loop import Scheduler
-from ramet.runtime.scheduler.profiling import Profiler
-from ramet.runtime.scheduler.slowing import SlowSteps
-from ramet.runtime.scheduler.step_events import StepEvents, step_ring
-from ramet.runtime.scheduler.watchdog import Watchdog
+from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
+from ramet.runtime.scheduler.process.garbage import collecting
+from ramet.runtime.scheduler.process.profiling import Profiler
+from ramet.runtime.scheduler.process.slowing import SlowSteps
+from ramet.runtime.scheduler.process.step_events import StepEvents, step_ring
+from ramet.runtime.scheduler.process.watchdog import Watchdog
 from ramet.runtime.text.tokenizer import Tokenizer
 
 log = logging.getLogger("ramet")
@@ -62,7 +62,8 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     compiled, read = (partial(waker.send, Wake()) for waker in wakers)
     grammars = make_grammars(args, tokenizer, runner.facts.vocab_size, compiled)
     channels = SchedulerChannels(inbox, detokenizer, server, wake=read)
-    scheduler = make_scheduler(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
+    composed = compose(args, runner, channels, tokenizer, tokenizer.eos_ids, grammars=grammars)
+    scheduler, reporter, listeners = composed.scheduler, composed.reporter, composed.steps.listeners
     ends = (
         f"{token} ({tokenizer.decode([token], skip_special_tokens=False)!r})" for token in sorted(tokenizer.eos_ids)
     )
@@ -73,9 +74,9 @@ def run(args: Args, sockets: SocketFolder, ready: Callable[..., None]) -> None:
     ready(phases, limits=limits_of(runner, scheduler))
     watchdog = Watchdog(args.execute.watchdog_timeout, ring)
     scheduler.control.excused = watchdog.excused
-    scheduler.reporter.listeners.append(StepEvents(ring, scheduler.reporter).add)
-    SlowSteps(scheduler.control, scheduler.reporter)
-    Profiler(args, scheduler.control, scheduler.reporter, sockets.address(paths.SCHEDULER))
+    listeners.append(StepEvents(ring, reporter).add)
+    SlowSteps(scheduler.control, listeners)
+    Profiler(args, scheduler.control, reporter, listeners, sockets.address(paths.SCHEDULER))
     try:
         scheduler.run(collecting(watchdog.beat))
     except Exception as error:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from ramet.ipc.ring import MANY_RECORDS, Ring
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.report import Reporter, StepTimes
-from ramet.runtime.scheduler.step import Step
+from ramet.runtime.scheduler.process.report import Reporter
+from ramet.runtime.scheduler.step import Step, StepTimes
 
 STEP, NUMBERS = 0, (
     "step", "rows", "prefill_tokens", "running", "waiting", "plan_s", "wait_s", "results_s", "forward_s", "sample_s",
@@ -17,7 +17,10 @@ def step_ring(path: Path) -> Ring:
 
 
 class StepEvents:
-    """Listens to a Reporter. An event begins with the plan and ends when its results are applied."""
+    """Listens to steps behind a Reporter, which has counted them.
+
+    An event begins with the plan of a step and ends when its result is applied.
+    """
 
     def __init__(self, ring: Ring, reporter: Reporter) -> None:
         self._ring, self._reporter = ring, reporter
