@@ -94,19 +94,35 @@ def plain_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
     return (LayerShape(LayerAttention(sizes.head_dim**-0.5), rope),) * sizes.num_layers
 
 
-def read_layer_types(config: ConfigObject, num_layers: int, usual: Callable[[int], str]) -> tuple[str, ...]:
-    """`layer_types`, or what `usual` says of each layer's index."""
+def read_layer_types(config: ConfigObject, num_layers: int, slides: Callable[[int], bool]) -> tuple[str, ...]:
+    """`layer_types`, or what `slides` says of each layer's index: whether it usually has a window."""
     types = config.get("layer_types")
     if types is None:
-        return tuple(usual(i) for i in range(num_layers))
+        return tuple(SLIDING if slides(i) else FULL for i in range(num_layers))
     if not isinstance(types, list) or len(types) != num_layers or not all(each in (FULL, SLIDING) for each in types):
         raise config.error("layer_types", f"must be a list of {num_layers} times {FULL} or {SLIDING}")
     return tuple(types)
 
 
-def check_window(config: ConfigObject, window: int | None, types: tuple[str, ...]) -> None:
+def read_windows(
+    config: ConfigObject, num_layers: int, usual: int, slides: Callable[[int], bool]
+) -> tuple[int | None, ...]:
+    """Of each layer the window, None where it sees every key. `usual`: where the file does not say how large it is."""
+    window = config.optional_count("sliding_window", usual)
+    types = read_layer_types(config, num_layers, slides)
     if window is None and SLIDING in types:
         raise config.error("sliding_window", f"must be an integer >= 1, as layer_types has {SLIDING}")
+    return tuple(window if kind == SLIDING else None for kind in types)
+
+
+def read_asked_windows(config: ConfigObject, num_layers: int, slides: Callable[[int], bool]) -> tuple[int | None, ...]:
+    """As `read_windows`; only with `use_sliding_window` has any layer one."""
+    if config.flag("use_sliding_window", False):
+        return read_windows(config, num_layers, 4096, slides)
+    config.get("sliding_window")  # 0 in some files
+    if SLIDING in read_layer_types(config, num_layers, lambda _: False):
+        raise config.error("layer_types", f"which needs use_sliding_window for {SLIDING}")
+    return (None,) * num_layers
 
 
 def _extended(context: int, rope: RopeShape) -> int:

@@ -3,23 +3,15 @@
 from dataclasses import replace
 
 from ramet.runtime.layers.experts import ExpertsShape
+from ramet.runtime.models import llama
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes
+from ramet.runtime.models.decoder_config import Sizes
 from ramet.runtime.models.experts_config import TRAINING, check_groups, read_experts
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.latent_config import latent_layers, latent_weights, read_latent_shape
 from ramet.runtime.models.shape import LayerShape, ModelShape
 
-DEFAULTS = FamilyDefaults(
-    vocab_size=102400,
-    hidden_size=4096,
-    intermediate_size=11008,
-    num_hidden_layers=32,
-    num_attention_heads=32,
-    num_key_value_heads=None,
-    max_position_embeddings=2048,
-    head_dim=64,
-)
+DEFAULTS = replace(llama.DEFAULTS, vocab_size=102400, head_dim=64)
 HARMLESS = (*TRAINING, "aux_loss_alpha", "ep_size", "seq_aux")
 GREEDY, OF_GROUPS = "greedy", "group_limited_greedy"
 

@@ -31,6 +31,21 @@ def read_experts(
     return ExpertsShape(num, intermediate, RouteRule(chosen, normalise))
 
 
+def read_shared_experts(
+    config: ConfigObject,
+    sizes: tuple[int, int],
+    *,
+    num: int,
+    per_token: int,
+    normalise: bool | None,
+    usual: bool = False,
+) -> ExpertsShape:
+    """As `read_experts`, beside one with a gate that every token has. `sizes`: the usual ones, of each and of that."""
+    size = config.count("moe_intermediate_size", sizes[0])
+    of = read_experts(config, num=num, per_token=per_token, intermediate=size, normalise=normalise, usual=usual)
+    return replace(of, shared_intermediate=config.count("shared_expert_intermediate_size", sizes[1]), shared_gate=True)
+
+
 def read_biased_experts(
     config: ConfigObject, *, num: int, per_token: int, intermediate: int, groups: int, kept_groups: int, scale: float
 ) -> ExpertsShape:

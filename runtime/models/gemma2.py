@@ -8,16 +8,7 @@ from dataclasses import replace
 
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import (
-    FULL,
-    SLIDING,
-    FamilyDefaults,
-    ReadLayers,
-    Sizes,
-    check_window,
-    read_decoder,
-    read_layer_types,
-)
+from ramet.runtime.models.decoder_config import FamilyDefaults, ReadLayers, Sizes, read_decoder, read_windows
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import read_rope
 from ramet.runtime.models.sandwich import SandwichDecoder
@@ -40,15 +31,11 @@ HARMLESS = ("hidden_act", "sliding_window_size")  # its class reads hidden_activ
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    window = config.optional_count("sliding_window", 4096)
-    types = read_layer_types(config, sizes.num_layers, lambda i: FULL if i % 2 else SLIDING)
-    check_window(config, window, types)
+    windows = read_windows(config, sizes.num_layers, 4096, lambda i: i % 2 == 0)
     scale = config.positive("query_pre_attn_scalar", 256) ** -0.5
     softcap = config.optional_positive("attn_logit_softcapping", 50.0)
     rope = read_rope(config, sizes.head_dim, sizes.context)
-    return tuple(
-        LayerShape(LayerAttention(scale, window if kind == SLIDING else None, softcap), rope) for kind in types
-    )
+    return tuple(LayerShape(LayerAttention(scale, window, softcap), rope) for window in windows)
 
 
 def read_gemma(

@@ -8,7 +8,7 @@ from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models import gemma2
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import FULL, SLIDING, Sizes, check_window, read_layer_types
+from ramet.runtime.models.decoder_config import FULL, SLIDING, Sizes, read_windows
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import rope_of
 from ramet.runtime.models.sandwich import SandwichDecoder
@@ -18,15 +18,13 @@ DEFAULTS = replace(gemma2.DEFAULTS, vocab_size=262208, max_position_embeddings=1
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    window = config.optional_count("sliding_window", 4096)
     pattern = config.count("sliding_window_pattern", 6)  # how files said it before they had layer_types
-    types = read_layer_types(config, sizes.num_layers, lambda i: SLIDING if (i + 1) % pattern else FULL)
-    check_window(config, window, types)
+    windows = read_windows(config, sizes.num_layers, 4096, lambda i: (i + 1) % pattern != 0)
     scale = config.positive("query_pre_attn_scalar", 256) ** -0.5
     ropes = read_ropes(config, sizes)
     return tuple(
-        LayerShape(LayerAttention(scale, window if kind == SLIDING else None), ropes[kind], qk_norm=True)
-        for kind in types
+        LayerShape(LayerAttention(scale, window), ropes[SLIDING if window else FULL], qk_norm=True)
+        for window in windows
     )
 
 

@@ -39,7 +39,7 @@ def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
     window = config.count("sliding_window", 512)
     if config.get("use_bidirectional_attention") not in (None, False, IMAGES_ALONE):
         raise config.error("use_bidirectional_attention", f"must be null or {IMAGES_ALONE}: attention is causal")
-    types = read_layer_types(config, sizes.num_layers, lambda i: SLIDING if (i + 1) % 6 else FULL)
+    types = read_layer_types(config, sizes.num_layers, lambda i: (i + 1) % 6 != 0)
     types = (*types[:-1], FULL)  # its class sees to it
     heads = config.count("num_attention_heads", DEFAULTS.num_attention_heads)
     kv_heads = config.count("num_key_value_heads", 4)

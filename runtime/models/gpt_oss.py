@@ -11,15 +11,7 @@ from ramet.kernels.reference_experts import RouteRule
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.layers.experts import Clamp, ExpertsShape
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import (
-    FULL,
-    SLIDING,
-    FamilyDefaults,
-    Sizes,
-    check_window,
-    read_decoder,
-    read_layer_types,
-)
+from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_decoder, read_windows
 from ramet.runtime.models.experts_config import TRAINING, read_experts
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import RopeDefaults, read_rope
@@ -46,16 +38,11 @@ HARMLESS = (*TRAINING, "experts_per_token", "initial_context_length")
 
 
 def read_layers(config: ConfigObject, sizes: Sizes) -> tuple[LayerShape, ...]:
-    window = config.optional_count("sliding_window", 128)
-    types = read_layer_types(config, sizes.num_layers, lambda i: FULL if i % 2 else SLIDING)
-    check_window(config, window, types)
+    windows = read_windows(config, sizes.num_layers, 128, lambda i: i % 2 == 0)
     rope = read_rope(config, sizes.head_dim, sizes.context, RopeDefaults(150000.0, parameters=ROPE))
     of = read_clamped(config)
     scale = sizes.head_dim**-0.5
-    return tuple(
-        LayerShape(LayerAttention(scale, window if kind == SLIDING else None, sinks=True), rope, experts=of)
-        for kind in types
-    )
+    return tuple(LayerShape(LayerAttention(scale, window, sinks=True), rope, experts=of) for window in windows)
 
 
 def read_clamped(config: ConfigObject) -> ExpertsShape:

@@ -5,15 +5,7 @@ from dataclasses import replace
 from ramet.runtime.attention.base import LayerAttention
 from ramet.runtime.layers.rope import RopeShape
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import (
-    FULL,
-    SLIDING,
-    FamilyDefaults,
-    Sizes,
-    check_window,
-    read_decoder,
-    read_layer_types,
-)
+from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_asked_windows, read_decoder
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
@@ -33,18 +25,12 @@ def read_layers(
     config: ConfigObject, sizes: Sizes, rope: RopeShape | None = None, usual_full: int = 28
 ) -> tuple[LayerShape, ...]:
     """A window only with `use_sliding_window`, and then on the layers from `max_window_layers` on."""
-    config.get("sliding_window")  # 0 in some files, where none is used
-    window = config.optional_count("sliding_window", 4096) if config.flag("use_sliding_window", False) else None
     num_full = config.count("max_window_layers", usual_full, least=0)
-    types = read_layer_types(
-        config, sizes.num_layers, lambda i: SLIDING if window is not None and i >= num_full else FULL
-    )
-    if not config.flag("use_sliding_window", False) and SLIDING in types:
-        raise config.error("layer_types", f"which needs use_sliding_window for {SLIDING}")
-    check_window(config, window, types)
+    has_none = config.has("sliding_window") and config.get("sliding_window") is None
+    windows = read_asked_windows(config, sizes.num_layers, lambda i: i >= num_full and not has_none)
     rope = rope or read_rope(config, sizes.head_dim, sizes.context)
     scale = sizes.head_dim**-0.5
-    return tuple(LayerShape(LayerAttention(scale, window if kind == SLIDING else None), rope) for kind in types)
+    return tuple(LayerShape(LayerAttention(scale, window), rope) for window in windows)
 
 
 def read_shape(config: ConfigObject) -> ModelShape:

@@ -13,7 +13,7 @@ from ramet.runtime.cache.pool import KVShape
 from ramet.runtime.layers.experts import ExpertsShape
 from ramet.runtime.models.config_json import ConfigObject
 from ramet.runtime.models.decoder_config import FULL, FamilyDefaults, Sizes, read_decoder
-from ramet.runtime.models.experts_config import TRAINING, read_dense_layers, read_experts
+from ramet.runtime.models.experts_config import TRAINING, read_dense_layers, read_shared_experts
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.rope_config import RopeDefaults, read_rope
 from ramet.runtime.models.shape import LayerShape, ModelShape
@@ -82,16 +82,9 @@ def read_delta(config: ConfigObject) -> DeltaShape:
     return of
 
 
-def read_shared_experts(config: ConfigObject, *, num: int, per_token: int, normalise: bool | None) -> ExpertsShape:
-    size = config.count("moe_intermediate_size", 512)
-    of = read_experts(config, num=num, per_token=per_token, intermediate=size, normalise=normalise, usual=True)
-    shared = config.count("shared_expert_intermediate_size", 512)
-    return replace(of, shared_intermediate=shared, shared_gate=True)
-
-
 def read_shape(config: ConfigObject) -> ModelShape:
     dense = read_dense_layers(config, config.count("num_hidden_layers", DEFAULTS.num_hidden_layers))
-    of = read_shared_experts(config, num=512, per_token=10, normalise=None)
+    of = read_shared_experts(config, (512, 512), num=512, per_token=10, normalise=None, usual=True)
     return read_hybrid(config, DEFAULTS, lambda layer: None if layer in dense else of)
 
 

@@ -7,22 +7,14 @@ It is published beside a vision tower: the decoder is in text_config and behind 
 from dataclasses import replace
 
 from ramet.runtime.attention.base import LayerAttention
+from ramet.runtime.models import qwen2
 from ramet.runtime.models.config_json import ConfigObject
-from ramet.runtime.models.decoder_config import FamilyDefaults, Sizes, read_decoder
+from ramet.runtime.models.decoder_config import Sizes, read_decoder
 from ramet.runtime.models.family import Family
 from ramet.runtime.models.qwen2_vl import HARMLESS, read_axes_rope, read_composite, weights
 from ramet.runtime.models.shape import LayerShape, ModelShape
 
-DEFAULTS = FamilyDefaults(
-    vocab_size=151936,
-    hidden_size=4096,
-    intermediate_size=22016,
-    num_hidden_layers=32,
-    num_attention_heads=32,
-    num_key_value_heads=32,
-    max_position_embeddings=128000,
-    head_dim=128,
-)
+DEFAULTS = replace(qwen2.DEFAULTS, max_position_embeddings=128000, head_dim=128)
 THETA, SECTIONS = 5e5, (24, 20, 20)
 LEVELS = [8, 16, 24]  # layers of the tower whose outputs are the features of the first layers here
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig
 
 from ramet.ipc.media import MediaKind
 from ramet.runtime.models.transformers.loading import check_part, load_part, random_causal
@@ -24,7 +24,6 @@ Arrays = Mapping[str, Tensor]  # of one piece, by the names of the class's input
 class Tower(nn.Module):
     """`whole` is an instance of the class that transformers has for the model, whose text model is not there."""
 
-    class_name: str  # of transformers
     text_model = "language_model"  # what that class calls it
 
     def __init__(self, whole: Any) -> None:
@@ -60,13 +59,20 @@ class Tower(nn.Module):
 
 def config_of(folder: Path, overrides: str) -> Any:
     """The whole model's, of a text model without layers and words: it is built, and left out."""
-    config = AutoConfig.from_pretrained(folder, local_files_only=True, **(json.loads(overrides) if overrides else {}))
+    config = transformers.AutoConfig.from_pretrained(
+        folder, local_files_only=True, **(json.loads(overrides) if overrides else {})
+    )
     text = config.get_text_config()
     text.num_hidden_layers = 0
     text.vocab_size, text.pad_token_id = 1, None
     if getattr(text, "layer_types", None):
         text.layer_types = []
     return config
+
+
+def _class_of(config: Any) -> Any:
+    """The class of the model without its head, which has a tower: Gemma3Model of Gemma3ForConditionalGeneration."""
+    return getattr(transformers, config.architectures[0].removesuffix("ForConditionalGeneration") + "Model")
 
 
 def load_tower(
@@ -78,9 +84,8 @@ def load_tower(
     tensors: Iterable[tuple[str, Tensor]] | int,
 ) -> Tower:
     """`tensors` of the checkpoint that are not the text model's, or the seed of random ones. Raises ConfigError."""
-    import transformers
-
-    model_class, config = getattr(transformers, tower_class.class_name), config_of(folder, overrides)
+    config = config_of(folder, overrides)
+    model_class = _class_of(config)
     if isinstance(tensors, int):
         whole = random_causal(model_class, config, "sdpa", dtype, tensors)
     else:
@@ -93,7 +98,5 @@ def check_tower(
     tower_class: type[Tower], folder: Path, overrides: str, dtype: torch.dtype, tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
     """Whether `load_tower` would take the names and shapes of `tensors`, on the meta device. Raises ConfigError."""
-    import transformers
-
-    model_class, config = getattr(transformers, tower_class.class_name), config_of(folder, overrides)
-    check_part(model_class, config, "sdpa", tensors, dtype, without=tower_class.text_model)
+    config = config_of(folder, overrides)
+    check_part(_class_of(config), config, "sdpa", tensors, dtype, without=tower_class.text_model)

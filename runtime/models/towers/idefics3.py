@@ -1,4 +1,5 @@
-"""Idefics3's tower: SigLIP's patches of each tile, several of which become one token (Laurencon et al. 2024)."""
+"""Idefics3's tower: SigLIP's patches of each tile, several of which become one token (Laurencon et al. 2024).
+SmolVLM has the same one (Marafioti et al. 2025)."""
 
 from collections.abc import Sequence
 
@@ -10,7 +11,6 @@ from ramet.runtime.models.towers.base import Arrays, Tower
 
 
 class Idefics3Tower(Tower):
-    class_name = "Idefics3Model"
     text_model = "text_model"
 
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:

@@ -1,4 +1,5 @@
-"""InternVL's tower: patches of each tile, four of which become one token (Chen et al. 2024)."""
+"""InternVL's tower: patches of each tile, four of which become one token (Chen et al. 2024). Gemma 3's is read alike:
+SigLIP's patches, of which squares become one token (Gemma Team 2025)."""
 
 from collections.abc import Sequence
 
@@ -10,8 +11,6 @@ from ramet.runtime.models.towers.base import Arrays, Tower
 
 
 class InternVLTower(Tower):
-    class_name = "InternVLModel"
-
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         tiles = [self.moved(each, "pixel_values") for each in pieces]
         made = self.whole.get_image_features(torch.cat(tiles)).pooler_output  # [tiles, n, N]

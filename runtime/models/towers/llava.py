@@ -10,8 +10,6 @@ from ramet.runtime.models.towers.base import Arrays, Tower
 
 
 class LlavaTower(Tower):
-    class_name = "LlavaModel"
-
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         pixels = torch.cat([self.moved(each, "pixel_values") for each in pieces])
         made = self.whole.get_image_features(

@@ -10,8 +10,6 @@ from ramet.runtime.models.towers.base import Arrays, Tower
 
 
 class LlavaNextTower(Tower):
-    class_name = "LlavaNextModel"
-
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         tiles = torch.cat([self.moved(each, "pixel_values")[0] for each in pieces])
         sizes = torch.cat([each["image_sizes"] for each in pieces])

@@ -12,8 +12,6 @@ PATCHED, SQUARE = [1], 2  # numbers of pictures of a sample by which its class t
 
 
 class LlavaOnevisionTower(Tower):
-    class_name = "LlavaOnevisionModel"
-
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         if kind is MediaKind.VIDEO:
             return [self._film(each) for each in pieces]

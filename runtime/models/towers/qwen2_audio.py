@@ -14,8 +14,6 @@ from ramet.runtime.models.towers.base import Arrays, Tower
 
 
 class Qwen2AudioTower(Tower):
-    class_name = "Qwen2AudioModel"
-
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         mel = torch.cat([self.moved(each, "input_features") for each in pieces])
         lengths = torch.cat([self.moved(each, "feature_attention_mask").sum(-1) for each in pieces])

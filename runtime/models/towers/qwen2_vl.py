@@ -1,4 +1,5 @@
-"""Qwen2-VL's tower: patches of a picture's own size, and of two frames of a film at once (Wang et al. 2024)."""
+"""Qwen2-VL's tower: patches of a picture's own size, and of two frames of a film at once (Wang et al. 2024). Most
+layers of Qwen2.5-VL's attend inside windows (Bai et al. 2025)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,6 @@ NAMES = {
 
 
 class Qwen2VLTower(Tower):
-    class_name = "Qwen2VLModel"
-
     def features(self, kind: MediaKind, pieces: Sequence[Arrays]) -> list[Tensor]:
         return list(self.read(kind, pieces).pooler_output)
 

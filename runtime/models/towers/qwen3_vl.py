@@ -12,8 +12,6 @@ from ramet.runtime.models.towers.qwen2_vl import Qwen2VLTower
 
 
 class Qwen3VLTower(Qwen2VLTower):
-    class_name = "Qwen3VLModel"
-
     @property
     def width(self) -> int:
         return super().width * (1 + len(self.config.vision_config.deepstack_visual_indexes))

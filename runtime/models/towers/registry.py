@@ -3,21 +3,11 @@
 from importlib import import_module
 from typing import Any
 
+from ramet.runtime.media.formats.registry import FORMATS
 from ramet.runtime.models.shape import ModelShape
 
-TOWERS = {  # architecture as Hugging Face names it -> the module of this folder with its TOWER
-    "Gemma3ForConditionalGeneration": "gemma3",
-    "Idefics3ForConditionalGeneration": "idefics3",
-    "InternVLForConditionalGeneration": "internvl",
-    "LlavaForConditionalGeneration": "llava",
-    "LlavaNextForConditionalGeneration": "llava_next",
-    "LlavaOnevisionForConditionalGeneration": "llava_onevision",
-    "Qwen2AudioForConditionalGeneration": "qwen2_audio",
-    "SmolVLMForConditionalGeneration": "smolvlm",
-    "Qwen2VLForConditionalGeneration": "qwen2_vl",
-    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
-    "Qwen3VLForConditionalGeneration": "qwen3_vl",
-}
+# architecture -> the module of this folder with its TOWER, most often that of its media's format
+TOWERS = {**FORMATS, "Gemma3ForConditionalGeneration": "internvl"}
 
 
 def has_tower(shape: ModelShape) -> bool:
