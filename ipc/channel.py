@@ -141,7 +141,7 @@ class AsyncReceiver(Generic[M]):
         self._socket.close(linger=0)
 
 
-class Stopped(Exception):
+class InboxStopped(Exception):
     """The inbox was stopped; its reader ends."""
 
 
@@ -162,16 +162,16 @@ class ThreadInbox(Generic[M]):
             self._changed.notify()
 
     def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[M]:
-        """As Receiver.drain. Raises Stopped."""
+        """As Receiver.drain. Raises InboxStopped."""
         with self._changed:
             if block:
                 self._changed.wait_for(lambda: self._queue or self._stopped, timeout_s)
             if self._stopped:
-                raise Stopped
+                raise InboxStopped
             return _first(self._queue, most)
 
     def stop(self) -> None:
-        """The reader's next drain raises Stopped, whatever has arrived."""
+        """The reader's next drain raises InboxStopped, whatever has arrived."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

@@ -21,7 +21,7 @@ class Reply(Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all replies. A reply has these fields and no others; a field that may be absent is UNSET then."""
 
 
-class StoppedReply(Reply, frozen=True, tag_field="type", tag="stop"):
+class Stopped(Reply, frozen=True, tag_field="type", tag="stop"):
     """`matched`: the token, text or pattern that stopped it."""
 
     matched: int | str | None
@@ -53,7 +53,7 @@ class MetaInfo(Reply, frozen=True, kw_only=True):
     """
 
     id: str
-    finish_reason: StoppedReply | RanOut | Aborted | None
+    finish_reason: Stopped | RanOut | Aborted | None
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
@@ -82,13 +82,13 @@ class GenerateReply(Reply, frozen=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
-def finish_reason(finish: Finish | None) -> StoppedReply | RanOut | Aborted | None:
+def finish_reason(finish: Finish | None) -> Stopped | RanOut | Aborted | None:
     """None while it grows."""
     if finish is None:
         return None
     match finish.kind:
         case FinishKind.STOP:
-            return StoppedReply(finish.matched)
+            return Stopped(finish.matched)
         case FinishKind.LENGTH:
             return RanOut(finish.length)
         case FinishKind.ABORT:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ramet.ipc.channel import Stopped
+from ramet.ipc.channel import InboxStopped
 from ramet.ipc.loop_thread import call_soon
 from ramet.ipc.message import Message
 
@@ -42,7 +42,7 @@ class EngineThread(threading.Thread):
     def run(self) -> None:
         try:
             self._work()
-        except Stopped:
+        except InboxStopped:
             pass
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which ends every call with it
             call_soon(self._loop, self._failed, self._part, error)

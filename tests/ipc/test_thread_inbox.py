@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ramet.ipc.channel import Stopped, ThreadInbox
+from ramet.ipc.channel import InboxStopped, ThreadInbox
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Abort
 
@@ -60,7 +60,7 @@ def test_a_stopped_inbox_ends_its_reader_whatever_has_arrived(block: bool) -> No
     inbox: ThreadInbox[Abort] = ThreadInbox()
     inbox.send(Abort([]))
     inbox.stop()
-    with pytest.raises(Stopped):
+    with pytest.raises(InboxStopped):
         inbox.drain(block)
 
 
@@ -69,7 +69,7 @@ def test_a_waiting_reader_is_stopped() -> None:
     ended = threading.Event()
 
     def read() -> None:
-        with pytest.raises(Stopped):
+        with pytest.raises(InboxStopped):
             inbox.drain(block=True)
         ended.set()
 
