@@ -1,6 +1,6 @@
-"""The waiting queue: by uid, by arrival, and by priority with the turns of large requests (by_turns.py).
+"""The waiting queue: by uid, by arrival, and by priority, large requests in round robin (round_robin.py).
 
-While weights are about to change, requests that arrived later are held apart, and no policy sees them.
+Requests that only other weights are to compute are held apart, and no policy sees them.
 """
 
 from bisect import bisect_left, insort
@@ -8,17 +8,14 @@ from collections.abc import Collection, Iterator
 
 from ramet.ipc.message import Uid
 from ramet.runtime.cache.prefix import PrefixCache
-from ramet.runtime.scheduler.by_turns import ByTurns, take_out
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.round_robin import RoundRobin, take_out
 
 BULK = 64  # requests from which on they leave the queue together
 
 
 class WaitingQueue:
-    """By uid, by arrival and by priority. A retracted request comes back to the place of its first arrival.
-
-    While weights are about to change, those that arrived later are held apart, and no policy sees them.
-    """
+    """By uid, by arrival and by priority. A retracted request comes back to the place of its first arrival."""
 
     def __init__(self, cache: PrefixCache) -> None:
         self._cache = cache
@@ -28,7 +25,7 @@ class WaitingQueue:
         self._weights = 0  # the number of those that will compute what waits
         self.num_tokens = 0  # of all of them
         self._by_arrival: list[tuple[float, Uid]] = []  # (arrival_s, uid), sorted
-        self._by_turns = ByTurns()
+        self._round_robin = RoundRobin()
 
     def __len__(self) -> int:
         return len(self._requests) + len(self._held)
@@ -50,15 +47,15 @@ class WaitingQueue:
         return [self._requests[uid] for _, uid in self._by_arrival[:num]]
 
     def highest(self, num: int) -> list[Request]:
-        """The `num` highest priorities, highest first, and among equals the earliest arrival first, or turn."""
-        return [self._requests[uid] for uid in self._by_turns.first(num)]
+        """The `num` highest priorities, highest first, and among equals the earliest arrival first, in round robin."""
+        return [self._requests[uid] for uid in self._round_robin.first(num)]
 
     def add(self, request: Request) -> None:
         if not self._take_in(request):
             return
         self._requests[request.uid] = request
         insort(self._by_arrival, (request.arrival_s, request.uid))
-        self._by_turns.add(request.rank)
+        self._round_robin.add(request.precedence)
 
     def _take_in(self, request: Request) -> bool:
         """False: it is held."""
@@ -79,12 +76,12 @@ class WaitingQueue:
         if request is not None:
             self._taken_out(request)
             del self._by_arrival[bisect_left(self._by_arrival, (request.arrival_s, uid))]
-            self._by_turns.remove(request.rank)
+            self._round_robin.remove(request.precedence)
         return request
 
     def begin(self, request: Request, now_s: float) -> None:
         """It runs, and waits no longer."""
-        self._by_turns.begun(request.rank, now_s)
+        self._round_robin.begun(request.precedence, now_s)
         self.remove(request.uid)
 
     def _taken_out(self, request: Request) -> None:
@@ -101,7 +98,7 @@ class WaitingQueue:
         found = {uid: request for uid in uids if (request := self.get(uid)) is not None}
         ready = [request for uid, request in found.items() if self._held.pop(uid, None) is None]
         take_out(self._by_arrival, [(request.arrival_s, request.uid) for request in ready])
-        self._by_turns.remove_all([request.rank for request in ready])
+        self._round_robin.remove_all([request.precedence for request in ready])
         for request in ready:
             del self._requests[request.uid]
         for request in found.values():
@@ -148,4 +145,4 @@ class WaitingQueue:
                 ready.append(request)
         self._requests.update({request.uid: request for request in ready})
         self._by_arrival = sorted([*self._by_arrival, *((each.arrival_s, each.uid) for each in ready)])
-        self._by_turns.add_all(each.rank for each in ready)
+        self._round_robin.add_all(each.precedence for each in ready)

@@ -245,7 +245,7 @@ class Request:
         return self.spec.hidden is HiddenMode.ALL
 
     @property
-    def rank(self) -> tuple[int, float, Uid]:
+    def precedence(self) -> tuple[int, float, Uid]:
         """Who goes first: the highest priority, then the earliest arrival. Sorts ascending."""
         return -self.spec.priority, self.arrival_s, self.uid
 

@@ -47,5 +47,5 @@ class Retraction:
 
 
 def _standing(running: RunningRequest) -> tuple[int, int, float, int]:
-    priority, arrival_s, uid = running.request.rank
+    priority, arrival_s, uid = running.request.precedence
     return -priority, running.num_output, -arrival_s, -uid

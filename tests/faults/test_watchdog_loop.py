@@ -19,7 +19,7 @@ from ramet.ipc.spec import RequestSpec
 from ramet.ipc.paths import SocketFolder
 from ramet.runtime.config import make_args
 from ramet.runtime.engine.scripted import ScriptedRunner
-from ramet.runtime.scheduler import process
+from ramet.runtime.scheduler.process import start
 
 class Hung(ScriptedRunner):
     def launch(self, batch):
@@ -30,8 +30,8 @@ def admit_one(phases, limits):
     Sender(sockets.address(paths.SCHEDULER)).send(admit)
 
 sockets = SocketFolder(Path())
-process.make_runner = lambda args, tokenizer, report: Hung(tokenizer.vocab_size, 64, 64, 4)
-process.run(make_args(watchdog_timeout=0.3), sockets, admit_one)
+start.make_runner = lambda args, tokenizer, report: Hung(tokenizer.vocab_size, 64, 64, 4)
+start.run(make_args(watchdog_timeout=0.3), sockets, admit_one)
 """
 
 # The loop alone: one request is served, then nothing comes for three timeouts.
