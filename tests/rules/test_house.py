@@ -1,4 +1,4 @@
-"""The figures of the house only fall: what house.py counts, and what traced_request.py sees one plain request run.
+"""The figures of the house only fall: what house.py counts, and what traced_request.py and traced_step.py see run.
 
 Each bound is what was reached. A change that lowers a figure lowers its bound; none is raised without a word why.
 """
@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 from house import House
 from traced_request import Trace, traced
+from traced_step import traced_step
 
 FEATURES = "runtime/scheduler/features/"
 MAX_NAMING_FEATURES = 0.11  # of the lines of the scheduler's own folder
@@ -18,6 +19,7 @@ MAX_SPLATS, MAX_NAMES_TWICE = 0, 0.01  # names: of all classes
 MAX_FRAGMENTS = 0.103  # of the docstrings of functions and classes
 MAX_DEVICE_TYPES, MAX_ISINSTANCE_OPS, MAX_FORWARDS = 3, 6, 1
 MAX_BOXES, MAX_FUNCTIONS = 30, 558
+MAX_STEP_FUNCTIONS = 101  # 103 when features were threaded through the core
 
 
 @cache
@@ -47,6 +49,12 @@ def test_a_plain_request_runs_no_file_of_a_feature(trace: Trace) -> None:
 
 def test_a_plain_request_enters_few_functions_and_boxes(trace: Trace) -> None:
     assert len(trace.functions) <= MAX_FUNCTIONS and len(trace.boxes) <= MAX_BOXES, sorted(trace.boxes)
+
+
+def test_a_decode_step_enters_few_functions_and_no_file_of_a_feature() -> None:
+    step = traced_step()
+    assert len(step) <= MAX_STEP_FUNCTIONS, sorted(step)
+    assert not [name for name in step if name.startswith(FEATURES)]
 
 
 def test_no_class_has_many_attributes_or_lines() -> None:
