@@ -18,7 +18,7 @@ from ramet.runtime.intake.classes import ClassifyFields, class_numbers, read_cla
 from ramet.runtime.intake.embeddings import EmbedFields, read_inputs, vector_of
 from ramet.runtime.intake.programs import ChatCall, TextOrIds, pack_any, plain, read_chats, read_prompt, read_prompts
 from ramet.runtime.intake.reading import OutputReader, Reading, Thoughts
-from ramet.runtime.intake.reply import GenerateReply, GrowingReply, chat_reply, fields_of, longs_of, made_in_turn
+from ramet.runtime.intake.reply import GenerateReply, chat_reply, fields_of, longs_of, made_in_turn, whole_reply
 from ramet.runtime.intake.scores import ScoreFields, label_scores, read_pairs
 from ramet.runtime.language.calls import LanguageCalls
 from ramet.runtime.llm_engine import EngineOwner, check_type
@@ -63,7 +63,7 @@ class LLM(EngineOwner):
         type abort.
         """
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
-        return [_made(GrowingReply(output).whole()) for output in self._run(self._finished(asked))]
+        return [_made(whole_reply(output)) for output in self._run(self._finished(asked))]
 
     async def agenerate(
         self, prompts: TextOrIds | Sequence[TextOrIds], sampling_params: Params = None, **extras: Any
@@ -71,7 +71,7 @@ class LLM(EngineOwner):
         """As `generate`, from any event loop. Cancelling it ends what it asked for."""
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
         done = await self._elsewhere(self._finished(asked))
-        return [await made_in_turn(GrowingReply(output).whole()) for output in done]
+        return [await made_in_turn(whole_reply(output)) for output in done]
 
     def stream(
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
@@ -275,5 +275,6 @@ class LLM(EngineOwner):
 
 def _made(reply: GenerateReply) -> Reply:
     made: Reply = fields_of(reply)
-    made["meta_info"] |= {name: long.whole() for name, long in longs_of(reply.meta_info).items()}
+    for name, long in longs_of(reply.meta_info).items():
+        made["meta_info"][name] = long.whole()
     return made

@@ -63,22 +63,24 @@ def convert(value: dict[str, Any], type_: type[T]) -> T:
         made = msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise _explained(value, type_, error) from None
-    if isinstance(made, Struct):
-        refuse_misspelt([each for each in _unknown(value, made) if each.names])
+    if isinstance(made, Struct) and (unknown := _unknown(value, made)):
+        refuse_misspelt(unknown)
     return made
 
 
-def _unknown(written: dict[str, Any], made: Struct, place: str = "") -> Iterator[Unknown]:
+def _unknown(written: dict[str, Any], made: Struct, place: str = "") -> list[Unknown]:
     """Names without a meaning that ask for something."""
-    names = written.keys() - _names(type(made))
-    yield Unknown(place, {name for name in names if written[name] not in (None, "")} if names else names, type(made))
+    found, names = list[Unknown](), written.keys() - _names(type(made))
+    if names and (asking := {name for name in names if written[name] not in (None, "")}):
+        found.append(Unknown(place, asking, type(made)))
     inner = getattr(made, "sampling_params", None)
     if isinstance(inner, Struct):
-        yield from _unknown(written["sampling_params"], inner, "sampling_params.")
-    given = written["sampling_params"] if isinstance(inner, list) else ()
-    for i, one in enumerate(inner if isinstance(inner, list) else ()):
-        if isinstance(one, Struct) and not given[i].keys() <= _names(type(one)):  # one glance: there may be thousands
-            yield from _unknown(written["sampling_params"][i], one, f"sampling_params[{i}].")
+        found += _unknown(written["sampling_params"], inner, "sampling_params.")
+    elif isinstance(inner, list):
+        for i, (one, given) in enumerate(zip(inner, written["sampling_params"], strict=True)):
+            if isinstance(one, Struct) and not given.keys() <= _names(type(one)):  # one glance: there may be thousands
+                found += _unknown(given, one, f"sampling_params[{i}].")
+    return found
 
 
 @cache

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
 from ramet.ipc.params import MAX_NEW_TOKENS, MAX_SAMPLES, SamplingParams, about, shown
-from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.places import PARAMS, FieldPlaces
 from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError
@@ -105,12 +104,13 @@ def make_prompts(
     body: SpecLists, contents: list[Placed], batch: bool, rids: list[str], defaults: CallDefaults, batch_rid: str = ""
 ) -> list[Prompt]:
     """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
-    count = len(contents)
-    specs = specs_of(body, count, batch, defaults)
-    places, healing = places_of(body, contents, batch), body.token_healing
-
-    def made(i: int) -> Prompt:
-        (place, content), spec = contents[i], specs[i]
+    specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
+    places = places_of(body, [place for place, _ in contents])
+    unasked, healing = defaults.healing_on, body.token_healing
+    healed = {id(spec): replace(spec, token_healing=True) for spec in specs} if unasked else {}
+    prompts = []
+    for i, (place, content) in enumerate(contents):
+        spec = specs[i]
         if spec.returns_prompt and content.embeds is not None:
             fact = f"is True, but {place} is a prompt of embeddings, which has no token ids"
             raise ClientError("return_prompt_token_ids", fact)
@@ -119,23 +119,16 @@ def make_prompts(
             raise ClientError(at, f"is True, but {place} is a prompt of embeddings, which has no tokens to heal")
         if unasked and content.text is not None and (healing[i] if isinstance(healing, list) else healing) is None:
             spec = healed[id(spec)]
-        return Prompt(rids[i], spec, content, batch_rid, places[i])
-
-    unasked = defaults.healing_on
-    healed = {id(spec): replace(spec, token_healing=True) for spec in specs} if unasked else {}
-    return [made(i) for i in range(count)]
+        prompts.append(Prompt(rids[i], spec, content, batch_rid, places[i]))
+    return prompts
 
 
-def specs_of(body: SpecLists, count: int, batch: bool, defaults: CallDefaults) -> list[RequestSpec]:
-    return read_specs(body, count, batch, defaults.params, defaults.processors_on)
-
-
-def places_of(body: SpecLists, contents: list[Placed], batch: bool) -> list[FieldPlaces]:
-    """How the client wrote each prompt and what is asked of it."""
+def places_of(body: SpecLists, places: list[str]) -> list[FieldPlaces]:
+    """How the client wrote each prompt and what is asked of it. `places`: of the prompts, as "text" or "text[2]"."""
     listed, fields, found = listed_fields(body), {PARAMS: PARAMS}, []
-    for i, (place, _) in enumerate(contents):
+    for i, place in enumerate(places):
         own = fields | {name: f"{name}[{i}]" for name in listed} if listed else fields
-        found.append(FieldPlaces(place, f"[{i}]" if batch else "", own))
+        found.append(FieldPlaces(place, f"[{i}]" if place.endswith("]") else "", own))
     return found
 
 

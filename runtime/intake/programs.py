@@ -22,7 +22,7 @@ from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts as checks
 from ramet.runtime.intake.body import convert
-from ramet.runtime.intake.calls import CallDefaults, make_prompts, places_of, specs_of, with_sources_of
+from ramet.runtime.intake.calls import CallDefaults, make_prompts, places_of, with_sources_of
 from ramet.runtime.intake.chat import OutputForm, Render, Style, chosen_chat, hold_calls, prepare, write_chat
 from ramet.runtime.intake.limits import MAX_DEPTH
 from ramet.runtime.intake.media import FIELDS, own_sources, read_fields
@@ -30,10 +30,11 @@ from ramet.runtime.intake.messages import ChatFields
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.prompts import Placed
 from ramet.runtime.intake.reading import Reading, Thoughts
-from ramet.runtime.intake.specs import SpecLists, backends_of
+from ramet.runtime.intake.specs import SpecLists, backends_of, read_specs
 from ramet.runtime.intake.tool_choice import CallRules, Keeping
 
 TextOrIds = str | Many[int] | Any  # Any: an array of numpy or torch
+EXTRAS = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
 PROMPT = "a text, token ids, or a floating array of embeddings [tokens, hidden size]"
 
 
@@ -64,13 +65,12 @@ def _read(
     contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
     fields = {name: value for name, value in extras.items() if name != "contexts" and name not in FIELDS}
     read = make_prompts(_spec_lists(sampling_params, fields), contents, True, [""] * len(contents), defaults)
-    placed = [
-        prompt._replace(places=replace(prompt.places, entry=at)) for prompt, (at, _) in zip(read, each, strict=True)
-    ]
     if extras.get("contexts") is not None:
-        placed = _with_contexts(placed, extras["contexts"])
-    is_batch = each[0][0] != "" if each else True
-    return with_sources_of(placed, read_fields(extras, len(placed), is_batch, defaults.limits.media, own=True))
+        read = _with_contexts(read, extras["contexts"])
+    if FIELDS.keys() & extras.keys():
+        is_batch = each[0][0] != "" if each else True
+        read = with_sources_of(read, read_fields(extras, len(read), is_batch, defaults.limits.media, own=True))
+    return read
 
 
 def _with_contexts(prompts: list[Prompt], contexts: Any) -> list[Prompt]:
@@ -82,10 +82,8 @@ def _with_contexts(prompts: list[Prompt], contexts: Any) -> list[Prompt]:
 
 
 def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
-    known = [name for name in SpecLists.__struct_fields__ if name != "sampling_params"]
-    unknown = set(extras) - set(known)
-    if unknown:
-        raise TypeError(f"unknown argument {sorted(unknown)[0]}; known are {', '.join(known)}")
+    if unknown := extras.keys() - EXTRAS:
+        raise TypeError(f"unknown argument {min(unknown)}; known are {', '.join(EXTRAS)}")
     given = {**extras, "sampling_params": sampling_params}
     return convert({name: plain(name, value) for name, value in given.items()}, SpecLists)
 
@@ -203,8 +201,8 @@ def read_chats(
     single = not isinstance(messages, list | tuple) or not messages or isinstance(messages[0], dict)
     chats = [messages] if single else list(messages)
     body = _spec_lists(sampling_params, extras)
-    places = places_of(body, [("messages", Content())] * len(chats), not single)
-    specs = specs_of(body, len(chats), True, defaults.to_the_end)
+    places = places_of(body, ["messages"] if single else [f"messages[{i}]" for i in range(len(chats))])
+    specs = read_specs(body, len(chats), True, defaults.to_the_end.params, defaults.processors_on)
     backends = backends_of(body, len(chats))
     calls = list[ChatCall]()
     for i, written in enumerate(chats):

@@ -118,6 +118,17 @@ class ChatMessage(Reply, frozen=True, kw_only=True):
     tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
+def whole_reply(sequence: GeneratedSequence, thought: ThoughtCount | None = None) -> GenerateReply:
+    """The reply of a sequence that has ended and of which nothing was read before."""
+    texts, ids = sequence.take()
+    asked: dict[str, Any] = sequence.logprobs.meta() if sequence.logprobs is not None else {}
+    if thought is not None:
+        thought.push(texts, ids)
+        asked["reasoning_tokens"] = thought.total
+    info = meta_info(sequence, asked)
+    return GenerateReply("".join(texts) + sequence.tail, ids, info, prompt_token_ids=prompt_ids_of(sequence))
+
+
 class GrowingReply:
     """The output of one sequence as far as it was read."""
 

@@ -1,7 +1,6 @@
 """Bodies to specs: what is asked of each prompt. In those of /generate and LLM a list gives one value per prompt."""
 
 import math
-from collections.abc import Set
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta
@@ -54,8 +53,9 @@ class ConstraintFields(Checked, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        if len(self._asked) > 1:
-            names = " and ".join(self._asked)
+        asked = self._asked
+        if len(asked) > 1:
+            names = " and ".join(asked)
             raise ValueError(f"Only one of json_schema, regex, ebnf, or structural_tag can be set. Here {names} are.")
         super().__post_init__()
 
@@ -211,7 +211,7 @@ def read_spec(
         params,
         returned.logprobs,
         body.priority or 0,
-        _namespace(body.cache_salt or "", body.extra_key or ""),
+        _namespace(body.cache_salt or "", body.extra_key or "") if body.cache_salt or body.extra_key else (),
         ProcessorName(processor) if processor else None,
         _MODES[returned.hidden],
         lease_s,
@@ -233,23 +233,25 @@ def read_specs(
     body: SpecLists, count: int, batch: bool, defaults: SamplingParams, processors_on: bool
 ) -> list[RequestSpec]:
     """One for each of `count` prompts. `batch`: the client sent a list of them. Raises ClientError."""
-    lists: dict[str, Any] = {name: getattr(body, name) for name in listed_fields(body)}
-    for name, value in lists.items():
-        check_length(name, len(value), count, batch)
-    for i, item in enumerate(lists.get("token_ids_logprob", ())):
+    listed = listed_fields(body)
+    for name in listed:
+        check_length(name, len(getattr(body, name)), count, batch)
+    for i, item in enumerate((body.token_ids_logprob or ()) if "token_ids_logprob" in listed else ()):
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
     params = _params_of_each(body.sampling_params, count, batch, defaults)
     kept_to = _constraint_of_each(body.sampling_params, count)
-    if params and not lists and all(given is params[0] for given in params):  # one spec for all prompts
-        return [_read_listed(body, params[0], kept_to[0], processors_on, frozenset(), "")] * count
+    if params and not listed and params[0] is params[-1]:  # one spec for all prompts
+        return [_read_one(body, params[0], kept_to[0], processors_on)] * count
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
-
-    def spec_of(i: int) -> RequestSpec:
-        one = replace(own, **{name: value[i] for name, value in lists.items()})
-        return _read_listed(one, params[i], kept_to[i], processors_on, lists.keys(), f"[{i}]")
-
-    return [spec_of(i) for i in range(count)]
+    specs = []
+    for i in range(count):
+        one = replace(own, **{name: getattr(own, name)[i] for name in listed})
+        try:
+            specs.append(_read_one(one, params[i], kept_to[i], processors_on))
+        except ClientError as error:
+            raise error.at(f"{error.place}[{i}]") if error.place in listed else error from None
+    return specs
 
 
 def backends_of(body: SpecLists, count: int) -> list[str]:
@@ -259,32 +261,20 @@ def backends_of(body: SpecLists, count: int) -> list[str]:
     return [(given and given.grammar_backend) or name or "" for given, name in zip(params, beside, strict=True)]
 
 
-def listed_fields(body: SpecLists) -> frozenset[str]:
+def listed_fields(body: SpecLists) -> list[str]:
     """Those with one value for each prompt; a list of ids is one value. Raises ClientError."""
-    names = {name for name in SpecLists.__struct_fields__ if isinstance(getattr(body, name), list)}
-    ids = body.token_ids_logprob or ()
-    if all(isinstance(item, int) for item in ids[: MAX_IDS + 1]):
+    names = [name for name in SpecLists.__struct_fields__ if isinstance(getattr(body, name), list)]
+    ids = body.token_ids_logprob
+    if ids is not None and all(isinstance(item, int) for item in ids[: MAX_IDS + 1]):
         check_most("token_ids_logprob", "entries", len(ids), MAX_IDS)
-        names.discard("token_ids_logprob")
-    return frozenset(names)
-
-
-def _read_listed(
-    body: Any,
-    params: SamplingParams,
-    kept_to: Constraint | None,
-    processors_on: bool,
-    listed: Set[str],
-    entry: str,
-) -> RequestSpec:
-    """`body`: SpecLists with one value in each field. `entry`: where the values of those that are listed stand."""
-    try:
-        return _read_one(body, params, _with_backend(kept_to, body.grammar_backend), processors_on)
-    except ClientError as error:
-        raise error.at(error.place + entry) if error.place in listed else error from None
+        names.remove("token_ids_logprob")
+    return names
 
 
 def _read_one(body: Any, params: SamplingParams, kept_to: Constraint | None, processors_on: bool) -> RequestSpec:
+    """`body`: SpecLists with one value in each field."""
+    if kept_to is not None and body.grammar_backend is not None:
+        kept_to = _with_backend(kept_to, body.grammar_backend)
     logprobs = None
     if body.return_logprob:
         start = None if body.logprob_start_len == -1 else body.logprob_start_len
@@ -302,10 +292,8 @@ def _read_one(body: Any, params: SamplingParams, kept_to: Constraint | None, pro
     )
 
 
-def _with_backend(kept_to: Constraint | None, backend: BackendName | None) -> Constraint | None:
+def _with_backend(kept_to: Constraint, backend: BackendName) -> Constraint:
     """`backend`: named beside the sampling parameters, which may name it themselves."""
-    if kept_to is None or backend is None:
-        return kept_to
     if kept_to.backend not in ("", backend):
         fact = f"is {backend!r}, but sampling_params.grammar_backend is {kept_to.backend!r}"
         raise ClientError("grammar_backend", fact, "send one of them")
@@ -316,19 +304,19 @@ def _constraint_of_each(given: OrEach[GivenParams], count: int) -> list[Constrai
     """Its place is that of the scheduler's words, as those of all sampling parameters."""
     if not isinstance(given, list):
         return [_constraint_of(given)] * count
-
-    def read(i: int, one: GivenParams | None) -> Constraint | None:
+    kept_to = []
+    for i, one in enumerate(given):
         try:
-            return _constraint_of(one)
+            kept_to.append(_constraint_of(one))
         except ClientError as error:
             raise error.at(error.place.replace("sampling_params", f"sampling_params[{i}]", 1)) from None
-
-    return [read(i, one) for i, one in enumerate(given)]
+    return kept_to
 
 
 def _constraint_of(given: GivenParams | None) -> Constraint | None:
-    found = given.constraints("sampling_params.") if given is not None else []
-    return only_one(found, given.grammar_backend) if given is not None and found else None
+    if given is None or not (found := given.constraints("sampling_params.")):
+        return None
+    return only_one(found, given.grammar_backend)
 
 
 def _params_of_each(
@@ -358,4 +346,4 @@ def _namespace(cache_salt: str, extra_key: str) -> Namespace:
     for place, value in (("cache_salt", cache_salt), ("extra_key", extra_key)):
         if any("\ud800" <= char <= "\udfff" for char in value):
             raise ClientError(place, "has half a surrogate pair, must be valid Unicode")
-    return ("", cache_salt, extra_key) if cache_salt or extra_key else ()
+    return "", cache_salt, extra_key

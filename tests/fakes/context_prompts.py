@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.content import Contexts
 from ramet.runtime.intake.programs import read_prompts
-from ramet.runtime.llm import LLM, GrowingReply, _made
+from ramet.runtime.llm import LLM, _made, whole_reply
 
 
 def layout(num_ids: int, contexts: Contexts) -> tuple[np.ndarray, np.ndarray]:
@@ -49,4 +49,4 @@ def generate(
     asked = [
         each._replace(content=replace(each.content, contexts=own)) for each, own in zip(asked, contexts, strict=True)
     ]
-    return [_made(GrowingReply(output).whole()) for output in llm._run(llm._finished(asked))]
+    return [_made(whole_reply(output)) for output in llm._run(llm._finished(asked))]

@@ -17,7 +17,7 @@ from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id, num_prompts
 from ramet.runtime.intake.reading import ThoughtCount
-from ramet.runtime.intake.reply import GenerateReply, GrowingReply
+from ramet.runtime.intake.reply import GenerateReply, whole_reply
 from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_object, respond_in_turn
@@ -76,7 +76,7 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
             return await sse.stream(request, submission, sse.Writers(writer))
         done = await submission.finished()
     if not as_list:
-        return await respond_in_turn(request, GrowingReply(done[0], thought=_counted(tag)).whole())
+        return await respond_in_turn(request, whole_reply(done[0], _counted(tag)))
     return await respond_in_turn(
         request, LongList(in_parts(partial(_replies, done, tag), 0, len(done), NUMBERS_OF_A_REPLY))
     )
@@ -113,7 +113,7 @@ def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.CallDefaul
 def _replies(
     done: list[GeneratedSequence], tag: tuple[str, Sequence[int]] | None, start: int, stop: int
 ) -> list[GenerateReply]:
-    return [GrowingReply(sequence, thought=_counted(tag)).whole() for sequence in done[start:stop]]
+    return [whole_reply(sequence, _counted(tag)) for sequence in done[start:stop]]
 
 
 async def _closing_tag(service: Service) -> tuple[str, Sequence[int]]:
