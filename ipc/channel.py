@@ -164,8 +164,8 @@ class ThreadInbox(Generic[M]):
     def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[M]:
         """As Receiver.drain. Raises InboxStopped."""
         with self._changed:
-            if block:
-                self._changed.wait_for(lambda: self._queue or self._stopped, timeout_s)
+            while block and not self._queue and not self._stopped:
+                block = self._changed.wait(timeout_s)  # until something is sent, or the time has passed
             if self._stopped:
                 raise InboxStopped
             return _first(self._queue, most)
@@ -206,4 +206,7 @@ class MemoryChannel(Generic[M]):
 
 def _first(queue: deque[M], most: int | None) -> list[M]:
     """Take out the first `most` messages; None: all of them."""
-    return [queue.popleft() for _ in range(len(queue) if most is None else min(most, len(queue)))]
+    messages: list[M] = []
+    while queue and len(messages) != most:
+        messages.append(queue.popleft())
+    return messages

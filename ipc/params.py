@@ -320,8 +320,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     @property
     def filters(self) -> dict[str, float]:
         """The filters that its draws need, with their values. The best token is taken without any."""
-        defaults = {} if self.greedy else FILTER_DEFAULTS
-        return {name: value for name, default in defaults.items() if (value := getattr(self, name)) != default}
+        if self.greedy:
+            return {}
+        return {name: value for name, default in FILTER_DEFAULTS.items() if (value := getattr(self, name)) != default}
 
     @property
     def penalised(self) -> bool:
@@ -350,11 +351,10 @@ def parse(
     `names`: what the client calls parameters that have another name there. Raises ClientError naming the parameter, its
     value and the valid range.
     """
-    given = {k: v for k, v in raw.items() if v is not None}
-    names = names or {}
-    fields = {
-        name: check.read(place + names.get(name, name), given[name]) for name, check in CHECKS.items() if name in given
-    }
+    fields, names = {}, names or {}
+    for name, check in CHECKS.items():
+        if (value := raw.get(name)) is not None:
+            fields[name] = check.read(place + names.get(name, name), value)
     params = msgspec.structs.replace(defaults or SamplingParams(), **fields)
     check_lengths(place + names.get("min_new_tokens", "min_new_tokens"), params.min_new_tokens, params.max_new_tokens)
     return params

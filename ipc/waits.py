@@ -24,9 +24,12 @@ def settle(future: "Future[Any]", timeout_s: float | None = None) -> None:
     """Until it is done, whichever way. Raises TimeoutError."""
     end_s = None if timeout_s is None else time.monotonic() + timeout_s
     while not future.done():
-        lefts = [each for each in (slice_s(), None if end_s is None else end_s - time.monotonic()) if each is not None]
+        wait_s = slice_s()
+        if end_s is not None:
+            left_s = end_s - time.monotonic()
+            wait_s = left_s if wait_s is None else min(wait_s, left_s)
         with suppress(TimeoutError, CancelledError):
-            future.exception(min(lefts, default=None))
+            future.exception(wait_s)
         if end_s is not None and time.monotonic() >= end_s and not future.done():
             raise TimeoutError
 

@@ -63,7 +63,7 @@ class LLM(EngineOwner):
         type abort.
         """
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
-        return [_made(whole_reply(output)) for output in self._run(self._finished(asked))]
+        return [_made(whole_reply(output)) for output in self._loop.run(self._finished(asked))]
 
     async def agenerate(
         self, prompts: TextOrIds | Sequence[TextOrIds], sampling_params: Params = None, **extras: Any
@@ -130,7 +130,7 @@ class LLM(EngineOwner):
         asked = read_chats(
             messages, sampling_params, fields, extras, self._defaults, self._style, parallel_tool_calls, thoughts
         )
-        return [chat_reply(output, OutputReader(reading)) for output, reading in self._run(self._chats(asked))]
+        return [chat_reply(output, OutputReader(reading)) for output, reading in self._loop.run(self._chats(asked))]
 
     def stream_chat(
         self, messages: Sequence[dict[str, Any]], sampling_params: dict[str, Any] | None = None, **extras: Any
@@ -143,7 +143,7 @@ class LLM(EngineOwner):
 
     def _streamed(self, stream: ReplyStream) -> Iterator[Reply]:
         try:
-            while replies := self._run(stream.next()):
+            while replies := self._loop.run(stream.next()):
                 yield from replies
         finally:
             self._loop.soon(stream.leave)
@@ -168,7 +168,7 @@ class LLM(EngineOwner):
         given = {"input": plain("input", input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert({**given, "prompt_name": prompt_name}, EmbedFields)
         asked, used = read_inputs("", fields, self._pooling, self._handle.limits)
-        return [vector_of(output.pooled, used, dimensions).tolist() for output in self._run(self._whole(asked))]
+        return [vector_of(output.pooled, used, dimensions).tolist() for output in self._loop.run(self._whole(asked))]
 
     def classify(
         self, input: TextOrIds | Sequence[TextOrIds], *, use_activation: bool | None = None
@@ -178,7 +178,7 @@ class LLM(EngineOwner):
         """
         fields = convert({"input": plain("input", input), "use_activation": use_activation}, ClassifyFields)
         asked = read_classified("", "input", fields.input, self._labels, self._handle.limits)
-        done = self._run(self._whole(asked))
+        done = self._loop.run(self._whole(asked))
         return [class_numbers(output.pooled, self._labels, use_activation) for output in done]
 
     @property
@@ -204,7 +204,7 @@ class LLM(EngineOwner):
         given = {name: plain(name, value) for name, value in given.items()}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
         asked = read_pairs("", fields, self._handle.limits)
-        return [label_scores(output, fields.apply_softmax) for output in self._run(self._whole(asked))]
+        return [label_scores(output, fields.apply_softmax) for output in self._loop.run(self._whole(asked))]
 
     # -- the language -----------------------------------------------------------------------------------------------
 
@@ -237,25 +237,25 @@ class LLM(EngineOwner):
         """The ids of a text, as a prompt has them. Raises ClientError."""
         check_type("text", text, str, "a string")
         check_type("add_special_tokens", add_special_tokens, bool, "True or False")
-        return unpack_ids(self._run(self._handle.text.tokenize(text, add_special_tokens)).ids)
+        return unpack_ids(self._loop.run(self._handle.text.tokenize(text, add_special_tokens)).ids)
 
     def detokenize(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Raises ClientError."""
         check_type("skip_special_tokens", skip_special_tokens, bool, "True or False")
         packed = pack_any("tokens", ids, self._handle.limits.vocab_size)
-        return self._run(self._handle.text.detokenize(packed, skip_special_tokens))
+        return self._loop.run(self._handle.text.detokenize(packed, skip_special_tokens))
 
     def cache_prefix(self, prefix: str, seconds: float = 60.0) -> None:
         """Compute a text now and keep it in the prefix cache for that long. Raises ClientError."""
         sampling = {"max_new_tokens": 0}
         body = {"prompt": [prefix], "sampling_params": sampling, "prefix_lease_s": seconds, "token_healing": False}
-        self._run(self.language.generate(body))
+        self._loop.run(self.language.generate(body))
 
     # -- on the engine's event loop ---------------------------------------------------------------------------------
 
     async def _finished(self, prompts: list[Prompt]) -> list[Output]:
         with self._handle.open(streaming=False, as_batch=True) as submission:
-            await self._handle.send_with_media(prompts, submission)
+            await self._handle.send_in_pieces(prompts, submission)
             return await submission.finished()
 
     async def _chats(self, calls: list[ChatCall]) -> list[tuple[Output, Reading]]:
@@ -264,7 +264,7 @@ class LLM(EngineOwner):
             render, preparing = self._handle.text.render, self._handle.preparing(submission)
             ready = await submission.during(asyncio.gather(*(call(render, preparing) for call in calls)))
             self._handle.send([prompt for prompt, _ in ready], submission)
-            readings = [reading for prompt, reading in ready for _ in range(prompt.params.n)]
+            readings = [reading for prompt, reading in ready for _ in range(prompt.spec.params.n)]
             return list(zip(await submission.finished(), readings, strict=True))
 
     async def _whole(self, prompts: list[Prompt]) -> list[Output]:

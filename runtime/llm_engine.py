@@ -91,11 +91,11 @@ class EngineOwner(NotCopied):
 
         pinned: it keeps its slot, whoever waits for one. load_inplace: it may take the place of one of that name.
         """
-        self._run(self._handle.admin.load_adapter(name, path, pinned=pinned, replaces=load_inplace))
+        self._loop.run(self._handle.admin.load_adapter(name, path, pinned=pinned, replaces=load_inplace))
 
     def unload_lora_adapter(self, name: str) -> None:
         """Returns when the requests that have it are done. Raises ClientError."""
-        self._run(self._handle.admin.unload_adapter(name))
+        self._loop.run(self._handle.admin.unload_adapter(name))
 
     def flush_cache(self, timeout_s: float = 60.0) -> None:
         """Forget every cached prefix, once nothing runs or waits. Raises ClientError if that takes longer."""
@@ -104,7 +104,7 @@ class EngineOwner(NotCopied):
             raise ClientError(
                 "timeout_s", f"is {shown(timeout_s)}, must be a number of seconds in [0, {MAX_FLUSH_WAIT_S:g}]"
             )
-        reply: ControlReply = self._run(self._handle.admin.flush_cache(float(seconds)))
+        reply: ControlReply = self._loop.run(self._handle.admin.flush_cache(float(seconds)))
         if not reply.ok:
             raise ClientError("flush_cache", f"found requests still running after {seconds:g} s", status=409)
 
@@ -116,11 +116,11 @@ class EngineOwner(NotCopied):
         modes = [each.value for each in PauseMode]
         if mode not in modes:
             raise ClientError("mode", f"is {shown(mode)}, must be one of {', '.join(modes)}")
-        self._run(self._handle.admin.pauses.pause(PauseMode(mode)))
+        self._loop.run(self._handle.admin.pauses.pause(PauseMode(mode)))
 
     def continue_generation(self) -> None:
         """Compute again what waits."""
-        self._run(self._handle.admin.pauses.go_on())
+        self._loop.run(self._handle.admin.pauses.go_on())
 
     def update_weights_from_disk(self, model_path: str, weight_version: str | None = None) -> None:
         """Serve other weights of the same model (docs/administration.md): calls that run end with those they began
@@ -128,17 +128,17 @@ class EngineOwner(NotCopied):
         """
         check_type("model_path", model_path, str, "the path of a folder")
         check_type("weight_version", weight_version, str | None, "a string or None")
-        self._run(self._handle.admin.update_weights(model_path, weight_version))
+        self._loop.run(self._handle.admin.update_weights(model_path, weight_version))
 
     def release_memory_occupation(self, tags: Sequence[str] | None = None) -> None:
         """Give memory back to the system: of "weights", "kv_cache" and "cuda_graph", or all. What is asked from now on
         waits until it is resumed. Raises ClientError while something runs; then nothing has changed.
         """
-        self._run(self._handle.admin.release_memory(_tags(tags)))
+        self._loop.run(self._handle.admin.release_memory(_tags(tags)))
 
     def resume_memory_occupation(self, tags: Sequence[str] | None = None) -> None:
         """Take it again. Raises ClientError; then all of it stays released."""
-        self._run(self._handle.admin.resume_memory(_tags(tags)))
+        self._loop.run(self._handle.admin.resume_memory(_tags(tags)))
 
     # -- what it is, and does ---------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class EngineOwner(NotCopied):
 
     def state(self) -> dict[str, Any]:
         """The scheduler's counters between two steps: what /get_server_info has in `internal_states`."""
-        found: dict[str, Any] = json.loads(self._run(self._handle.admin.state()).body)
+        found: dict[str, Any] = json.loads(self._loop.run(self._handle.admin.state()).body)
         return found
 
     def phase_seconds(self) -> dict[str, float]:
@@ -159,10 +159,6 @@ class EngineOwner(NotCopied):
         return {**state["phase_seconds"], "steps": float(state["steps"])}
 
     # -- on the engine's event loop ---------------------------------------------------------------------------------
-
-    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait on the calling thread for what runs on the engine's event loop."""
-        return self._loop.run(coroutine)
 
     async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait on the caller's event loop for what runs on the engine's."""

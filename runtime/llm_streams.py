@@ -19,7 +19,7 @@ Reply = dict[str, Any]
 
 
 def sending(prompts: list[Prompt]) -> Callable[[EngineClient, Submission], Awaitable[None]]:
-    return lambda handle, submission: handle.send_with_media(prompts, submission)
+    return lambda handle, submission: handle.send_in_pieces(prompts, submission)
 
 
 async def send_chat(call: ChatCall, handle: EngineClient, submission: Submission) -> None:

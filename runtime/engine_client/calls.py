@@ -32,11 +32,7 @@ class Tokenizers:
 
     def __init__(self, outboxes: Sequence[Outbox]) -> None:
         self.outboxes = outboxes
-        self._turns = cycle(range(len(outboxes)))
-
-    def next(self) -> int:
-        """The worker whose turn it is."""
-        return next(self._turns)
+        self.turns = cycle(range(len(outboxes)))  # the worker whose turn it is comes next
 
     def abort(self, sequences: Iterable[GeneratedSequence], message: str) -> None:
         by_worker: dict[int, list[Uid]] = defaultdict(list)

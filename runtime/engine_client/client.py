@@ -150,10 +150,12 @@ class EngineClient:
 
     async def send_in_pieces(self, prompts: Sequence[Prompt], submission: Submission) -> None:
         """Sends all of its prompts, and other requests are served between pieces: here, and in the tokenizer workers,
-        to which the next piece is sent when they have read the last one.
+        to which the next piece is sent when they have read the last one. Media are prepared before.
 
         Raises the error that ended the request meanwhile; what was sent of it is aborted when its block is left.
         """
+        if any(prompt.sources for prompt in prompts):
+            prompts = await submission.during(with_media(prompts, self.preparing(submission)))
         if submission.as_batch or len(prompts) < 2:  # a batch is one message
             self.send(prompts, submission)
             return
@@ -162,16 +164,10 @@ class EngineClient:
         else:
             self.queue.take_room(prompts, weight_of(prompts), submission)
             prompts = self._outbox.marked(prompts, submission.origin.owner)
-        for i, piece in enumerate(in_pieces(prompts, lambda prompt: (prompt.params.n, prompt.num_bytes))):
+        for i, piece in enumerate(in_pieces(prompts, lambda prompt: (prompt.spec.params.n, prompt.num_bytes))):
             if i:
                 await submission.unless_ended(self.text.prompts_are_read(submission.origin.owner.name))
             self._outbox.send(piece, submission)
-
-    async def send_with_media(self, prompts: Sequence[Prompt], submission: Submission) -> None:
-        """Prepares the media of the prompts, where they have some, and sends them in pieces."""
-        if any(prompt.sources for prompt in prompts):
-            prompts = await submission.during(with_media(prompts, self.preparing(submission)))
-        await self.send_in_pieces(prompts, submission)
 
     def preparing(self, submission: Submission) -> Preparing:
         """What becomes of a request's media."""

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from ramet.ipc.content import Content
 from ramet.ipc.media import Prepared
-from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.engine_client.places import FieldPlaces
 from ramet.runtime.errors import ClientError
@@ -48,17 +47,13 @@ class Prompt(NamedTuple):
     places: FieldPlaces = FieldPlaces()  # for errors
     sources: tuple[GivenMedia, ...] = ()  # media that are not prepared yet
 
-    @property
-    def params(self) -> SamplingParams:
-        return self.spec.params
-
     def with_media(self, media: tuple[Prepared, ...]) -> "Prompt":
         """The prompt with what was made of its sources."""
         return self._replace(content=replace(self.content, media=media), sources=())
 
     def id_of(self, sample: int) -> str:
         """The samples of one prompt have ids of their own; "" without a rid."""
-        return f"{self.rid}-{sample}" if self.rid and self.params.n > 1 else self.rid
+        return f"{self.rid}-{sample}" if self.rid and self.spec.params.n > 1 else self.rid
 
     @property
     def num_bytes(self) -> int:
@@ -80,11 +75,6 @@ def in_pieces(entries: Sequence[E], weigh: Callable[[E], tuple[int, int]]) -> It
             start, num, size = end, 0, 0
 
 
-def num_sequences(prompts: Sequence[Prompt]) -> int:
-    """Each prompt as often as it is sampled."""
-    return sum(prompt.params.n for prompt in prompts)
-
-
 class Weight(NamedTuple):
     """Of prompts, each as often as it is sampled."""
 
@@ -93,7 +83,11 @@ class Weight(NamedTuple):
 
 
 def weight_of(prompts: Sequence[Prompt]) -> Weight:
-    return Weight(num_sequences(prompts), sum(prompt.num_bytes * prompt.params.n for prompt in prompts))
+    num = num_bytes = 0
+    for prompt in prompts:
+        num += prompt.spec.params.n
+        num_bytes += prompt.spec.params.n * prompt.num_bytes
+    return Weight(num, num_bytes)
 
 
 def sum_of(weights: Iterable[Weight]) -> Weight:

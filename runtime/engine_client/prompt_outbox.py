@@ -1,7 +1,7 @@
 """Prompts on their way to the tokenizers: whose they are, their adapters' generations, uids, and the worker."""
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, islice
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Generate, GenerateAll
@@ -9,7 +9,7 @@ from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.engine_client.calls import Tokenizers
 from ramet.runtime.engine_client.open_requests import OpenRequests
-from ramet.runtime.engine_client.prompt import Prompt, num_sequences
+from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable
 from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
@@ -35,22 +35,22 @@ class PromptOutbox:
         return self._adapters.with_generations(prompts)
 
     def send(self, prompts: Sequence[Prompt], submission: Submission) -> None:
-        num, recording = num_sequences(prompts), submission.origin.recording
+        num, recording = sum(prompt.spec.params.n for prompt in prompts), submission.origin.recording
         self._requests.sent(submission, num)
         if recording is not None and prompts:
             recording.sent(prompts[0].spec, len(prompts), num, submission.streaming)
         if submission.as_batch and len(prompts) > 1:
-            worker = self._tokenizers.next()
+            worker = next(self._tokenizers.turns)
             batch = GenerateAll([self._generate(prompt, submission, worker) for prompt in prompts])
             self._tokenizers.outboxes[worker].send(batch)
             return
         for prompt in prompts:
-            worker = self._tokenizers.next()
+            worker = next(self._tokenizers.turns)
             self._tokenizers.outboxes[worker].send(self._generate(prompt, submission, worker))
 
     def _generate(self, prompt: Prompt, submission: Submission, worker: int) -> Generate:
         """The prompt's message, with its samples in the table."""
-        uids = [Uid(next(self._uids)) for _ in range(prompt.params.n)]
+        uids = list(map(Uid, islice(self._uids, prompt.spec.params.n)))
         for sample, uid in enumerate(uids):
             sequence = GeneratedSequence(uid, len(submission.sequences), worker, prompt, submission, sample)
             submission.sequences.append(sequence)

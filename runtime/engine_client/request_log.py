@@ -159,7 +159,7 @@ def as_text(entry: LogEntry) -> bytes:
 def _asked(entry: LogEntry) -> Fields:
     """Of the prompt, and what is asked of it."""
     prompt, level = entry.prompt, entry.level
-    fields: Fields = {"sampling_params": _given(prompt.params, level)} if level >= 1 else {}
+    fields: Fields = {"sampling_params": _given(prompt.spec.params, level)} if level >= 1 else {}
     content = prompt.content
     if level >= 2 and content.text is not None:
         fields["text"] = _cut(content.text, level)

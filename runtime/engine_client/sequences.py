@@ -140,7 +140,10 @@ class SequenceTable:
             submission.wake()
         if self._step_waiters:
             self._wake_waiters()
-        self._observe(gaps, now)
+        self._metrics.generated_tokens.add(len(tokens))
+        for last_s, num in gaps.items():
+            if last_s != NO_TOKEN_YET:
+                self._metrics.timing.token_gap_s.observe(now - last_s, num)
 
     def _leaves_queue(self, sequence: GeneratedSequence) -> None:
         self.num_waiting -= 1
@@ -202,36 +205,26 @@ class SequenceTable:
 
     def _end(self, sequence: GeneratedSequence, kind: FinishKind, now: float) -> None:
         """Its last message came, and the table has forgotten it."""
-        sequence.submission.num_open -= 1
-        if sequence.submission.at_end:
-            sequence.submission.end_if_done()
+        submission = sequence.submission
+        submission.num_open -= 1
+        if submission.at_end:
+            submission.end_if_done()
         if sequence.opened is None:
             self._leaves_queue(sequence)
-        if sequence.submission.probe:
+        if submission.probe:
             return  # of no client: one that a busy server did not get to would count as a request that was aborted
-        latency_s = now - sequence.submission.origin.arrival_s
+        latency_s = now - submission.origin.arrival_s
         self._metrics.sequences.add(1)
         self._metrics.ended.add(1, kind.value)
-        self._observe_longest(sequence)
+        submission.longest = max(submission.longest, sequence.num_generated)
+        if not submission.num_open and not submission.num_unsent:  # the last of its sequences
+            self._metrics.timing.longest_outputs.observe(submission.longest)
         if kind is FinishKind.ABORT:
             self._metrics.aborted.add(1)
         else:
             self._metrics.timing.latency_s.observe(latency_s)
         if self._request_log.on:
             self._request_log.ended(sequence, kind, latency_s)
-
-    def _observe_longest(self, sequence: GeneratedSequence) -> None:
-        """Of a request, when the last of its sequences has ended."""
-        submission = sequence.submission
-        submission.longest = max(submission.longest, sequence.num_generated)
-        if not submission.num_open and not submission.num_unsent:
-            self._metrics.timing.longest_outputs.observe(submission.longest)
-
-    def _observe(self, gaps: dict[float, int], now: float) -> None:
-        self._metrics.generated_tokens.add(sum(gaps.values()))
-        for last_s, num in gaps.items():
-            if last_s != NO_TOKEN_YET:
-                self._metrics.timing.token_gap_s.observe(now - last_s, num)
 
 
 def _record(

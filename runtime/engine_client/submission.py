@@ -77,7 +77,7 @@ class GeneratedSequence:
     @property
     def interval(self) -> int:
         """How many tokens its reader wants at once."""
-        return self.prompt.params.stream_interval
+        return self.prompt.spec.params.stream_interval
 
     @property
     def num_prompt(self) -> int:

@@ -65,5 +65,5 @@ class TextCalls:
 
     async def _ask(self, kind: type[A], question: Callable[..., Message]) -> A:
         """Ask the worker whose turn it is. `question` makes the message of the call's number and the owner's name."""
-        worker, owner = self._tokenizers.outboxes[self._tokenizers.next()], OWNER.get().bounded
+        worker, owner = self._tokenizers.outboxes[next(self._tokenizers.turns)], OWNER.get().bounded
         return await self._calls.ask(worker, kind, lambda call: question(call=call, owner=owner))

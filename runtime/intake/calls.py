@@ -105,7 +105,7 @@ def make_prompts(
 ) -> list[Prompt]:
     """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
     specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
-    places = places_of(body, [place for place, _ in contents])
+    places = places_of(body, contents)
     unasked, healing = defaults.healing_on, body.token_healing
     healed = {id(spec): replace(spec, token_healing=True) for spec in specs} if unasked else {}
     prompts = []
@@ -123,10 +123,10 @@ def make_prompts(
     return prompts
 
 
-def places_of(body: SpecLists, places: list[str]) -> list[FieldPlaces]:
-    """How the client wrote each prompt and what is asked of it. `places`: of the prompts, as "text" or "text[2]"."""
+def places_of(body: SpecLists, contents: list[Placed]) -> list[FieldPlaces]:
+    """How the client wrote each prompt and what is asked of it."""
     listed, fields, found = listed_fields(body), {PARAMS: PARAMS}, []
-    for i, place in enumerate(places):
+    for i, (place, _) in enumerate(contents):
         own = fields | {name: f"{name}[{i}]" for name in listed} if listed else fields
         found.append(FieldPlaces(place, f"[{i}]" if place.endswith("]") else "", own))
     return found
@@ -176,7 +176,7 @@ def read_generate(body: GenerateBody, request_id: str, defaults: CallDefaults) -
     rids = _rids(body.rid, request_id, len(contents), batch)
     batch_rid = (body.rid if isinstance(body.rid, str) else request_id) if batch else ""
     prompts = make_prompts(body, contents, batch, rids, defaults, batch_rid)
-    checks.check_count(place, sum(prompt.params.n for prompt in prompts))
+    checks.check_count(place, sum(prompt.spec.params.n for prompt in prompts))
     if isinstance(body.rid, list):
         _check_distinct(prompts)
     written = {name: value for name in FIELDS if (value := getattr(body, name)) is not None}
@@ -225,8 +225,8 @@ def read_turn(body: GenerateBody, request_id: str, defaults: CallDefaults) -> As
     (prompt,) = prompts[:1]
     if is_batch:
         raise ClientError(prompt.places.all_prompts, "is a list of prompts, must be one in a session")
-    if prompt.params.n > 1:
-        raise ClientError("sampling_params.n", f"is {prompt.params.n}, must be 1 in a session")
+    if prompt.spec.params.n > 1:
+        raise ClientError("sampling_params.n", f"is {prompt.spec.params.n}, must be 1 in a session")
     if prompt.content.embeds is not None:
         raise ClientError("input_embeds", "is set, but a session keeps token ids", "send text or input_ids")
     if prompt.spec.token_healing:
@@ -269,7 +269,7 @@ def _check_distinct(prompts: list[Prompt]) -> None:
     """Raises ClientError where two sequences would have one id."""
     seen: dict[str, int] = {}
     for i, prompt in enumerate(prompts):
-        for name in map(prompt.id_of, range(prompt.params.n)):
+        for name in map(prompt.id_of, range(prompt.spec.params.n)):
             if (first := seen.setdefault(name, i)) != i:
                 fact = f"is {shown(prompt.rid)} and rid[{first}] is {shown(prompts[first].rid)}, so that two sequences"
                 raise ClientError(f"rid[{i}]", f"{fact} have the id {shown(name)}: they must differ")

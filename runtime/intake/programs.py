@@ -63,8 +63,8 @@ def _read(
     each: list[tuple[str, Any]], sampling_params: Any, extras: dict[str, Any], defaults: CallDefaults
 ) -> list[Prompt]:
     contents = [_content(at, prompt, defaults.limits) for at, prompt in each]
-    fields = {name: value for name, value in extras.items() if name != "contexts" and name not in FIELDS}
-    read = make_prompts(_spec_lists(sampling_params, fields), contents, True, [""] * len(contents), defaults)
+    body = _spec_lists(sampling_params, extras, ("contexts", *FIELDS))
+    read = make_prompts(body, contents, True, [""] * len(contents), defaults)
     if extras.get("contexts") is not None:
         read = _with_contexts(read, extras["contexts"])
     if FIELDS.keys() & extras.keys():
@@ -81,11 +81,12 @@ def _with_contexts(prompts: list[Prompt], contexts: Any) -> list[Prompt]:
     return [prompts[0]._replace(content=replace(prompts[0].content, contexts=tuple(map(tuple, given.contexts))))]
 
 
-def _spec_lists(sampling_params: Any, extras: dict[str, Any]) -> SpecLists:
-    if unknown := extras.keys() - EXTRAS:
+def _spec_lists(sampling_params: Any, extras: dict[str, Any], others: Many[str] = ()) -> SpecLists:
+    """`others`: extras that are of a prompt and no fields of SpecLists."""
+    if unknown := extras.keys() - {*EXTRAS, *others}:
         raise TypeError(f"unknown argument {min(unknown)}; known are {', '.join(EXTRAS)}")
-    given = {**extras, "sampling_params": sampling_params}
-    return convert({name: plain(name, value) for name, value in given.items()}, SpecLists)
+    given = {name: plain(name, value) for name, value in extras.items() if name not in others}
+    return convert({**given, "sampling_params": plain("sampling_params", sampling_params)}, SpecLists)
 
 
 def plain(place: str, value: Any, levels: int = MAX_DEPTH) -> Any:
@@ -201,7 +202,7 @@ def read_chats(
     single = not isinstance(messages, list | tuple) or not messages or isinstance(messages[0], dict)
     chats = [messages] if single else list(messages)
     body = _spec_lists(sampling_params, extras)
-    places = places_of(body, ["messages"] if single else [f"messages[{i}]" for i in range(len(chats))])
+    places = places_of(body, [(at, Content()) for at, _ in checks.placed("messages", messages, not single)])
     specs = read_specs(body, len(chats), True, defaults.to_the_end.params, defaults.processors_on)
     backends = backends_of(body, len(chats))
     calls = list[ChatCall]()

@@ -82,7 +82,7 @@ class Dispatch:
             self._leave(message)
         elif type(message) is Render:
             self._render(message)
-        elif renders_chat(message):
+        elif isinstance(message, RenderPrompt | RenderChoices) and _has_chat(message):
             self._chats.put(owner_of(message), message)
         elif isinstance(message, Tokenize) and message.after_prompts and self._scheduler.has_left(message.owner):
             self._long_texts.put(message.owner, message)
@@ -129,11 +129,9 @@ class Dispatch:
                 self._scheduler.returns(owner_of(message), uids_of(message))
 
 
-def renders_chat(message: ToTokenizer) -> bool:
-    """Whether a message needs a chat template."""
-    if type(message) is RenderPrompt or type(message) is RenderChoices:
-        return any(isinstance(segment, ChatTurn) for segment in message.segments)
-    return type(message) is Render
+def _has_chat(call: RenderPrompt | RenderChoices) -> bool:
+    """Whether a prompt needs a chat template."""
+    return any(isinstance(segment, ChatTurn) for segment in call.segments)
 
 
 def owner_of(message: Any) -> str:

@@ -29,7 +29,6 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.params import MAX_NEW_TOKENS, SamplingParams, shown
-from ramet.ipc.spec import Namespace
 from ramet.ipc.times import Span
 from ramet.runtime.errors import ClientError
 from ramet.runtime.log import LOGGER
@@ -88,8 +87,10 @@ class Encoder:
             spec = replace(
                 request.spec,
                 params=self._fit(request.spec.params, len(ids)),
-                namespace=_with_embeds(request.spec.namespace, content.embeds),
             )
+            if content.embeds is not None:  # a prefix of embeddings is shared only with the very same ones
+                own = f"embeds {hashlib.sha256(content.embeds).hexdigest()}"
+                spec = replace(spec, namespace=(*spec.namespace, own))
             # what the client did not choose is not held against it: a reply that grows too large ends when it does
             new = 0 if request.spec.params.max_new_tokens == MAX_NEW_TOKENS else spec.params.max_new_tokens
             if spec.logprobs is not None:
@@ -260,7 +261,9 @@ class Encoder:
             check_bias(params.logit_bias, self._limits.vocab_size)
         if params.stop_regex:
             check_stop_patterns(params.stop_regex)
-        return cut_to(params, self._limits.context_length - prompt_tokens)
+        if params.max_new_tokens <= (room := self._limits.context_length - prompt_tokens):
+            return params
+        return replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
 
     def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """Those that the model can draw. Clients send one list to models of several vocabularies."""
@@ -272,24 +275,12 @@ class Encoder:
         return known
 
 
-def _with_embeds(namespace: Namespace, embeds: bytes | None) -> Namespace:
-    """A prefix of embeddings is shared only with the very same ones."""
-    return namespace if embeds is None else (*namespace, f"embeds {hashlib.sha256(embeds).hexdigest()}")
-
-
 def without_padding(ids: list[int], padding_id: int) -> list[int]:
     """What ends in a token that is no padding; the first token alone where all are."""
     stop = len(ids)
     while stop > 1 and ids[stop - 1] == padding_id:
         stop -= 1
     return ids[: 1 if ids[stop - 1] == padding_id else stop]
-
-
-def cut_to(params: SamplingParams, room: int) -> SamplingParams:
-    """At most `room` new tokens."""
-    if params.max_new_tokens <= room:
-        return params
-    return replace(params, max_new_tokens=room, min_new_tokens=min(params.min_new_tokens, room))
 
 
 def _check_most(place: str, unit: str, number: int, most: int) -> None:

@@ -49,4 +49,4 @@ def generate(
     asked = [
         each._replace(content=replace(each.content, contexts=own)) for each, own in zip(asked, contexts, strict=True)
     ]
-    return [_made(whole_reply(output)) for output in llm._run(llm._finished(asked))]
+    return [_made(whole_reply(output)) for output in llm._loop.run(llm._finished(asked))]

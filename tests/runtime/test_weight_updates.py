@@ -47,7 +47,7 @@ def expected(folders: tuple[str, str]) -> dict[str, list[Tokens]]:
 @pytest.fixture
 def llm(folders: tuple[str, str]) -> Iterator[LLM]:
     with LLM(folders[0], **OPTIONS) as found:
-        found._run(renamed(found, "a"))
+        found._loop.run(renamed(found, "a"))
         yield found
 
 

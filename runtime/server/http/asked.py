@@ -7,7 +7,6 @@ from msgspec.structs import asdict, replace
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import SamplingParams, shown
 from ramet.ipc.spec import RequestSpec, Truncation
-from ramet.runtime.engine_client.prompt import Prompt, num_sequences
 from ramet.runtime.engine_client.submission import Submission
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import prompts
@@ -95,8 +94,7 @@ async def send_chat(
     """Renders and sends it. Returns a reader for each of its sequences. `asked`: as of `with_chat`. `place` and
     `thoughts` as `prepare`'s.
     """
-    num = num_sequences([Prompt(asked.rid, asked.spec)])
-    service.client.queue.check_count(place, num, submission)  # rendering takes longer
+    service.client.queue.check_count(place, asked.spec.params.n, submission)  # rendering takes longer
     form = OutputForm(calls, thoughts, asked.held)
     media = service.client.preparing(submission)
     made = prepare(

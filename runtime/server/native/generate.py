@@ -58,14 +58,14 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
     if isinstance(prompts, RametError):
         raise prompts
     items, batch, turn = prompts
-    as_list = batch or items[0].params.n > 1
+    as_list = batch or items[0].spec.params.n > 1
     tag = await _closing_tag(service) if body.require_reasoning else None
     if tag is not None:
         items = [item._replace(spec=beginning_after(item.spec, tag[0])) for item in items]
     if turn is not None:
         return await take_turn(service, request, turn, items[0], _counted(tag), stream=bool(body.stream))
     with service.client.open(streaming=bool(body.stream), rid=rid) as submission:
-        await service.client.send_with_media(items, submission)
+        await service.client.send_in_pieces(items, submission)
         if body.stream:
             deltas = service.args.serve.incremental_streaming_output
             sequences = submission.sequences

@@ -146,7 +146,7 @@ async def _echo(service: Service, item: Prompt) -> str:
     if item.content.text is not None:
         return item.content.text
     assert item.content.ids is not None
-    return await service.client.text.detokenize(item.content.ids, item.params.skip_special_tokens)
+    return await service.client.text.detokenize(item.content.ids, item.spec.params.skip_special_tokens)
 
 
 async def _cut(service: Service, item: Prompt) -> Prompt:
