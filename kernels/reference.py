@@ -7,8 +7,6 @@ R rows, L longest context. Every float tensor of a call has the same dtype unles
 
 from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -16,6 +14,9 @@ from torch.nn import functional
 from ramet.kernels.attention_call import AttendCall
 from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
+from ramet.kernels.packers import Packers
+from ramet.kernels.philox import uniforms
+from ramet.kernels.reference_adapters import layer_changes as layer_changes
 from ramet.kernels.reference_delta import delta_net as delta_net
 from ramet.kernels.reference_delta import sigmoid_mul as sigmoid_mul
 from ramet.kernels.reference_experts import mixture as mixture
@@ -23,9 +24,11 @@ from ramet.kernels.reference_experts import route as route
 from ramet.kernels.reference_experts import store_routes as store_routes
 from ramet.kernels.reference_latent import of_heads as of_heads
 from ramet.kernels.reference_latent import store_latents as store_latents
-from ramet.kernels.reference_weights import rounded
+from ramet.kernels.reference_weights import Int4Weight, Int8Weight, rounded, words_kept
 
 LARGEST_FP8 = 448.0  # of e4m3
+
+packers = Packers(Int8Weight.of, Int4Weight.of, words_kept)
 
 
 class HeadNorms(NamedTuple):
@@ -350,27 +353,6 @@ def invert(weights: Tensor, random: Tensor) -> Tensor:
     index = torch.searchsorted(mass, target[:, None], right=True).squeeze(-1)
     last = weights.shape[-1] - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(dim=-1)  # rounding must not pass it
     return torch.minimum(index, last)
-
-
-def uniforms(seeds: Tensor, positions: Tensor) -> Tensor:
-    """`philox_uniforms` of tensors: seeds [Q] int64 (bits of a uint64), positions [Q] int64. [Q] float64"""
-    numbers = philox_uniforms(seeds.cpu().numpy().view(np.uint64), positions.cpu().numpy())
-    return torch.from_numpy(numbers).to(seeds.device)
-
-
-def philox_uniforms(seeds: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) for every (seed, position), by Philox4x32-10 (Salmon et al. 2011). [Q]"""
-    mask = np.uint64(0xFFFFFFFF)
-    low, high = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-    counter = positions.astype(np.uint64)
-    c0, c1 = counter & mask, counter >> np.uint64(32)
-    c2, c3 = np.zeros_like(c0), np.zeros_like(c0)
-    k0, k1 = seeds & mask, seeds >> np.uint64(32)
-    for _ in range(10):
-        p0, p1 = low * c0, high * c2
-        c0, c1, c2, c3 = (p1 >> np.uint64(32)) ^ c1 ^ k0, p1 & mask, (p0 >> np.uint64(32)) ^ c3 ^ k1, p0 & mask
-        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & mask, (k1 + np.uint64(0xBB67AE85)) & mask
-    return ((c0 << np.uint64(21)) | (c1 >> np.uint64(11))).astype(np.float64) * 2.0**-53
 
 
 def _owned(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -105,3 +105,8 @@ class StackedChanges:
 
     def _whole(self) -> list[tuple[int, WholeWeight]]:
         return [(s, c) for s, all_of in self._placed.items() for c in all_of if isinstance(c, WholeWeight)]
+
+
+def layer_changes(num_out: int, num_slots: int, by_rows: bool) -> LayerChanges:
+    """What adapters in `num_slots` slots change in a layer of `num_out` outputs, or in an embedding (`by_rows`)."""
+    return StackedChanges(num_out, by_rows)

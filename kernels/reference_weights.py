@@ -92,3 +92,8 @@ class Int4Weight:
         if self.order is not None:
             found = torch.empty_like(found).index_copy_(1, self.order.long(), found)
         return found.to(self.dtype)
+
+
+def words_kept(source: Int4Words | Int8Weight) -> Int4Weight | Int8Weight:
+    """What a checkpoint has in few bits, as the same numbers."""
+    return source if isinstance(source, Int8Weight) else Int4Weight.of_words(source)

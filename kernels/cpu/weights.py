@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,9 +15,20 @@ from ramet.kernels.cpu.memory import huge_empty, huge_zeros
 from ramet.kernels.cpu.native import DTYPES
 from ramet.kernels.cpu.packed import NativeWeight, PackedInt4, PackedInt8, PlainWeight
 from ramet.kernels.int4_words import Int4Words
+from ramet.kernels.packers import Packers, WeightLayout
 
 BLOCK = 32  # outputs, as in linear.h
 KINDS: dict[str, Callable[..., NativeWeight]] = {kind.__name__: kind for kind in (PlainWeight, PackedInt8, PackedInt4)}
+
+
+def packers_of(ops: NativeCalls) -> Packers:
+    return Packers(
+        whole=partial(pack_int8, ops),
+        fours=partial(pack_int4, ops),
+        words=partial(_repack, ops),
+        plain=partial(pack, ops),
+        layout=WeightLayout(Path(ops.library._name).stem, partial(weight_of, ops)),
+    )
 
 
 def pack(ops: NativeCalls, weight: Tensor) -> PlainWeight:
@@ -66,6 +79,10 @@ def repack_int4(ops: NativeCalls, source: Int4Words) -> PackedInt4:
         source.layout, source.words, source.scales, source.zeros, order, num_out, num_in, group, packed, ops.threads
     )
     return PackedInt4(ops, packed, num_out, num_in, source.dtype, order, group)
+
+
+def _repack(ops: NativeCalls, source: Int4Words | reference_weights.Int8Weight) -> NativeWeight:
+    return repack_int8(ops, source) if isinstance(source, reference_weights.Int8Weight) else repack_int4(ops, source)
 
 
 def _int4_zeros(ops: NativeCalls, num_out: int, num_in: int, group: int) -> Tensor:

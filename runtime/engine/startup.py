@@ -43,7 +43,7 @@ from ramet.runtime.sampling.penalties import state_bytes
 from ramet.runtime.weights.containers import opened
 from ramet.runtime.weights.files import check_weights, linears_in_few_bits, load_weights
 from ramet.runtime.weights.kept import KeptWeights
-from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes, words_packer
+from ramet.runtime.weights.packing import FORMS, form_of, pack_model, weight_bytes
 from ramet.runtime.weights.random import fill_random
 
 log = logging.getLogger("ramet")
@@ -228,7 +228,7 @@ def _load_and_pack(
     if seed is not None:
         fill_random(model, seed)
     else:
-        load_weights(model, args.model_folder, words_packer(ops), mapped=mapped)
+        load_weights(model, args.model_folder, ops.packers.words, mapped=mapped)
         if shape.quantization is not None and shape.quantization.kept is not None:
             form = FORMS[None]  # what the checkpoint has plain stays so
     model.derive()

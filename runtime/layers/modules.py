@@ -6,36 +6,19 @@ ops'.
 T tokens, N in, M out, H query heads, G kv heads, D head size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ramet.kernels.int4_words import Int4Words
+from ramet.kernels.packers import PackedWeight, Packer
 from ramet.kernels.reference import HeadNorms, RopeTables
-from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.attention.base import AttentionBackend, ForwardInputs
 from ramet.runtime.layers.activation import gated_activation
 from ramet.runtime.layers.adapted import AdaptedLayer
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.layers.token_mixer import TokenMixer
-
-
-class PackedWeight(Protocol):
-    """A matrix [M, N] in the form that a device reads fastest."""
-
-    def linear(self, x: Tensor, bias: Tensor | None, wide: bool = False) -> Tensor:
-        """x [T, N] -> [T, M], float32 if `wide`"""
-
-    def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
-        """at [n] int64 -> [n, N], times `scale`"""
-
-
-Packer = Callable[[Tensor], PackedWeight]
-WordsPacker = Callable[[Int4Words | Int8Weight], PackedWeight]  # of what a checkpoint has in few bits
 
 
 class Linear(nn.Module):

@@ -7,12 +7,19 @@ from typing import Protocol
 
 from torch import Tensor
 
+from ramet.kernels.packers import Packers
 from ramet.kernels.reference import HeadNorms, RopeTables
+from ramet.kernels.reference_adapters import LayerChanges
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, RouteRule
 
 
 class Ops(Protocol):
+    @property
+    def packers(self) -> Packers: ...
+
+    def layer_changes(self, num_out: int, num_slots: int, by_rows: bool) -> LayerChanges: ...
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor: ...
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor: ...

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ramet.kernels.cpu.adapters import NativeChanges
-from ramet.kernels.cpu.ops import CpuOps
-from ramet.kernels.reference_adapters import Changes, LayerChanges, StackedChanges
+from ramet.kernels.reference_adapters import Changes, LayerChanges
 from ramet.runtime.layers.adapted import AdaptedLayer
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.layers.ops import Ops
@@ -29,10 +27,7 @@ class AdaptedModel:
             width = target.num_in if target.by_rows else target.first + target.num_out
             widths[target.module] = max(width, widths.get(target.module, 0))
         self._changes: dict[str, LayerChanges] = {
-            name: NativeChanges(ops, num_slots, name == EMBEDDING)
-            if isinstance(ops, CpuOps)
-            else StackedChanges(width, name == EMBEDDING)
-            for name, width in widths.items()
+            name: ops.layer_changes(width, num_slots, name == EMBEDDING) for name, width in widths.items()
         }
         modules = dict(model.named_modules())
         for name, changes in self._changes.items():

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ramet.kernels import reference
+from ramet.kernels.packers import WordsPacker
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.modules import Linear, WordsPacker
+from ramet.runtime.layers.modules import Linear
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.registry import weights_of
 from ramet.runtime.weights.bundle import TensorFacts, dtype_name
 from ramet.runtime.weights.containers import Checkpoint, opened
 from ramet.runtime.weights.names import NamePart, checkpoint_parts, is_ignored
-from ramet.runtime.weights.packing import words_packer
 from ramet.runtime.weights.quantised import QuantisedLayers
 from ramet.runtime.weights.sound import check_dtype, copy_weights
 from ramet.runtime.weights.staging import Staging
@@ -51,7 +51,7 @@ def linears_in_few_bits(model: Decoder, folder: Path) -> set[str]:
 def load_weights(model: Decoder, folder: Path, packer: WordsPacker | None = None, *, mapped: bool = False) -> None:
     """Fill every parameter (already on its device, in its dtype) from `folder`; what stays in few bits is packed."""
     with torch.inference_mode():
-        _Loading(model, opened(folder, mapped=mapped)).fill(packer or words_packer(reference))
+        _Loading(model, opened(folder, mapped=mapped)).fill(packer or reference.packers.words)
 
 
 class _Loading:
@@ -130,7 +130,7 @@ class _Loading:
         """Read every weight as `fill` does, into memory that is given back. The embedding is kept, to be compared."""
         embedding = self._parameters[EMBEDDING]
         self._parameters[EMBEDDING] = torch.empty(embedding.shape, dtype=embedding.dtype)
-        self.fill(words_packer(reference))
+        self.fill(reference.packers.words)
 
     def fill(self, packer: WordsPacker) -> None:
         """WRITES every parameter."""

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from ramet.ipc.folders import OwnedFolder
 from ramet.kernels.cpu.build import NoCache, is_private, sources_hash
 from ramet.kernels.cpu.memory import HUGE_PAGE
-from ramet.kernels.cpu.ops import CpuOps
 from ramet.kernels.cpu.weight_file import Damaged, Facts, read, write
-from ramet.kernels.cpu.weights import KINDS, parts_of, weight_of
+from ramet.kernels.cpu.weights import KINDS, parts_of
+from ramet.kernels.packers import WeightLayout
 from ramet.runtime.config import ModelArgs
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.layers.ops import Ops
@@ -43,21 +43,22 @@ class KeptWeights:
 
     path: Path
     folder: Path  # of the model
-    ops: CpuOps
+    layout: WeightLayout
     max_bytes: int  # of all files of the folder
 
     @classmethod
     def of(cls, model: ModelArgs, folder: Path, dtype: torch.dtype, ops: Ops) -> "KeptWeights | None":
         """None where weights are not kept."""
-        if not isinstance(ops, CpuOps) or model.load_format == "dummy" or not model.weights_cache_gb:
+        layout = ops.packers.layout
+        if layout is None or model.load_format == "dummy" or not model.weights_cache_gb:
             return None
         try:
             place = folder_of(model)
         except NoCache as why:
             log.warning("packed weights are not kept: %s", why)
             return None
-        path = place / f"{key_of(model, folder, dtype, ops)}{SUFFIX}"
-        return cls(path, folder, ops, int(model.weights_cache_gb * GIB))
+        path = place / f"{key_of(model, folder, dtype, layout)}{SUFFIX}"
+        return cls(path, folder, layout, int(model.weights_cache_gb * GIB))
 
     def fill(self, model: Decoder) -> bool:
         """Give a model, on the meta device or whole, the weights that are kept. False: there are none."""
@@ -66,7 +67,7 @@ class KeptWeights:
         try:
             if not is_private(self.path):
                 raise Damaged("others may write to it")
-            place_all(model, self.ops, *read(self.path))
+            place_all(model, self.layout, *read(self.path))
             os.utime(self.path)
             remember(self.path, self.folder)
         except (Damaged, OSError) as why:
@@ -119,9 +120,9 @@ class KeptWeights:
         return True
 
 
-def key_of(model: ModelArgs, folder: Path, dtype: torch.dtype, ops: CpuOps) -> str:
+def key_of(model: ModelArgs, folder: Path, dtype: torch.dtype, layout: WeightLayout) -> str:
     parts = [
-        Path(ops.library._name).stem,
+        layout.name,
         sources_hash(),
         str(dtype),
         str(model.quantization),
@@ -150,12 +151,12 @@ def taken_apart(model: nn.Module) -> tuple[dict[str, Tensor], Facts]:
     return tensors | {name: parameter.data for name, parameter in model.named_parameters()}, facts
 
 
-def place_all(model: nn.Module, ops: CpuOps, tensors: dict[str, Tensor], facts: Facts) -> None:
+def place_all(model: nn.Module, layout: WeightLayout, tensors: dict[str, Tensor], facts: Facts) -> None:
     """What `taken_apart` has made of a model of the same shape."""
     for name, (kind, parts, facts_of_it) in facts.items():
         module = model.get_submodule(name)
         assert isinstance(module, Linear | Embedding), name
-        module.take(weight_of(ops, kind, {part: tensors[f"{name}/{part}"] for part in parts}, facts_of_it))
+        module.take(layout.restored(kind, {part: tensors[f"{name}/{part}"] for part in parts}, facts_of_it))
     for name, _ in list(model.named_parameters()):
         owner, _, own = name.rpartition(".")
         setattr(model.get_submodule(owner), own, nn.Parameter(tensors[name], requires_grad=False))

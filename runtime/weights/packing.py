@@ -1,26 +1,19 @@
 """In which form the weights of linear layers are kept: as they are, or in 8 or 4 bits. Decides it, and its size."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from ramet.kernels import reference
-from ramet.kernels import reference_weights as oracle
-from ramet.kernels.cpu.ops import CpuOps
-from ramet.kernels.cpu.weights import pack, pack_int4, pack_int8, repack_int4, repack_int8
-from ramet.kernels.int4_words import GROUPS, Int4Words, group_of
+from ramet.kernels.int4_words import GROUPS, group_of
+from ramet.kernels.packers import PackedWeight, Packer
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.modules import Embedding, Linear, PackedWeight, Packer, WordsPacker, pack_linears
+from ramet.runtime.layers.modules import Embedding, Linear, pack_linears
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.causal import CausalModel
 from ramet.runtime.models.shape import CheckpointQuantization
-
-if TYPE_CHECKING:
-    from ramet.kernels.linear_int4 import GpuInt4Weight
 
 PLAIN = "plain"
 SCALES_BYTES = 4  # a group's scale and zero
@@ -66,18 +59,17 @@ def pack_model(model: CausalModel, form: WeightForm, ops: Ops) -> None:
 
 def packer_of(name: str, group: int, ops: Ops) -> Packer | None:
     """None: weights stay plain, for torch."""
+    packers = ops.packers
     if name == PLAIN:
-        return partial(pack, ops) if isinstance(ops, CpuOps) else None
+        return packers.plain
     if name == "fp8":
         return _float8
-    whole: Callable[..., PackedWeight] = partial(pack_int8, ops) if isinstance(ops, CpuOps) else oracle.Int8Weight.of
     if name != "int4":
-        return partial(whole, weight_only=name == "int8wo")
-    fours: Callable[..., PackedWeight] = partial(pack_int4, ops) if isinstance(ops, CpuOps) else _int4_weight(ops).of
+        return partial(packers.whole, weight_only=name == "int8wo")
 
     def packed(weight: Tensor) -> PackedWeight:
         fitting = group_of(weight.shape[1], group)
-        return whole(weight) if fitting is None else fours(weight, fitting)
+        return packers.whole(weight) if fitting is None else packers.fours(weight, fitting)
 
     return packed
 
@@ -90,26 +82,6 @@ def _float8(weight: Tensor) -> PackedWeight:
         return Fp8Weight.of(weight)
     except ValueError as error:
         raise ConfigError(f"--quantization is fp8, but the model has {error}") from None
-
-
-def words_packer(ops: Ops) -> WordsPacker:
-    """The numbers stay those of the checkpoint."""
-    if isinstance(ops, CpuOps):
-        return partial(_repacked, ops)
-    fours = _int4_weight(ops)
-    return lambda source: source if isinstance(source, oracle.Int8Weight) else fours.of_words(source)
-
-
-def _repacked(ops: CpuOps, source: Int4Words | oracle.Int8Weight) -> PackedWeight:
-    return repack_int8(ops, source) if isinstance(source, oracle.Int8Weight) else repack_int4(ops, source)
-
-
-def _int4_weight(ops: Ops) -> "type[oracle.Int4Weight] | type[GpuInt4Weight]":
-    if ops is reference:
-        return oracle.Int4Weight
-    from ramet.kernels.linear_int4 import GpuInt4Weight  # loads triton
-
-    return GpuInt4Weight
 
 
 def weight_bytes(

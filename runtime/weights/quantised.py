@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from ramet.kernels.int4_words import Int4Words, group_of
+from ramet.kernels.packers import WordsPacker
 from ramet.kernels.reference_weights import Int8Weight
 from ramet.runtime.errors import ConfigError
-from ramet.runtime.layers.modules import Linear, WordsPacker
+from ramet.runtime.layers.modules import Linear
 from ramet.runtime.models.decoder import Decoder
 from ramet.runtime.models.weight_map import WeightMap
 from ramet.runtime.weights.bundle import Bundle, Bytes, Facts, FourBits

@@ -11,7 +11,7 @@ from compiled import KERNELS, compiled_kernels
 
 from ramet.kernels import reference
 from ramet.kernels.draw_params import COLUMNS, DrawParams
-from ramet.kernels.reference import philox_uniforms
+from ramet.kernels.philox import philox_uniforms
 
 pytestmark = pytest.mark.usefixtures("two_threads")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from healed import Everything, load_hf, make_model, text_of
 
-from ramet.kernels.reference import philox_uniforms
+from ramet.kernels.philox import philox_uniforms
 from ramet.runtime.errors import ClientError
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.llm import LLM

@@ -25,7 +25,7 @@ from ramet.runtime.layers.modules import Linear
 from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, read_shape
 from ramet.runtime.weights.files import linears_in_few_bits, load_weights
-from ramet.runtime.weights.packing import form_of, weight_bytes, words_packer
+from ramet.runtime.weights.packing import form_of, weight_bytes
 
 KINDS = {
     "awq": Kind("awq"),
@@ -76,7 +76,7 @@ def loaded(folder: Path, packer: Callable[..., Any] = Int4Weight.of_words) -> An
 @pytest.mark.parametrize("name", KINDS)
 def test_each_weight_is_what_the_checkpoint_says(plain: Path, tmp_path: Path, name: str, device: str) -> None:
     quantised, meant = made(plain, tmp_path, KINDS[name])
-    packer = words_packer({"reference": reference, "gpu": gpu_ops}.get(device) or compiled_kernels())
+    packer = ({"reference": reference, "gpu": gpu_ops}.get(device) or compiled_kernels()).packers.words
     model, wanted = loaded(quantised, packer), loaded(meant)
     layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, Linear)]
     assert len(layers) == 2 * 4 + 1
@@ -92,7 +92,7 @@ def test_each_weight_is_what_the_checkpoint_says(plain: Path, tmp_path: Path, na
 def test_experts_are_what_the_checkpoint_says(tmp_path: Path, name: str) -> None:
     plain = make_family(tmp_path / "plain", "qwen3-moe", moe_intermediate_size=32)
     quantised, meant = made(plain, tmp_path, KINDS[name])
-    model, wanted = loaded(quantised, words_packer(compiled_kernels())), loaded(meant)
+    model, wanted = loaded(quantised, compiled_kernels().packers.words), loaded(meant)
     experts = [(at, layer) for at, layer in model.named_modules() if isinstance(layer, Linear) and ".mlp." in at]
     assert len(experts) == 2 * (2 * 6 + 1)
     for at, layer in experts:

@@ -22,7 +22,6 @@ from ramet.runtime.llm import LLM
 from ramet.runtime.models.registry import family_of, read_shape
 from ramet.runtime.weights import bundle
 from ramet.runtime.weights.files import check_weights, load_weights
-from ramet.runtime.weights.packing import words_packer
 
 KEPT = {
     "int4, channel": Stored("packed"),
@@ -91,7 +90,7 @@ def test_what_a_kernel_reads_keeps_the_numbers_of_the_checkpoint(
     plain: Path, tmp_path: Path, name: str, device: str
 ) -> None:
     stored, meant = made(plain, tmp_path, KEPT[name])
-    packer = words_packer({"reference": reference, "gpu": gpu_ops}.get(device) or compiled_kernels())
+    packer = ({"reference": reference, "gpu": gpu_ops}.get(device) or compiled_kernels()).packers.words
     rounded = 2**-11 if KEPT[name].form == "packed" and KEPT[name].scales == torch.float32 else 0.0
     assert same_weights(loaded(stored, packer), loaded(meant), rounded) == 8
 
@@ -109,13 +108,13 @@ def test_what_no_kernel_reads_is_widened(
 def test_experts_are_what_the_checkpoint_says(tmp_path: Path) -> None:
     plain = make_family(tmp_path / "plain", "qwen3-moe", moe_intermediate_size=32)
     stored, meant = made(plain, tmp_path, Stored("packed", 32))
-    assert same_weights(loaded(stored, words_packer(compiled_kernels())), loaded(meant)) == 2 * (2 * 6 + 2)
+    assert same_weights(loaded(stored, compiled_kernels().packers.words), loaded(meant)) == 2 * (2 * 6 + 2)
 
 
 def test_scales_that_float16_cannot_hold_are_widened(plain: Path, tmp_path: Path) -> None:
     stored, meant = made(plain, tmp_path, Stored("packed", 32), "down_proj")
     rewrite(stored, {f"{DOWN}weight_scale": torch.full((HIDDEN, INTERMEDIATE // 32), 3e-7)})
-    model = loaded(stored, words_packer(compiled_kernels()))
+    model = loaded(stored, compiled_kernels().packers.words)
     assert model.layers[0].mlp.down.packed is None and model.layers[1].mlp.down.packed is not None
     numbers = loaded(meant).layers[0].mlp.down.weight
     assert torch.equal(model.layers[0].mlp.down.weight.sign(), numbers.sign())
