@@ -15,6 +15,7 @@ from ramet.kernels.norms import add_rms_norm, rms_norm
 from ramet.kernels.packers import Packers
 from ramet.kernels.reference import (
     add_scaled,
+    advance,
     count_tokens,
     draw,
     gather,
@@ -33,9 +34,9 @@ from ramet.kernels.reference_weights import Int8Weight
 from ramet.kernels.rope import norm_rope_store
 
 __all__ = [
-    "add_rms_norm", "add_scaled", "clamped_mul", "count_tokens", "delta_net", "draw", "gather", "gelu_by", "gelu_mul",
-    "layer_changes", "mask", "mixture", "norm_rope_store", "normalise", "of_heads", "packers", "penalise", "rms_norm",
-    "rotate", "route", "sigmoid_mul", "silu_mul", "softcap", "store_kv", "store_latents", "store_routes",
+    "add_rms_norm", "add_scaled", "advance", "clamped_mul", "count_tokens", "delta_net", "draw", "gather", "gelu_by",
+    "gelu_mul", "layer_changes", "mask", "mixture", "norm_rope_store", "normalise", "of_heads", "packers", "penalise",
+    "rms_norm", "rotate", "route", "sigmoid_mul", "silu_mul", "softcap", "store_kv", "store_latents", "store_routes",
 ]  # fmt: skip
 
 

@@ -316,6 +316,12 @@ def draw(logits: Tensor, params: DrawParams[Tensor], positions: Tensor) -> tuple
     return torch.where(params.temperature > 0, drawn, tokens), torch.isfinite(best)
 
 
+def advance(rows: Tensor, tokens: Tensor, next_ids: Tensor, lengths: Tensor) -> None:
+    """rows [Q] int64 drew tokens [Q] int64. WRITES next_ids [M] int32, and adds 1 to lengths [M] int32, in these."""
+    lengths[rows] += 1
+    next_ids[rows] = tokens.to(torch.int32)
+
+
 def normalise(logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int) -> tuple[Tensor, Tensor, Tensor]:
     """What log-probabilities at `temperature` need of some rows of logits [Q, V] float32.
 

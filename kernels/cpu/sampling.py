@@ -68,7 +68,7 @@ class SamplingOps(NativeCalls):
         return tokens, finite
 
     def advance(self, rows: Tensor, tokens: Tensor, next_ids: Tensor, lengths: Tensor) -> None:
-        """rows [Q] drew tokens [Q], int64. WRITES next_ids [M] int32, and adds 1 to lengths [M] int32, in these."""
+        """As kernels/reference.py. WRITES next_ids and lengths."""
         self.native.advance(rows, tokens, len(rows), next_ids, lengths)
 
     def relay(

@@ -147,6 +147,17 @@ class SamplingColumns:
     logprobs: tuple[LogprobRow, ...] = ()
 
     @property
+    def is_plain(self) -> bool:
+        """No row asks for anything but its draw."""
+        return self.penalties is None and self.is_penalised_at_most
+
+    @property
+    def is_penalised_at_most(self) -> bool:
+        """No row asks for anything but a draw from penalised logits."""
+        is_changed = self.biased is not None or self.banned is not None or self.masked is not None
+        return not (is_changed or self.processors or self.filters or self.logprobs)
+
+    @property
     def is_cut(self) -> bool:
         """Whether a row leaves out unlikely tokens: by their rank, or beside the best one."""
         return draw_params.cuts_by_rank(self.draw_params) or draw_params.cuts_below_best(self.draw_params)

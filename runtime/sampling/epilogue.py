@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ramet.kernels.draw_params import DrawParams, HostDrawParams
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.host_view import is_host
+from ramet.runtime.cache.host_view import host_view, is_host
 from ramet.runtime.sampling.columns import (
     Forget,
     HealedPlace,
@@ -31,7 +31,7 @@ from ramet.runtime.sampling.columns import (
 from ramet.runtime.sampling.filters import filtered_draw
 from ramet.runtime.sampling.healing import HealingDraw
 from ramet.runtime.sampling.logprobs import LogprobKernel, logprobs_of_drawn
-from ramet.runtime.sampling.openings import Draw, Openings
+from ramet.runtime.sampling.openings import Openings
 from ramet.runtime.sampling.penalties import PenaltyKernel, PenaltyState
 from ramet.runtime.sampling.processing import Failures, Memories, nothing_left, process
 from ramet.runtime.sampling.processors import LogitProcessor
@@ -39,12 +39,13 @@ from ramet.runtime.sampling.processors import LogitProcessor
 
 def on_device(column: npt.NDArray[Any], device: torch.device) -> Tensor:
     """The same numbers, where no step that runs is waited for: they are copied away before it returns."""
-    return torch.from_numpy(column).to(device, non_blocking=True)
+    values = torch.from_numpy(column)
+    return values if is_host(device) else values.to(device, non_blocking=True)  # torch takes a while to do nothing
 
 
 def params_on(params: HostDrawParams, device: torch.device) -> DrawParams[Tensor]:
     """The same columns on the device."""
-    return params.map(lambda c: on_device(c.view(np.int64) if c.dtype == np.uint64 else c, device))
+    return params.map(lambda c: on_device(c.view(np.int64) if c.dtype.kind == "u" else c, device))
 
 
 class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
@@ -53,6 +54,8 @@ class SamplingKernel(PenaltyKernel, LogprobKernel, Protocol):
     def draw(self, logits: Tensor, params: DrawParams[Tensor], positions: Tensor) -> tuple[Tensor, Tensor]: ...
 
     def mask(self, logits: Tensor, rows: Tensor, allowed: Tensor) -> None: ...
+
+    def advance(self, rows: Tensor, tokens: Tensor, next_ids: Tensor, lengths: Tensor) -> None: ...
 
 
 class RowBuffer:
@@ -65,24 +68,14 @@ class RowBuffer:
     def __init__(self, num_rows: int, device: torch.device) -> None:
         self.lengths = torch.zeros(num_rows, dtype=torch.int32, device=device)  # [M]
         self.next_ids = torch.zeros(num_rows, dtype=torch.int32, device=device)  # [M]
-        self._host = (self.lengths.numpy(), self.next_ids.numpy()) if is_host(device) else None
+        self._host = host_view(self.lengths)
 
     def set_lengths(self, rows: Ints, lengths: Ints) -> None:
         """rows [n] have lengths [n], which the host knows."""
         if self._host is not None:
-            self._host[0][rows] = lengths
+            self._host[rows] = lengths
             return
         self.lengths[on_device(rows.astype(np.int64), self.lengths.device)] = on_device(lengths, self.lengths.device)
-
-    def advance(self, rows: Tensor, tokens: Tensor) -> None:
-        """rows [Q] int64 drew tokens [Q]."""
-        if self._host is not None:  # numpy takes a fifth of torch's time for a few numbers
-            lengths, next_ids = self._host
-            lengths[rows.numpy()] += 1
-            next_ids[rows.numpy()] = tokens.numpy()
-            return
-        self.lengths[rows] += 1
-        self.next_ids[rows] = tokens.to(torch.int32)
 
 
 class DeviceMasks(NamedTuple):
@@ -97,9 +90,9 @@ class Drawn(NamedTuple):
 
     tokens: Tensor  # [Q] int64
     finite: Tensor  # [Q] bool; False: the row's token means nothing
-    logprobs: tuple[PlaceLogprobs, ...]  # one for each of columns.logprobs
-    failures: Failures  # rows that end with an error of their own
     logits: Tensor  # [Q, V] float32
+    failures: Failures  # rows that end with an error of their own
+    logprobs: tuple[PlaceLogprobs, ...] = ()  # one for each of columns.logprobs
     healed: tuple[HealedPlace, ...] = ()  # one for each of columns.healed
     forbid: Callable[[], None] | None = None  # writes to `logits` what was forbidden, where they do not show it
 
@@ -111,6 +104,9 @@ class Drawn(NamedTuple):
         if self.forbid is not None:
             self.forbid()
         return broken, nothing_left(self.logits, broken) | self.failures
+
+
+PlainDraw = Callable[[Tensor, SamplingColumns, Tensor], tuple[Tensor, Tensor]]  # as Epilogue._draw_plain
 
 
 class Stages(Protocol):
@@ -132,11 +128,8 @@ class PlainStages:
 
     in_place = True
 
-    def __init__(
-        self, columns: SamplingColumns, rows: Tensor, penalties: PenaltyState, row_buffer: RowBuffer, draw: Draw
-    ) -> None:
-        self._columns, self._rows, self._penalties = columns, rows, penalties
-        self._row_buffer, self._draw = row_buffer, draw
+    def __init__(self, columns: SamplingColumns, rows: Tensor, penalties: PenaltyState, draw: PlainDraw) -> None:
+        self._columns, self._rows, self._penalties, self._draw = columns, rows, penalties, draw
 
     def adjust(self, logits: Tensor) -> None:
         columns = self._columns
@@ -147,10 +140,9 @@ class PlainStages:
             logits[entries_at(columns.biased, logits)] += on_device(columns.biases, logits.device)
 
     def draw(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        tokens, finite = self._draw(logits, self._columns)
+        tokens, finite = self._draw(logits, self._columns, self._rows)
         if self._columns.penalties is not None:
             self._penalties.count(self._columns.penalties, tokens)
-        self._row_buffer.advance(self._rows, tokens)
         return tokens, finite
 
 
@@ -185,6 +177,8 @@ class Epilogue:
 
         allowed [K, W] int32: what columns.masked may draw. WRITTEN where a row opens a thought.
         """
+        if columns.is_plain:
+            return Drawn(*self._draw_plain(logits, columns, rows), logits, {})
         shown = logits.clone() if columns.logprobs and self._raw else logits
         masks = masks_of(columns, allowed, logits.device)
         stages = self._stages(columns, rows, masks)
@@ -205,10 +199,16 @@ class Epilogue:
         logprobs = self._logprobs(shown, tokens, columns)
         healed = healing.places(tokens) if healing is not None else ()
         forbid = None if stages.in_place else partial(self._forbid, logits, columns, masks)
-        return Drawn(tokens, finite, logprobs, failures, logits, healed, forbid)
+        return Drawn(tokens, finite, logits, failures, logprobs, healed, forbid)
+
+    def _draw_plain(self, logits: Tensor, columns: SamplingColumns, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Tokens [Q] and finite [Q] of rows that ask for nothing else; what each row reads next is WRITTEN."""
+        tokens, finite = self._draw(logits, columns)
+        self._kernel.advance(rows, tokens, self._row_buffer.next_ids, self._row_buffer.lengths)
+        return tokens, finite
 
     def _stages(self, columns: SamplingColumns, rows: Tensor, masks: DeviceMasks | None) -> Stages:
-        return PlainStages(columns, rows, self._penalties, self._row_buffer, self._draw)
+        return PlainStages(columns, rows, self._penalties, self._draw_plain)
 
     def _openings(self, logits: Tensor, columns: SamplingColumns, masks: DeviceMasks | None) -> Openings | None:
         """Rows that open a thought now, which `masks` let through from then on."""

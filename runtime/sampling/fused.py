@@ -50,6 +50,9 @@ class FusedEpilogue(Epilogue):
         read_twice = columns.openings is not None or bool(columns.healed) or (bool(columns.logprobs) and not self._raw)
         return FusedStages(rows_of(columns, rows), state, bool(columns.processors or columns.filters) or read_twice)
 
+    def _draw_plain(self, logits: Tensor, columns: SamplingColumns, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self._stages(columns, rows, None).draw(logits)
+
     def draw_prepared(self, logits: Tensor, rows: EpilogueRows) -> tuple[Tensor, Tensor]:
         """What a prepared step draws: tokens [n] and whether they are any [n], as `run` does."""
         drawn = kernels.logits_epilogue(logits, rows, self._state)

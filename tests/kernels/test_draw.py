@@ -175,3 +175,10 @@ def test_a_row_with_one_possible_token_draws_it(kernel: Any):
     logits = torch.full((1, 30), -torch.inf)
     logits[0, 11] = 3.0
     assert draw(kernel, logits) == draw(kernel, logits, top_p=0.5, top_k=20) == [11]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_that_drew_read_their_tokens_next_and_are_longer(kernel: Any):
+    next_ids, lengths = torch.zeros(5, dtype=torch.int32), torch.arange(5, dtype=torch.int32)
+    kernel.advance(torch.tensor([4, 1]), torch.tensor([70000, 3]), next_ids, lengths)
+    assert next_ids.tolist() == [0, 3, 0, 0, 70000] and lengths.tolist() == [0, 2, 2, 3, 5]

@@ -75,12 +75,6 @@ class CapturedStep:
     in_order: bool  # what is computed of the logits comes behind the step by itself, so the host need not wait
 
 
-def is_penalised_at_most(columns: SamplingColumns) -> bool:
-    """Whether rows ask for nothing but a draw from penalised logits."""
-    changes = columns.biased, columns.banned, columns.masked
-    return all(each is None for each in changes) and not (columns.processors or columns.filters or columns.logprobs)
-
-
 class Device(ABC):
     """One device that a model runs on. `start` comes before anything is asked of its kernels."""
 

@@ -25,7 +25,7 @@ from ramet.runtime.attention.latent import LatentReference, LatentSizes
 from ramet.runtime.attention.latent_cpu import LatentCpuAttention
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.config import Args
-from ramet.runtime.engine.devices.base import AttentionSpec, CapturedStep, Device, States, is_penalised_at_most
+from ramet.runtime.engine.devices.base import AttentionSpec, CapturedStep, Device, States
 from ramet.runtime.engine.devices.cpu_kernels import compiled_library, compiled_ops, float32_is_faster
 from ramet.runtime.engine.devices.layers import describe
 from ramet.runtime.engine.devices.step_inputs import StepInputs
@@ -117,7 +117,7 @@ class CpuDevice(Device):
 
     def draws_captured(self, columns: SamplingColumns) -> bool:
         """Nothing but the draw: it needs the logits as the model made them, and returns the tokens alone."""
-        return columns.penalties is None and is_penalised_at_most(columns)
+        return columns.is_plain
 
     def capture(
         self, inputs: StepInputs, forward: Callable[[], Tensor], epilogue: Epilogue, rows: RowBuffer

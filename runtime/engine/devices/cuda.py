@@ -17,7 +17,7 @@ from ramet.runtime.attention.base import StepBackend
 from ramet.runtime.attention.latent import LatentReference, LatentSizes
 from ramet.runtime.attention.reference import ReferenceAttention
 from ramet.runtime.config import Args
-from ramet.runtime.engine.devices.base import AttentionSpec, CapturedStep, Device, StatesOf, is_penalised_at_most
+from ramet.runtime.engine.devices.base import AttentionSpec, CapturedStep, Device, StatesOf
 from ramet.runtime.engine.devices.copies import Copies, Readback
 from ramet.runtime.engine.devices.cuda_graphs import CudaCapture, captured_step
 from ramet.runtime.engine.devices.layers import describe
@@ -96,7 +96,7 @@ class CudaDevice(Device):
         return attention.name != "reference"
 
     def draws_captured(self, columns: SamplingColumns) -> bool:
-        return is_penalised_at_most(columns) and not columns.is_cut
+        return columns.is_penalised_at_most and not columns.is_cut
 
     def capture(
         self, inputs: StepInputs, forward: Callable[[], Tensor], epilogue: Epilogue, rows: RowBuffer

@@ -62,6 +62,7 @@ def run_both(
     raw: bool,
     steps: int = 1,
     masked: np.ndarray | None = None,
+    **given: Any,
 ) -> None:
     plain, fused = (make(kind, raw) for kind in (Epilogue, FusedEpilogue))
     random = torch.Generator().manual_seed(5)
@@ -69,7 +70,7 @@ def run_both(
         for slot in range(1, ROWS + 1):
             each.reset_penalties(PenaltyReset(slot, ints(1, 1, 7), ints(8)))
     for step in range(steps):
-        columns = make_columns(step, processors=processors, logprobs=logprobs, masked=masked)
+        columns = make_columns(step, processors=processors, logprobs=logprobs, masked=masked, **given)
         bits = None
         if masked is not None:
             words = -(-VOCABULARY // 32)
@@ -89,6 +90,10 @@ def run_both(
 @pytest.mark.parametrize("steps", [2, slow(20)])
 def test_steps_draw_the_same(steps: int):
     run_both((), (), raw=False, steps=steps)
+
+
+def test_steps_that_ask_for_nothing_else_draw_the_same():
+    run_both((), (), raw=False, steps=2, penalties=None, biased=None, biases=None, banned=None)
 
 
 @pytest.mark.parametrize("raw", [False, True])
