@@ -8,7 +8,6 @@ from enum import Enum
 
 import msgspec
 
-KEY_BYTES = 32  # of a key: SHA-256
 
 
 class MediaKind(Enum):

@@ -26,6 +26,18 @@ KEY = re.compile(r"[\x21-\x7e]+")  # what a header can hold
 FORM = "must be NAME KEY"
 
 
+Version = tuple[int, int, int]
+
+
+def version_of(path: str) -> Version | None:
+    """Values that differ between two versions of a file, links followed. None: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 class NamedKey(NamedTuple):
     name: str
     key: str

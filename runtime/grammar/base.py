@@ -15,6 +15,7 @@ from ramet.runtime.text.tokenizer import Tokenizer
 
 Whitespace = Literal["single-space", "compact", "flexible"]  # between the tokens of JSON
 BackendName = Literal["llguidance", "xgrammar", "outlines"]
+MAX_MESSAGE = 300  # characters of a library's words
 MAX_FORCED_BYTES = 2048  # that are looked for at once: 6 ms; more may follow them
 
 
@@ -26,6 +27,12 @@ class Vocabulary:
     folder: Path  # of tokenizer.json
     size: int  # of the model's logits, at least that of the tokenizer
     eos_ids: frozenset[int]
+
+
+def short(message: str) -> str:
+    """The words of a library on one line for a client, cut, and without the stack of one that gave up."""
+    words = " ".join(message.partition("<backtrace>")[0].split())
+    return words if len(words) <= MAX_MESSAGE else f"{words[:MAX_MESSAGE]}..."
 
 
 class GrammarError(Exception):

@@ -35,12 +35,8 @@ class GrammarCache:
     """Constraint -> what became of it; the least recently used go when `max_bytes` are passed."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes, self._num_bytes = max_bytes, 0
+        self._max_bytes, self.num_bytes = max_bytes, 0
         self._entries: OrderedDict[Constraint, Loaded | Failed] = OrderedDict()
-
-    @property
-    def num_bytes(self) -> int:
-        return self._num_bytes
 
     def get(self, key: Constraint) -> Loaded | Failed | None:
         found = self._entries.get(key)
@@ -51,15 +47,15 @@ class GrammarCache:
     def put(self, key: Constraint, value: Loaded | Failed) -> None:
         """The newest one stays, whatever its size: somebody waits for it."""
         if key in self._entries:
-            self._num_bytes -= size_of(key, self._entries.pop(key))
+            self.num_bytes -= size_of(key, self._entries.pop(key))
         self._entries[key] = value
-        self._num_bytes += size_of(key, value)
-        while self._num_bytes > self._max_bytes and len(self._entries) > 1:
-            self._num_bytes -= size_of(*self._entries.popitem(last=False))
+        self.num_bytes += size_of(key, value)
+        while self.num_bytes > self._max_bytes and len(self._entries) > 1:
+            self.num_bytes -= size_of(*self._entries.popitem(last=False))
 
     def shrink(self, max_bytes: int, in_use: InUse[Loaded]) -> None:
         """Forget those that no request has, until all take at most so many bytes."""
-        if in_use.num_bytes + self._num_bytes <= max_bytes:
+        if in_use.num_bytes + self.num_bytes <= max_bytes:
             return
         kept = [(key, size_of(key, value)) for key, value in self._entries.items() if key not in in_use]
         over = in_use.num_bytes + sum(size for _, size in kept) - max_bytes
@@ -67,7 +63,7 @@ class GrammarCache:
             if over <= 0:
                 return
             del self._entries[key]
-            self._num_bytes, over = self._num_bytes - size, over - size
+            self.num_bytes, over = self.num_bytes - size, over - size
 
 
 def size_of(key: Constraint, value: Loaded | Failed) -> int:

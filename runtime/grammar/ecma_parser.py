@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import ASCII_CLASSES, UNIVERSE, Ranges, complement, property_class, union, without
-from ramet.runtime.grammar.regex_parser import MAX_GROUP_DEPTH, bounded, check_size, parse
-from ramet.runtime.grammar.tree import Alt, AnchorNode, Chars, Node, Repeat, Seq
+from ramet.runtime.grammar.regex_parser import PatternReader, bounded, check_size, in_class, parse
+from ramet.runtime.grammar.tree import AnchorNode, Chars, Node, Repeat
 
 LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 SPACES: Ranges = union(
@@ -52,40 +52,15 @@ def parse_ecma(pattern: str) -> Node:
     return node
 
 
-class EcmaParser:
-    def __init__(self, pattern: str) -> None:
-        self.pattern, self.at = pattern, 0
-
-    def refuse(self, what: str, offset: int) -> NoReturn:
-        raise GrammarError(f"uses {what} at offset {offset}, which no grammar backend can enforce")
-
+class EcmaParser(PatternReader):
     def wrong(self, what: str, offset: int) -> NoReturn:
         raise NotEcma(f"{what} at offset {offset}")
-
-    def take(self, text: str) -> bool:
-        found = self.pattern.startswith(text, self.at)
-        self.at += len(text) if found else 0
-        return found
 
     def whole(self) -> Node:
         node = self.alternatives(0)
         if self.at < len(self.pattern):
             self.wrong("unbalanced parenthesis", self.at)
         return node
-
-    def alternatives(self, depth: int) -> Node:
-        if depth > MAX_GROUP_DEPTH:
-            raise GrammarError(f"nests groups more than {MAX_GROUP_DEPTH} deep at offset {self.at}")
-        options = [self.sequence(depth)]
-        while self.take("|"):
-            options.append(self.sequence(depth))
-        return options[0] if len(options) == 1 else Alt(tuple(options))
-
-    def sequence(self, depth: int) -> Node:
-        parts: list[Node] = []
-        while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
-            parts.append(self.quantified(self.atom(depth)))
-        return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
     def atom(self, depth: int) -> Node:
         offset = self.at
@@ -105,15 +80,8 @@ class EcmaParser:
             case "{" if BRACES.match(self.pattern, offset):
                 self.wrong("nothing to repeat", offset)
             case "\\":
-                return Chars(self.escape(offset, in_class=False))
+                return Chars(self.escape(offset, inside=False))
         return Chars(self.single(ord(char), offset))
-
-    def single(self, code: int, offset: int) -> Ranges:
-        if code == 0:
-            self.refuse("a NUL character", offset)
-        if 0xD800 <= code <= 0xDFFF:
-            self.refuse("half a surrogate pair", offset)
-        return ((code, code),)
 
     def group(self, depth: int, offset: int) -> Node:
         for opening, what in REFUSED_GROUPS.items():
@@ -128,7 +96,7 @@ class EcmaParser:
             self.wrong("missing ), unterminated subpattern", offset)
         return inner
 
-    def escape(self, offset: int, in_class: bool) -> Ranges:
+    def escape(self, offset: int, inside: bool) -> Ranges:
         """The characters that an escape matches; the backslash has been read."""
         char = self.pattern[self.at : self.at + 1]
         if char and char in "dDsSwW":
@@ -137,14 +105,14 @@ class EcmaParser:
             return complement(ranges) if char.isupper() else ranges
         if char and char in "pP":
             return self.property(offset)
-        if char and char in "bB" and not in_class:
+        if char and char in "bB" and not inside:
             self.refuse(f"the word boundary \\{char}", offset)
         number = DIGITS.match(self.pattern, self.at)
-        if number and not in_class and int(number[0]) <= len(CAPTURES.findall(self.pattern)):
+        if number and not inside and int(number[0]) <= len(CAPTURES.findall(self.pattern)):
             self.refuse("a backreference", offset)
-        if char == "k" and not in_class and NAMED_GROUP.search(self.pattern):
+        if char == "k" and not inside and NAMED_GROUP.search(self.pattern):
             self.refuse("a backreference", offset)
-        return self.single(self.escaped_char(offset, in_class), offset)
+        return self.single(self.escaped_char(offset, inside), offset)
 
     def property(self, offset: int) -> Ranges:
         found = PROPERTY.match(self.pattern, self.at + 1)
@@ -155,12 +123,9 @@ class EcmaParser:
             self.refuse(f"the property {found[1]} (general categories are known)", offset)
         negated = self.pattern[self.at] == "P"
         self.at = found.end()
-        ranges = complement(ranges) if negated else complement(complement(ranges))
-        if not ranges:
-            raise GrammarError(f"has a character class at offset {offset} that no character is in")
-        return ranges
+        return in_class([ranges], negated, offset).ranges
 
-    def escaped_char(self, offset: int, in_class: bool) -> int:
+    def escaped_char(self, offset: int, inside: bool) -> int:
         if found := HEX.match(self.pattern, self.at):
             self.at = found.end()
             code = int(found[1] or found[2] or found[3], 16)
@@ -176,7 +141,7 @@ class EcmaParser:
         if char == "c" and self.pattern[self.at : self.at + 1] in {*string.ascii_letters}:
             self.at += 1
             return ord(self.pattern[self.at - 1]) % 32
-        if char == "b" and in_class:
+        if char == "b" and inside:
             return 8
         if char == "0" and self.pattern[self.at : self.at + 1] not in {*string.digits}:
             return 0
@@ -195,10 +160,7 @@ class EcmaParser:
             parts.append(self.class_item())
         if not parts and not negated:
             self.wrong("an empty character set", offset)
-        ranges = complement(union(*parts)) if negated else complement(complement(union(*parts)))
-        if not ranges:
-            raise GrammarError(f"has a character class at offset {offset} that no character is in")
-        return Chars(ranges)
+        return in_class(parts, negated, offset)
 
     def class_item(self) -> Ranges:
         """A character, a class, or a range. A hyphen beside a class is literal."""
@@ -218,7 +180,7 @@ class EcmaParser:
     def class_part(self) -> Ranges:
         offset, char = self.at, self.pattern[self.at : self.at + 1]
         self.at += 1
-        return self.escape(offset, in_class=True) if char == "\\" else self.single(ord(char), offset)
+        return self.escape(offset, inside=True) if char == "\\" else self.single(ord(char), offset)
 
     def quantified(self, part: Node) -> Node:
         offset = self.at

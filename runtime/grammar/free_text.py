@@ -4,7 +4,21 @@ One rule is one state: the longest beginning of these strings that the text ends
 """
 
 from ramet.runtime.grammar.charsets import UNIVERSE, of_text, without
-from ramet.runtime.grammar.tree import EMPTY, Alt, Chars, Free, Node, Ref, Repeat, Rules, Seq, Token, either, literal
+from ramet.runtime.grammar.tree import (
+    EMPTY,
+    Alt,
+    Chars,
+    Free,
+    Node,
+    Ref,
+    Repeat,
+    Rules,
+    Seq,
+    Token,
+    either,
+    literal,
+    mapped,
+)
 
 
 def without_free_text(rules: Rules) -> Rules:
@@ -12,19 +26,11 @@ def without_free_text(rules: Rules) -> Rules:
     found: Rules = {}
 
     def replace(node: Node) -> Node:
-        match node:
-            case Seq(parts):
-                return Seq(tuple(map(replace, parts)))
-            case Alt(options):
-                return Alt(tuple(map(replace, options)))
-            case Repeat(part, least, most):
-                return Repeat(replace(part), least, most)
-            case Free(triggers, ends, loops, excluded):
-                begun = tuple((start, replace(after)) for start, after in triggers)
-                ended = either(*(Seq((*map(piece, pieces), replace(after))) for pieces, after in ends))
-                return Seq((free(begun, loops, excluded, found), ended))
-            case _:
-                return node
+        node = mapped(node, replace)
+        if not isinstance(node, Free):
+            return node
+        ended = either(*(Seq((*map(piece, pieces), after)) for pieces, after in node.ends))
+        return Seq((free(node.triggers, node.loops, node.excluded, found), ended))
 
     for name, node in rules.items():
         found[name] = EMPTY  # keeps its place: the root comes first

@@ -14,7 +14,6 @@ from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.instances import holds
 from ramet.runtime.grammar.json_layout import JsonLayout
 from ramet.runtime.grammar.json_schema import Schema, SchemaDocument, format_pattern, read_value
-from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.merging import Merger
 from ramet.runtime.grammar.number_ranges import Bound
 from ramet.runtime.grammar.one_of import ALL_TYPES
@@ -292,7 +291,7 @@ def bounds_of(schema: dict[str, Any], closed: str, open_: str) -> list[Bound]:
 
 def add_schema(backend: BackendName, whitespace: Whitespace, recursive: bool, schema: Any, rules: Rules) -> Node:
     """Adds the rules of a schema to those of a grammar that it is a part of."""
-    document = read_value(schema, SUPPORTED[backend])
+    document = read_value(schema, backend)
     prefix = f"j{len(rules)}-"
     rules |= renamed(JsonRules(document, whitespace, recursive).make(), prefix)
     return Ref(f"{prefix}root")

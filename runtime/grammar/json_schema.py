@@ -17,7 +17,7 @@ from ramet.ipc.params import quoted
 from ramet.runtime.grammar import references, regex
 from ramet.runtime.grammar.base import BackendName, GrammarError
 from ramet.runtime.grammar.formats import FORMATS
-from ramet.runtime.grammar.keywords import ANNOTATIONS, KEYWORDS, SHAPES, TYPES, Support
+from ramet.runtime.grammar.keywords import ANNOTATIONS, KEYWORDS, SHAPES, TYPES, UNSUPPORTED
 from ramet.runtime.grammar.one_of import Disjoint
 from ramet.runtime.grammar.plain_schema import plain
 from ramet.runtime.grammar.rounded import MAX_DIGITS, Rounded, exact, number_of
@@ -45,14 +45,14 @@ class SchemaDocument:
     places: dict[str, Schema]  # every schema in it
 
 
-def read(text: str, support: Support) -> SchemaDocument:
+def read(text: str, backend: BackendName) -> SchemaDocument:
     """The schema in `text`. Raises GrammarError that names the place of what is wrong."""
-    return read_value(parse(text), support)
+    return read_value(parse(text), backend)
 
 
-def read_value(value: Any, support: Support) -> SchemaDocument:
+def read_value(value: Any, backend: BackendName) -> SchemaDocument:
     """A schema that is JSON already."""
-    reader = SchemaReader(support)
+    reader = SchemaReader(backend)
     try:
         schema = reader.schema(value, "#")
     except RecursionError as error:
@@ -64,7 +64,7 @@ def read_value(value: Any, support: Support) -> SchemaDocument:
             replace_one_of(part, place, disjoint)
     if schema is False:
         raise GrammarError("is the schema false, which nothing is valid for")
-    return SchemaDocument(support.backend, {} if schema is True else schema, targets, reader.places)
+    return SchemaDocument(backend, {} if schema is True else schema, targets, reader.places)
 
 
 def parse(text: str) -> Any:
@@ -86,8 +86,8 @@ def _no_constant(name: str) -> NoReturn:
 class SchemaReader:
     """One pass over a schema. `places` are the schemas in it by their JSON pointers."""
 
-    def __init__(self, support: Support) -> None:
-        self.support = support
+    def __init__(self, backend: BackendName) -> None:
+        self.backend: BackendName = backend
         self.places: dict[str, Schema] = {}
 
     def schema(self, value: Any, place: str, depth: int = 0) -> Schema:
@@ -113,7 +113,7 @@ class SchemaReader:
             raise GrammarError(
                 f"{place}/properties has more than {MAX_OPTIONAL} that are not required", "split the object"
             )
-        exact_bounds(read, place, self.support.backend)
+        exact_bounds(read, place, self.backend)
         return lowered(read, place)
 
     def ignored(self, keyword: str, value: Any, place: str) -> bool:
@@ -126,10 +126,8 @@ class SchemaReader:
             raise GrammarError(f"{place} has the unknown keyword {quoted(keyword)}", hint=_meant(keyword))
         if keyword == "uniqueItems" and value is False:
             return True
-        if keyword in self.support.refused:
-            raise GrammarError(
-                f"{place}/{pointer_part(keyword)}: {self.support.backend} does not enforce {quoted(keyword)}"
-            )
+        if keyword in UNSUPPORTED[self.backend]:
+            raise GrammarError(f"{place}/{pointer_part(keyword)}: {self.backend} does not enforce {quoted(keyword)}")
         return False
 
     def keyword(self, keyword: str, value: Any, place: str, depth: int) -> Any:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 
 from ramet.runtime.grammar.charsets import UNIVERSE, Ranges, intersection, of_text, without
-from ramet.runtime.grammar.tree import Alt, Chars, Node, Repeat, Seq, either, literal
+from ramet.runtime.grammar.tree import Chars, Node, Repeat, Seq, either, literal, mapped
 
 SHORT = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92: "\\"}
 ESCAPED: Ranges = ((1, 31), (34, 34), (92, 92))
@@ -35,17 +35,7 @@ STRING = Seq((QUOTE, CONTENT, QUOTE))
 
 def quoted(node: Node) -> Node:
     """A pattern of a string's value as one of its text, without the quotes."""
-    match node:
-        case Chars(ranges):
-            return character(ranges)
-        case Seq(parts):
-            return Seq(tuple(map(quoted, parts)))
-        case Alt(options):
-            return Alt(tuple(map(quoted, options)))
-        case Repeat(part, least, most):
-            return Repeat(quoted(part), least, most)
-        case _:
-            raise AssertionError(f"{node} cannot stand in a pattern")
+    return character(node.ranges) if isinstance(node, Chars) else mapped(node, quoted)
 
 
 def string(node: Node) -> Node:

@@ -3,8 +3,6 @@
 What is on no list of a backend is refused by name: an output that only seems to be checked is worse than none.
 """
 
-from dataclasses import dataclass
-
 from ramet.runtime.grammar.base import BackendName
 
 
@@ -50,17 +48,3 @@ UNSUPPORTED: dict[BackendName, frozenset[str]] = {
     "xgrammar": NOWHERE | {"multipleOf"},
     "outlines": NOWHERE | {"multipleOf"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Support:
-    """What a backend enforces of a schema."""
-
-    backend: BackendName
-
-    @property
-    def refused(self) -> frozenset[str]:
-        return UNSUPPORTED[self.backend]
-
-
-SUPPORTED: dict[BackendName, Support] = {name: Support(name) for name in UNSUPPORTED}

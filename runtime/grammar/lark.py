@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.messages import short
+from ramet.runtime.grammar.base import GrammarError, short
 from ramet.runtime.grammar.rounded import number_of
 from ramet.runtime.grammar.vocabulary import TokenTable
 

@@ -6,6 +6,8 @@ character with it. Which places those are is answered by an automaton that forge
 of them at worst.
 """
 
+from functools import partial
+
 from ramet.runtime.grammar.charsets import Ranges, intersection
 from ramet.runtime.grammar.regex import quantifier, write_chars
 from ramet.runtime.grammar.tree import (
@@ -19,6 +21,7 @@ from ramet.runtime.grammar.tree import (
     Repeat,
     Rules,
     Seq,
+    mapped,
     optional,
     settle,
     walk,
@@ -51,14 +54,10 @@ def unrolled(node: Node) -> Node:
             for _ in range(most - least):
                 tail = optional(Seq((part, tail)))
             return Seq((*[part] * least, tail))
-        case Repeat(part, least, most):
-            return Repeat(unrolled(part), least, most)
-        case Seq(parts):
-            return Seq(tuple(map(unrolled, parts)))
-        case Alt(options):
-            return Alt(tuple(map(unrolled, options)))
-        case _:
+        case Free():
             return node
+        case _:
+            return mapped(node, unrolled)
 
 
 class LexemePlaces:
@@ -180,22 +179,8 @@ class LexemePlaces:
                 return run if least else optional(run)
             case Repeat(Alt(options), least, None) if least <= 1:
                 return Repeat(Alt(tuple(self.rewrite_option(option, safe) for option in options)), least, None)
-            case Repeat(part, least, most):
-                return Repeat(self.rewrite(part, safe), least, most)
-            case Alt(options):
-                return Alt(tuple(self.rewrite(option, safe) for option in options))
-            case Seq(parts):
-                return Seq(tuple(self.rewrite(part, safe) for part in parts))
-            case Free(triggers, ends, loops, excluded):
-                self.count += 1
-                triggers = tuple((start, self.rewrite(after, safe)) for start, after in triggers)
-                ends = tuple((pieces, self.rewrite(after, safe)) for pieces, after in ends)
-                return Free(triggers, ends, loops, excluded)
-            case Ref():
-                return node
-            case _:
-                self.count += 1
-                return node
+        self.count += not isinstance(node, Repeat | Alt | Seq | Ref)  # else it has no place of its own
+        return mapped(node, partial(self.rewrite, safe=safe))
 
     def rewrite_option(self, option: Node, safe: set[Place]) -> Node:
         """One of those that are repeated without bounds: a character of it may as well be many."""

@@ -15,12 +15,10 @@ from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.grammar import gbnf, joined_patterns, json_schema, lark, meeting_patterns, regex, tags
-from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, TooComplex, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, TooComplex, Vocabulary, Whitespace, short
 from ramet.runtime.grammar.ebnf import write_lark
 from ramet.runtime.grammar.json_schema import SchemaDocument
-from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.llguidance_schema import check_places, refusal, written
-from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import Embedded, Node, Rules
 from ramet.runtime.grammar.vocabulary import TokenTable
@@ -301,14 +299,14 @@ class LLGuidanceBackend:
     def _read_schema(
         self, whitespace: Whitespace, schema: Any, made_easy: Callable[[SchemaDocument], None] | None = None
     ) -> dict[str, Any]:
-        document = json_schema.read_value(schema, SUPPORTED[self.name])
+        document = json_schema.read_value(schema, self.name)
         if made_easy is not None:
             made_easy(document)
         return written(document, self._is_possible) | {"x-guidance": WHITESPACE[whitespace]}
 
     def _check_schema(self, schema: Any) -> dict[str, Any]:
         """Raises GrammarError with the place of what the library refuses in it."""
-        document = json_schema.read_value(schema, SUPPORTED[self.name])
+        document = json_schema.read_value(schema, self.name)
         whole = written(document, self._is_possible)
         check_places(document, self._message)
         return whole

@@ -19,11 +19,9 @@ from outlines_core import Vocabulary as Pieces
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar import json_schema, regex, tags
-from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import BackendName, Grammar, GrammarError, Vocabulary, Whitespace, short
 from ramet.runtime.grammar.gbnf import reachable
 from ramet.runtime.grammar.json_rules import JsonRules, add_schema
-from ramet.runtime.grammar.keywords import SUPPORTED
-from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.pattern_rules import check_size
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.token_fsm import TokenFsm
@@ -128,7 +126,7 @@ class OutlinesBackend:
                 check_size(pattern)
                 return pattern
             case ConstraintKind.JSON_SCHEMA:
-                document = json_schema.read(constraint.text, SUPPORTED[self.name])
+                document = json_schema.read(constraint.text, self.name)
                 return without_rules(JsonRules(document, whitespace, recursive=False).make())
             case ConstraintKind.EBNF:
                 raise GrammarError("is a grammar, which outlines does not enforce", hint="llguidance and xgrammar do")

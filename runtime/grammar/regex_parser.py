@@ -11,8 +11,17 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.charsets import NOT_NEWLINE, UNIVERSE, Ranges, both_cases, category, complement, union
-from ramet.runtime.grammar.tree import Alt, AnchorNode, Chars, Node, Repeat, Seq, size
+from ramet.runtime.grammar.charsets import (
+    NOT_NEWLINE,
+    UNIVERSE,
+    Ranges,
+    both_cases,
+    category,
+    complement,
+    intersection,
+    union,
+)
+from ramet.runtime.grammar.tree import AnchorNode, Chars, Node, Repeat, Seq, either, size
 
 MAX_PATTERN_BYTES = 65_536
 MAX_TEXTS_BYTES = 1 << 18  # of texts with bars between them: what they match is no larger than they are
@@ -49,7 +58,7 @@ def parse(pattern: str, max_texts_bytes: int = MAX_PATTERN_BYTES) -> Node:
     except (RecursionError, OverflowError) as error:
         raise GrammarError("is not a valid regular expression: it is too complex") from error
     parser = RegexParser(pattern)
-    node = parser.alternatives(Flags(), 0)
+    node = parser.alternatives(0)
     if not only_texts:
         check_size(node)
     return node
@@ -70,105 +79,120 @@ def check_size(node: Node) -> None:
         raise GrammarError(f"is too large: with its repetitions written out it has more than {MAX_SIZE} characters")
 
 
-class RegexParser:
-    """Reads a pattern that `re` accepts."""
+class PatternReader:
+    """What both dialects have: alternatives of sequences of atoms, each maybe repeated."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern, self.at = pattern, 0
 
+    def atom(self, depth: int) -> Node | None:
+        """None: what was read matches nothing of its own."""
+        raise NotImplementedError
+
+    def quantified(self, part: Node) -> Node:
+        raise NotImplementedError
+
     def refuse(self, what: str, offset: int) -> NoReturn:
         raise GrammarError(f"uses {what} at offset {offset}, which no grammar backend can enforce")
 
-    def peek(self, text: str) -> bool:
-        return self.pattern.startswith(text, self.at)
-
     def take(self, text: str) -> bool:
-        found = self.peek(text)
-        if found:
-            self.at += len(text)
+        found = self.pattern.startswith(text, self.at)
+        self.at += len(text) if found else 0
         return found
 
-    def alternatives(self, flags: Flags, depth: int) -> Node:
+    def alternatives(self, depth: int) -> Node:
         if depth > MAX_GROUP_DEPTH:
             raise GrammarError(f"nests groups more than {MAX_GROUP_DEPTH} deep at offset {self.at}")
-        options = [self.sequence(flags, depth)]
+        options = [self.sequence(depth)]
         while self.take("|"):
-            options.append(self.sequence(flags, depth))
-        return options[0] if len(options) == 1 else Alt(tuple(options))
+            options.append(self.sequence(depth))
+        return either(*options)
 
-    def sequence(self, flags: Flags, depth: int) -> Node:
+    def sequence(self, depth: int) -> Node:
         parts: list[Node] = []
-        while self.at < len(self.pattern) and not self.peek("|") and not self.peek(")"):
-            if self.peek("(?") and (found := GLOBAL_FLAGS.match(self.pattern, self.at)):
-                self.at = found.end()
-                flags = flags.changed(self.known_flags(found[1], found.start()), True)
-                continue
-            if self.take_comment():
-                continue
-            part = self.atom(flags, depth)
-            parts.append(self.quantified(part))
+        while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
+            if (part := self.atom(depth)) is not None:
+                parts.append(self.quantified(part))
         return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
-    def take_comment(self) -> bool:
-        if not self.peek("(?#"):
-            return False
-        self.at = self.pattern.index(")", self.at) + 1
-        return True
+    def single(self, code: int, offset: int) -> Ranges:
+        """One character, which an output may have."""
+        if code == 0:
+            self.refuse("a NUL character", offset)
+        if 0xD800 <= code <= 0xDFFF:
+            self.refuse("half a surrogate pair", offset)
+        return ((code, code),)
+
+
+def in_class(parts: list[Ranges], negated: bool, offset: int) -> Chars:
+    """What a class of characters matches."""
+    ranges = complement(union(*parts)) if negated else intersection(UNIVERSE, union(*parts))
+    if not ranges:
+        raise GrammarError(f"has a character class at offset {offset} that no character is in")
+    return Chars(ranges)
+
+
+class RegexParser(PatternReader):
+    """Reads a pattern that `re` accepts."""
+
+    flags = Flags()  # of what is read
 
     def known_flags(self, letters: str, offset: int) -> str:
         if "x" in letters:
             self.refuse("the flag x", offset)
         return letters
 
-    def atom(self, flags: Flags, depth: int) -> Node:
+    def atom(self, depth: int) -> Node | None:
         offset = self.at
+        if found := GLOBAL_FLAGS.match(self.pattern, offset):
+            self.at = found.end()
+            self.flags = self.flags.changed(self.known_flags(found[1], offset), True)
+            return None
+        if self.pattern.startswith("(?#", offset):
+            self.at = self.pattern.index(")", offset) + 1
+            return None
         char = self.pattern[offset]
         self.at += 1
         match char:
             case "(":
-                return self.group(flags, depth, offset)
+                return self.group(depth, offset)
             case "[":
-                return self.char_class(flags, offset)
+                return self.char_class(offset)
             case ".":
-                return Chars(UNIVERSE if flags.dot_all else NOT_NEWLINE)
+                return Chars(UNIVERSE if self.flags.dot_all else NOT_NEWLINE)
             case "^":
                 return AnchorNode(True, offset)
             case "$":
                 return AnchorNode(False, offset)
             case "\\":
-                return self.escape(flags, offset)
+                return self.escape(offset)
             case _:
-                return self.literal(ord(char), flags, offset)
+                return self.literal(ord(char), offset)
 
-    def literal(self, code: int, flags: Flags, offset: int) -> Chars:
-        self.check_char(code, offset)
-        ranges: Ranges = ((code, code),)
+    def literal(self, code: int, offset: int) -> Chars:
+        ranges, flags = self.single(code, offset), self.flags
         return Chars((both_cases(ranges, False, flags.ascii_only) or ranges) if flags.ignore_case else ranges)
 
-    def check_char(self, code: int, offset: int) -> None:
-        if code == 0:
-            self.refuse("a NUL character", offset)
-        if 0xD800 <= code <= 0xDFFF:
-            self.refuse("half a surrogate pair", offset)
-
-    def group(self, flags: Flags, depth: int, offset: int) -> Node:
+    def group(self, depth: int, offset: int) -> Node:
+        around = self.flags
         for opening, what in REFUSED_GROUPS.items():
             if self.pattern.startswith(opening, offset):
                 self.refuse(what, offset)
         if found := SCOPED_FLAGS.match(self.pattern, offset):
-            flags = flags.changed(self.known_flags(found[1], offset), True).changed(found[2] or "", False)
+            on = self.known_flags(found[1], offset)
+            self.flags = around.changed(on, True).changed(found[2] or "", False)
             self.at = found.end()
         elif found := NAMED_GROUP.match(self.pattern, offset):
             self.at = found.end()
-        inner = self.alternatives(flags, depth + 1)
-        self.at += 1  # the closing one
+        inner = self.alternatives(depth + 1)
+        self.at, self.flags = self.at + 1, around  # behind the closing one
         return inner
 
-    def escape(self, flags: Flags, offset: int) -> Node:
+    def escape(self, offset: int) -> Node:
         char = self.pattern[self.at]
         if char in "dDsSwW":
             self.at += 1
-            return Chars(category(char, False, flags.ascii_only))
+            return Chars(category(char, False, self.flags.ascii_only))
         if char in "AZz":
             self.at += 1
             return AnchorNode(char == "A", offset)
@@ -176,7 +200,7 @@ class RegexParser:
             self.refuse(f"the word boundary \\{char}", offset)
         if char in "123456789" and not OCTAL.match(self.pattern, self.at):
             self.refuse("a backreference", offset)
-        return self.literal(self.escaped_char(), flags, offset)
+        return self.literal(self.escaped_char(), offset)
 
     def escaped_char(self) -> int:
         """The character after a backslash."""
@@ -200,35 +224,25 @@ class RegexParser:
             return int(self.pattern[start : self.at], 8)
         return ord(char)
 
-    def char_class(self, flags: Flags, offset: int) -> Node:
+    def char_class(self, offset: int) -> Node:
         negated = self.take("^")
-        parts: list[Ranges] = []
-        first = True
-        while first or not self.peek("]"):
-            first = False
-            parts.append(self.class_item(flags, negated, offset))
-        self.at += 1  # the closing one
-        ranges = union(*parts)
-        ranges = complement(ranges) if negated else intersection_with_universe(ranges)
-        if not ranges:
-            raise GrammarError(f"has a character class at offset {offset} that no character is in")
-        return Chars(ranges)
+        parts = [self.class_item(negated, offset)]  # the first may be a closing bracket
+        while not self.take("]"):
+            parts.append(self.class_item(negated, offset))
+        return in_class(parts, negated, offset)
 
-    def class_item(self, flags: Flags, wide: bool, offset: int) -> Ranges:
+    def class_item(self, wide: bool, offset: int) -> Ranges:
         at = self.at
-        if self.peek("\\") and self.pattern[at + 1] in "dDsSwW":
+        if self.pattern[at] == "\\" and self.pattern[at + 1] in "dDsSwW":
             self.at += 2
-            return category(self.pattern[at + 1], wide, flags.ascii_only)
+            return category(self.pattern[at + 1], wide, self.flags.ascii_only)
         low = high = self.class_char()
-        if self.peek("-") and not self.pattern.startswith("-]", self.at):
-            self.at += 1
+        if not self.pattern.startswith("-]", self.at) and self.take("-"):
             high = self.class_char()
-        if low == high:
-            self.check_char(low, at)
-        ranges: Ranges = ((low, high),)
-        if not flags.ignore_case:
+        ranges: Ranges = self.single(low, at) if low == high else ((low, high),)
+        if not self.flags.ignore_case:
             return ranges
-        cased = both_cases(ranges, wide, flags.ascii_only)
+        cased = both_cases(ranges, wide, self.flags.ascii_only)
         if cased is None:
             self.refuse("a negated class of letters beyond ASCII without regard to case", offset)
         return cased
@@ -256,10 +270,6 @@ class RegexParser:
             return Repeat(part, int(sign == "+"), 1 if sign == "?" else None)
         least = int(low or 0)
         return Repeat(part, least, least if not comma else int(high) if high else None)
-
-
-def intersection_with_universe(ranges: Ranges) -> Ranges:
-    return complement(complement(ranges))
 
 
 OCTAL_DIGITS = frozenset(string.octdigits)

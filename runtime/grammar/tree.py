@@ -99,6 +99,22 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
+def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with what `change` makes of the nodes right below it."""
+    match node:
+        case Seq(parts):
+            return Seq(tuple(map(change, parts)))
+        case Alt(options):
+            return Alt(tuple(map(change, options)))
+        case Repeat(part, least, most):
+            return Repeat(change(part), least, most)
+        case Free(triggers, ends, loops, excluded):
+            begun = tuple((start, change(after)) for start, after in triggers)
+            return Free(begun, tuple((pieces, change(after)) for pieces, after in ends), loops, excluded)
+        case _:
+            return node
+
+
 def walk(node: Node) -> Iterator[Node]:
     """The node and all below it."""
     pending = [node]
@@ -185,16 +201,6 @@ def renamed(rules: Rules, prefix: str) -> Rules:
     """The same rules under other names."""
 
     def rename(node: Node) -> Node:
-        match node:
-            case Ref(name):
-                return Ref(f"{prefix}{name}")
-            case Seq(parts):
-                return Seq(tuple(map(rename, parts)))
-            case Alt(options):
-                return Alt(tuple(map(rename, options)))
-            case Repeat(part, least, most):
-                return Repeat(rename(part), least, most)
-            case _:
-                return node
+        return Ref(f"{prefix}{node.name}") if isinstance(node, Ref) else mapped(node, rename)
 
     return {f"{prefix}{name}": rename(node) for name, node in rules.items()}

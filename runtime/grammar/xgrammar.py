@@ -16,11 +16,17 @@ from xgrammar import CompiledGrammar, GrammarCompiler, GrammarMatcher, Tokenizer
 from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.grammar import gbnf, json_schema, lark, regex, tags
-from ramet.runtime.grammar.base import MAX_FORCED_BYTES, BackendName, Grammar, GrammarError, Vocabulary, Whitespace
+from ramet.runtime.grammar.base import (
+    MAX_FORCED_BYTES,
+    BackendName,
+    Grammar,
+    GrammarError,
+    Vocabulary,
+    Whitespace,
+    short,
+)
 from ramet.runtime.grammar.ebnf import write_gbnf
 from ramet.runtime.grammar.json_rules import JsonRules, add_schema
-from ramet.runtime.grammar.keywords import SUPPORTED
-from ramet.runtime.grammar.messages import short
 from ramet.runtime.grammar.pattern_rules import add_pattern
 from ramet.runtime.grammar.tag_rules import TagRules
 from ramet.runtime.grammar.tree import EMPTY, Node, Rules
@@ -210,7 +216,7 @@ class XGrammarBackend:
                 rules["root"] = read_pattern(constraint.text, rules)
                 return write_gbnf(rules)
             case ConstraintKind.JSON_SCHEMA:
-                document = json_schema.read(constraint.text, SUPPORTED[self.name])
+                document = json_schema.read(constraint.text, self.name)
                 return write_gbnf(JsonRules(document, whitespace).make())
             case ConstraintKind.EBNF:
                 if not lark.is_gbnf(constraint.text):

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from ramet.runtime.metrics.buckets import Bounds
-from ramet.runtime.metrics.table import Histogram, Metrics
+from ramet.runtime.metrics.table import Histogram, Metrics, family_of
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -25,23 +25,17 @@ class ModelLabels:
 
 
 @dataclass(frozen=True)
-class Total:
-    """A counter. `labels` names what `of`'s values are split by."""
-
-    name: str
-    about: str
-    of: Callable[[Metrics], Values]
-    labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Level:
-    """A gauge."""
+    """A gauge. `labels` names what `of`'s values are split by."""
 
     name: str
     about: str
     of: Callable[[Metrics], Values]
     labels: tuple[str, ...] = ()
+
+
+class Total(Level):
+    """A counter."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class Spread:
     bounds: Bounds
 
 
-Row = Total | Level | Spread
+Row = Level | Spread
 
 
 def one(value: float) -> Values:
@@ -74,19 +68,11 @@ class Names(Collector):
 
     def _family(self, row: Row) -> Metric:
         name = self._prefix + row.name
-        match row:
-            case Spread():
-                histogram = row.of(self._metrics)
-                spread = HistogramMetricFamily(name, row.about, labels=self._names)
-                spread.add_metric(self._values, list(histogram.buckets(row.bounds)), histogram.sum)
-                return spread
-            case Total():
-                total = CounterMetricFamily(name, row.about, labels=(*self._names, *row.labels))
-                for own, value in row.of(self._metrics).items():
-                    total.add_metric((*self._values, *own), value)
-                return total
-            case Level():
-                level = GaugeMetricFamily(name, row.about, labels=(*self._names, *row.labels))
-                for own, value in row.of(self._metrics).items():
-                    level.add_metric((*self._values, *own), value)
-                return level
+        if isinstance(row, Spread):
+            histogram = row.of(self._metrics)
+            spread = HistogramMetricFamily(name, row.about, labels=self._names)
+            spread.add_metric(self._values, list(histogram.buckets(row.bounds)), histogram.sum)
+            return spread
+        kind = CounterMetricFamily if isinstance(row, Total) else GaugeMetricFamily
+        values = {(*self._values, *own): value for own, value in row.of(self._metrics).items()}
+        return family_of(kind, name, row.about, (*self._names, *row.labels), values)

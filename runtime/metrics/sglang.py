@@ -21,7 +21,7 @@ SAME = (
 )  # fmt: skip
 
 
-def _same(own: Counter | Gauge | Histogram) -> Row:
+def _same(own: Gauge | Histogram) -> Row:
     name, about = own.name, own.about
     match own:
         case Counter():

@@ -8,7 +8,7 @@ Prometheus library is only called for a request of /metrics.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -27,33 +27,23 @@ DEVICE = "device"  # where cached tokens are found: in the KV pool
 REQUESTS = "requests"  # the log of requests, of lines that were dropped
 
 
-class Counter:
-    """Only grows. `labels` names what its values are split by."""
-
-    def __init__(self, name: str, about: str, labels: tuple[str, ...] = ()) -> None:
-        self.name, self.about, self.labels = name, about, labels
-        self.values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
-
-    def add(self, amount: float, *labels: str) -> None:
-        self.values[labels] = self.values.get(labels, 0.0) + amount
-
-    def set(self, total: float, *labels: str) -> None:
-        """For a total that is counted elsewhere."""
-        self.values[labels] = total
-
-    @property
-    def total(self) -> float:
-        return sum(self.values.values())
-
-    def family(self) -> Metric:
-        family = CounterMetricFamily(PREFIX + self.name, self.about, labels=self.labels)
-        for labels, value in self.values.items():
-            family.add_metric(labels, value)
-        return family
+def family_of(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    about: str,
+    labels: tuple[str, ...],
+    values: Mapping[tuple[str, ...], float],
+) -> Metric:
+    family = kind(name, about, labels=labels)
+    for each, value in values.items():
+        family.add_metric(each, value)
+    return family
 
 
 class Gauge:
-    """A level that goes up and down."""
+    """A level that goes up and down. `labels` names what its values are split by."""
+
+    kind: type[CounterMetricFamily | GaugeMetricFamily] = GaugeMetricFamily
 
     def __init__(self, name: str, about: str, labels: tuple[str, ...] = ()) -> None:
         self.name, self.about, self.labels = name, about, labels
@@ -64,16 +54,23 @@ class Gauge:
         return sum(self.values.values())
 
     def set(self, value: float, *labels: str) -> None:
+        """Of a counter: a total that is counted elsewhere."""
         self.values[labels] = value
 
     def family(self) -> Metric:
-        family = GaugeMetricFamily(PREFIX + self.name, self.about, labels=self.labels)
-        for labels, value in self.values.items():
-            family.add_metric(labels, value)
-        return family
+        return family_of(self.kind, PREFIX + self.name, self.about, self.labels, self.values)
 
 
-def _of_scheduler(metric: SchedulerMetric) -> Counter | Gauge:
+class Counter(Gauge):
+    """Only grows."""
+
+    kind = CounterMetricFamily
+
+    def add(self, amount: float, *labels: str) -> None:
+        self.values[labels] = self.values.get(labels, 0.0) + amount
+
+
+def _of_scheduler(metric: SchedulerMetric) -> Gauge:
     kind = Counter if metric.kind is MetricKind.COUNTER else Gauge
     return kind(metric.name, metric.about)
 
@@ -118,7 +115,7 @@ class Histogram:
 class MetricGroup:
     """Numbers about one subject."""
 
-    def rows(self) -> Iterator[Counter | Gauge | Histogram]:
+    def rows(self) -> Iterator[Gauge | Histogram]:
         """Every number, in the order of the table."""
         for row in vars(self).values():
             match row:
@@ -126,7 +123,7 @@ class MetricGroup:
                     yield from row.values()
                 case MetricGroup():
                     yield from row.rows()
-                case Counter() | Gauge() | Histogram():
+                case Gauge() | Histogram():
                     yield row
 
 

@@ -3,7 +3,7 @@
 Decides which messages these are. The libraries release Python's lock while they tokenise and decode.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ramet.ipc.messages import (
@@ -24,46 +24,29 @@ LONG_IDS_BYTES = 4 << 16  # int32; decoded in 10 ms
 
 def is_long(message: Any) -> bool:
     """Of a message to the tokenizer."""
-    found = _IS_LONG.get(type(message))
-    return found is not None and found(message)
+    if isinstance(message, Detokenize):
+        return len(message.ids) > LONG_IDS_BYTES
+    return _chars_of(message) > LONG_CHARS
 
 
 def is_long_text(text: str) -> bool:
     return len(text) > LONG_CHARS
 
 
-def _in_tokenize(call: Tokenize) -> bool:
-    return len(call.text) + len(call.pair or "") > LONG_CHARS
-
-
-def _in_detokenize(call: Detokenize) -> bool:
-    return len(call.ids) > LONG_IDS_BYTES
-
-
-def _in_prompt(prompt: Generate) -> bool:
-    return len(prompt.content.text or "") > LONG_CHARS
-
-
-def _in_batch(batch: GenerateAll) -> bool:
-    return sum(len(item.content.text or "") for item in batch.items) > LONG_CHARS
-
-
-def _in_segments(call: RenderPrompt) -> bool:
-    return _num_chars(call.segments) > LONG_CHARS
-
-
-def _in_choices(call: RenderChoices) -> bool:
-    return _num_chars(call.segments) * (len(call.choices) + 1) + sum(map(len, call.choices)) > LONG_CHARS
-
-
-_IS_LONG: dict[type, Callable[[Any], bool]] = {
-    Tokenize: _in_tokenize,
-    Detokenize: _in_detokenize,
-    Generate: _in_prompt,
-    GenerateAll: _in_batch,
-    RenderPrompt: _in_segments,
-    RenderChoices: _in_choices,
-}
+def _chars_of(message: Any) -> int:
+    """How many characters are tokenised for it."""
+    match message:
+        case Tokenize(text=text, pair=pair):
+            return len(text) + len(pair or "")
+        case Generate(content=content):
+            return len(content.text or "")
+        case GenerateAll(items=items):
+            return sum(map(_chars_of, items))
+        case RenderChoices(segments=segments, choices=choices):
+            return _num_chars(segments) * (len(choices) + 1) + sum(map(len, choices))
+        case RenderPrompt(segments=segments):
+            return _num_chars(segments)
+    return 0
 
 
 def _num_chars(segments: Sequence[Segment]) -> int:

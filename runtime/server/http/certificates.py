@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ramet.runtime.access.key_file import Version, version_of
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.log import LOGGER
 
 LOOK_EVERY_S = 1.0  # at three files, of which one `stat` each is read
 
-Seen = tuple[tuple[int, int, int] | None, ...]
+Seen = tuple[Version | None, ...]
 
 
 class Certificates:
@@ -58,7 +59,7 @@ class Certificates:
 
     def _look(self) -> Seen:
         """What tells one version of each file from the next; links are followed."""
-        return tuple(_version(name) for name in _files(self._args).values())
+        return tuple(version_of(name) for name in _files(self._args).values())
 
 
 def certificates_of(args: ServeArgs) -> Certificates | None:
@@ -99,14 +100,6 @@ def _files(args: ServeArgs) -> dict[str, str]:
         "--ssl-ca-certs": args.ssl_ca_certs,
     }
     return {flag: name for flag, name in named.items() if name}
-
-
-def _version(name: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(name)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _reason(error: Exception) -> str:

@@ -7,13 +7,12 @@ Requests that a removed key has sent continue. A file that cannot be read change
 
 import asyncio
 import hashlib
-import os
 import secrets
 from collections.abc import AsyncIterator, Iterable
 
 from aiohttp import web
 
-from ramet.runtime.access.key_file import ADMIN, read_key_file
+from ramet.runtime.access.key_file import ADMIN, read_key_file, version_of
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.config import ServeArgs
 from ramet.runtime.errors import ClientError, ConfigError
@@ -34,14 +33,14 @@ class Keys:
         self._secret = secrets.token_bytes(32)
         self.of_clients = bool(serve.api_key or self._file)  # whether clients need a key
         self.of_admins = bool(serve.admin_api_key or serve.api_key)
-        self._stranger = Owner(is_admin=not self.of_admins)
+        self.stranger = Owner(is_admin=not self.of_admins)  # who asks without a key, where none is needed
         self._own: dict[bytes, Owner] = {}
         if serve.api_key:
             self._own[self._hashed(serve.api_key.encode())] = Owner(is_admin=not serve.admin_api_key)
         if serve.admin_api_key:
             admin = Owner(ADMIN, True, is_apart) if self._file else Owner()
             self._own[self._hashed(serve.admin_api_key.encode())] = admin
-        self._seen = self._version()  # before the file is read: a change in between is seen
+        self._seen = version_of(self._file)  # before the file is read: a change in between is seen
         self._named = self._read()
 
     def guard(self, access: Access) -> bool:
@@ -55,11 +54,6 @@ class Keys:
         found = [self._own.get(each) or self._named.get(each) for each in map(self._hashed, sent)]
         known = [owner for owner in found if owner is not None]
         return max(known, key=lambda owner: owner.is_admin, default=None)
-
-    @property
-    def stranger(self) -> Owner:
-        """The owner of requests without a key, where none is needed."""
-        return self._stranger
 
     def check(self, access: Access, owner: Owner | None) -> None:
         """Raises ClientError: 401 without a valid key, 403 with a client's key where the admin key is needed."""
@@ -82,7 +76,7 @@ class Keys:
 
     def refresh(self) -> None:
         """Read the file if it changed since it was read last."""
-        if (now := self._version()) == self._seen:
+        if (now := version_of(self._file)) == self._seen:
             return
         self._seen = now
         try:
@@ -103,14 +97,6 @@ class Keys:
             return {}
         found = read_key_file(self._file, self._admin_key)
         return {self._hashed(key.encode()): Owner(name, False, self._is_apart) for name, key in found}
-
-    def _version(self) -> tuple[int, int, int] | None:
-        """Values that differ between two versions of the file. Links are followed."""
-        try:
-            found = os.stat(self._file)
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def _hashed(self, key: bytes) -> bytes:
         return hashlib.blake2b(key, key=self._secret, digest_size=32).digest()

@@ -11,9 +11,7 @@ from ramet.ipc.spec import Constraint, ConstraintKind
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.formats import FORMATS
 from ramet.runtime.grammar.json_schema import read
-from ramet.runtime.grammar.keywords import ANNOTATIONS, SUPPORTED
-
-SUPPORT = SUPPORTED["llguidance"]
+from ramet.runtime.grammar.keywords import ANNOTATIONS
 
 
 def nested(depth: int) -> str:
@@ -86,20 +84,20 @@ def nested(depth: int) -> str:
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_its_place(text, words):
     with pytest.raises(GrammarError, match=re.escape(words)):
-        read(text, SUPPORT)
+        read(text, "llguidance")
 
 
 def test_the_last_value_of_a_key_that_comes_twice_counts():
     """As in a body: the same schema may be sent as an object or as a text."""
     text = '{"type": "string", "type": "object", "properties": {"a": false, "a": {"type": "null"}}}'
-    assert read(text, SUPPORT).root == read(orjson.dumps(orjson.loads(text)).decode(), SUPPORT).root
+    assert read(text, "llguidance").root == read(orjson.dumps(orjson.loads(text)).decode(), "llguidance").root
 
 
 @pytest.mark.parametrize(
     "number", ["0.1", "1.10", "1e2", "-0.0", "2.5E-7", "0.30000000000000004", "5e-324", "0.50000000000000000"]
 )
 def test_a_number_that_a_double_is_may_be_a_constant(number):
-    assert read(f'{{"const": {number}}}', SUPPORT).root == {"const": float(number)}
+    assert read(f'{{"const": {number}}}', "llguidance").root == {"const": float(number)}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,7 @@ def test_a_number_that_a_double_is_may_be_a_constant(number):
 )
 def test_what_is_unknown_comes_with_what_is_known(schema, hint):
     with pytest.raises(GrammarError) as raised:
-        read(json.dumps(schema), SUPPORT)
+        read(json.dumps(schema), "llguidance")
     assert raised.value.hint == hint
 
 
@@ -130,7 +128,7 @@ def test_what_is_unknown_comes_with_what_is_known(schema, hint):
     ],
 )
 def test_recursion_that_comes_to_an_end_is_read(text):
-    read(text, SUPPORT)
+    read(text, "llguidance")
 
 
 def test_annotations_and_keywords_of_ones_own_do_not_reach_a_backend():
@@ -139,11 +137,11 @@ def test_annotations_and_keywords_of_ones_own_do_not_reach_a_backend():
         "$id": "http://x",
         "type": "null",
     }
-    assert read(json.dumps(said), SUPPORT).root == {"type": "null"}
+    assert read(json.dumps(said), "llguidance").root == {"type": "null"}
 
 
 def test_a_list_of_items_is_prefix_items():
-    assert read('{"items": [{"type": "null"}], "additionalItems": false}', SUPPORT).root == {
+    assert read('{"items": [{"type": "null"}], "additionalItems": false}', "llguidance").root == {
         "prefixItems": [{"type": "null"}],
         "items": False,
     }

@@ -11,7 +11,6 @@ from constrained import compiled, takes
 from ramet.ipc.spec import ConstraintKind
 from ramet.runtime.grammar.base import CompiledConstraint, GrammarError
 from ramet.runtime.grammar.json_schema import read_value
-from ramet.runtime.grammar.keywords import SUPPORTED
 from ramet.runtime.grammar.meeting_patterns import Proofs, prove_patterns
 from ramet.runtime.grammar.regex import found_within, write
 
@@ -90,7 +89,7 @@ def test_a_schema_whose_merged_parts_grow_without_end_stays_as_it_is() -> None:
         return {"type": "object", "properties": {"x": part, "y": BOTH}}
 
     grown = {"allOf": [{"$ref": "#/$defs/p"}, {"$ref": "#/$defs/q"}]}
-    document = read_value(grown | {"$defs": {"p": doubled("p", "q"), "q": doubled("q", "p")}}, SUPPORTED["llguidance"])
+    document = read_value(grown | {"$defs": {"p": doubled("p", "q"), "q": doubled("q", "p")}}, "llguidance")
     before = json.dumps(document.root)
     prove_patterns(document, lambda patterns, text: True)
     assert json.dumps(document.root) == before
