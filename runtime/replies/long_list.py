@@ -60,6 +60,11 @@ def in_parts(read: Callable[[int, int], list[Any]], start: int, stop: int, each:
         yield read(i, min(i + step, stop))
 
 
+def long_list(make: Callable[[int], Any], num: int, each: int) -> Any:
+    """The entries make(0) to make(num - 1), each of which has `each` numbers, as a field of a struct takes them."""
+    return LongList(in_parts(lambda start, stop: [make(i) for i in range(start, stop)], 0, num, each))
+
+
 async def in_pieces(act: Callable[[T], R], items: Iterable[T], at_once: int) -> list[R]:
     """What `act` returns for each item; other tasks of the event loop run after every `at_once` items."""
     made: list[R] = []

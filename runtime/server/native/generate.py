@@ -9,7 +9,6 @@ from msgspec import UNSET
 
 from ramet.ipc.messages import unpack_ids
 from ramet.runtime.engine_client.prompt import Prompt
-from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError, RametError
 from ramet.runtime.intake import calls
 from ramet.runtime.intake.body import convert
@@ -17,8 +16,8 @@ from ramet.runtime.intake.constraints import beginning_after
 from ramet.runtime.intake.parsers.reasoning import reasoning_style
 from ramet.runtime.intake.prompts import new_id, num_prompts
 from ramet.runtime.intake.reading import ThoughtCount
-from ramet.runtime.intake.reply import GenerateReply, whole_reply
-from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts
+from ramet.runtime.intake.reply import whole_reply
+from ramet.runtime.replies.long_list import MAX_PART, long_list
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import read_object, respond_in_turn
 from ramet.runtime.server.http.request_id import RequestId
@@ -77,9 +76,8 @@ async def generate(service: Service, request: web.Request) -> web.StreamResponse
         done = await submission.finished()
     if not as_list:
         return await respond_in_turn(request, whole_reply(done[0], _counted(tag)))
-    return await respond_in_turn(
-        request, LongList(in_parts(partial(_replies, done, tag), 0, len(done), NUMBERS_OF_A_REPLY))
-    )
+    made = long_list(lambda i: whole_reply(done[i], _counted(tag)), len(done), NUMBERS_OF_A_REPLY)
+    return await respond_in_turn(request, made)
 
 
 def _read(defaults: calls.CallDefaults, request_id: RequestId, written: dict[str, Any]) -> ReadBody:
@@ -108,12 +106,6 @@ def _read_prompts(body: calls.GenerateBody, rid: str, defaults: calls.CallDefaul
     if turn is not None:
         return GeneratePrompts([turn.prompt], False, turn.asked)
     return GeneratePrompts(*calls.read_generate(body, rid, defaults))
-
-
-def _replies(
-    done: list[GeneratedSequence], tag: tuple[str, Sequence[int]] | None, start: int, stop: int
-) -> list[GenerateReply]:
-    return [whole_reply(sequence, _counted(tag)) for sequence in done[start:stop]]
 
 
 async def _closing_tag(service: Service) -> tuple[str, Sequence[int]]:

@@ -20,11 +20,11 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers, prompts
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.classes import UseActivation, check_labels, class_numbers, read_classified
-from ramet.runtime.intake.embeddings import Dimensions, EmbedFields, Vector
+from ramet.runtime.intake.embeddings import Dimensions, EmbedFields
 from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text, including, unbuilt
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.intake.reply import meta_info
-from ramet.runtime.replies.long_list import LongList, in_parts
+from ramet.runtime.replies.long_list import long_list
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
@@ -111,9 +111,8 @@ async def classify(service: Service, request: web.Request) -> web.StreamResponse
     done = await classified(service, rid, place, given)
     if body.input is None:  # SGLang's numbers are the classifier's own
         return await _respond_native(request, [_logits(each) for each in done], done, prompts.is_batch(given))
-    data: Any = LongList(
-        in_parts(partial(_labelled, done, service.labels, use), 0, len(done), _size(service.client.limits.num_labels))
-    )
+    each = _size(service.client.limits.num_labels)
+    data = long_list(lambda i: _labelled(i, done[i], service.labels, use), len(done), each)
     reply = replies.ClassifyReply(id=rid, created=int(time.time()), model=model, data=data, usage=usage_of(done))
     return await respond_in_turn(request, reply)
 
@@ -133,7 +132,7 @@ async def pooling(service: Service, request: web.Request) -> web.StreamResponse:
         fields = EmbedFields(input=body.input, dimensions=body.dimensions, normalize=normalize)
         rows, done = await embedded(service, rid, fields)
     write = writer_of(body.encoding_format)
-    data: Any = LongList(in_parts(partial(_pooled, rows, write), 0, len(rows), _size(len(rows[0]))))
+    data = long_list(lambda i: replies.PooledState(index=i, data=write(rows[i])), len(rows), _size(len(rows[0])))
     reply = replies.PoolingReply(id=rid, created=int(time.time()), model=model, data=data, usage=usage_of(done))
     return await respond_in_turn(request, reply)
 
@@ -191,29 +190,18 @@ def _size(numbers: int) -> int:
 
 
 def _labelled(
-    done: list[GeneratedSequence], labels: Labels, use_activation: bool | None, start: int, stop: int
-) -> list[replies.Classified]:
-    made = []
-    for i, sequence in enumerate(done[start:stop], start):
-        probs = class_numbers(sequence.pooled, labels, use_activation)
-        best = max(range(len(probs)), key=probs.__getitem__)
-        made.append(replies.Classified(i, labels.name_of(best), probs, len(probs)))
-    return made
-
-
-def _pooled(rows: list[Vector], write: Any, start: int, stop: int) -> list[replies.PooledState]:
-    return [replies.PooledState(index=i, data=write(rows[i])) for i in range(start, stop)]
+    index: int, sequence: GeneratedSequence, labels: Labels, use_activation: bool | None
+) -> replies.Classified:
+    probs = class_numbers(sequence.pooled, labels, use_activation)
+    best = max(range(len(probs)), key=probs.__getitem__)
+    return replies.Classified(index, labels.name_of(best), probs, len(probs))
 
 
 async def _respond_native(
     request: web.Request, rows: list[Any], done: list[GeneratedSequence], as_list: bool
 ) -> web.StreamResponse:
-    if not as_list:
-        return await respond_in_turn(request, _encoded(rows, done, 0, 1)[0])
-    each = _size(len(rows[0]))
-    return await respond_in_turn(request, LongList(in_parts(partial(_encoded, rows, done), 0, len(done), each)))
+    def encoded(i: int) -> replies.Encoded:
+        return replies.Encoded(list(rows[i]), replace(meta_info(done[i], {}), hidden_states=UNSET))
 
-
-def _encoded(rows: list[Any], done: list[GeneratedSequence], start: int, stop: int) -> list[replies.Encoded]:
-    infos = (replace(meta_info(sequence, {}), hidden_states=UNSET) for sequence in done[start:stop])
-    return [replies.Encoded(list(row), info) for row, info in zip(rows[start:stop], infos, strict=True)]
+    body = long_list(encoded, len(done), _size(len(rows[0]))) if as_list else encoded(0)
+    return await respond_in_turn(request, body)

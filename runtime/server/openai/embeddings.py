@@ -16,7 +16,7 @@ from ramet.runtime.intake import other_servers, prompts
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.fields import Rid, including
 from ramet.runtime.intake.limits import MAX_INPUTS
-from ramet.runtime.replies.long_list import LongList, in_parts
+from ramet.runtime.replies.long_list import long_list
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
@@ -52,7 +52,7 @@ async def embeddings(service: Service, request: web.Request) -> web.StreamRespon
     counted = replies.usage_of(done)
     usage = replies.PromptUsage(counted.prompt_tokens, counted.total_tokens)
     write = writer_of(body.encoding_format)
-    data: Any = LongList(in_parts(partial(_embeddings, vectors, write), 0, len(vectors), len(vectors[0])))
+    data = long_list(lambda i: replies.Embedding(index=i, embedding=write(vectors[i])), len(vectors), len(vectors[0]))
     return await respond_in_turn(request, replies.EmbeddingReply(data=data, model=model, usage=usage))
 
 
@@ -87,7 +87,3 @@ async def vector_of(sequence: GeneratedSequence, pooling: Pooling, dimensions: i
 
 def writer_of(encoding: str | None) -> Writer:
     return numbers.in_base64 if encoding == "base64" else list
-
-
-def _embeddings(vectors: list[numbers.Vector], write: Writer, start: int, stop: int) -> list[replies.Embedding]:
-    return [replies.Embedding(index=i, embedding=write(vectors[i])) for i in range(start, stop)]

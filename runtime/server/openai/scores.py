@@ -6,7 +6,7 @@ names that vLLM has for them, is vLLM's. A rerank has the shape of Cohere's and 
 
 import time
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from aiohttp import web
 from msgspec import UNSET, Meta, Struct
@@ -14,14 +14,13 @@ from msgspec import UNSET, Meta, Struct
 from ramet.ipc.messages import ID_BYTES
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.prompt import check_bytes, check_numbers
-from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers, prompts
 from ramet.runtime.intake import scores as numbers
 from ramet.runtime.intake.body import Checked, convert
 from ramet.runtime.intake.classes import UseActivation
 from ramet.runtime.intake.fields import Some, Text, including
-from ramet.runtime.replies.long_list import LongList, in_parts
+from ramet.runtime.replies.long_list import long_list
 from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
@@ -128,12 +127,8 @@ async def _label_scores(
     check_numbers("items", len(items), len(fields.label_token_ids) + 1)
     done = await run_all(service, items)
     each = NUMBERS_OF_A_SEQUENCE + NUMBERS_OF_A_SCORE * len(fields.label_token_ids)
-    scores: Any = LongList(in_parts(partial(_scores, done, fields.apply_softmax), 0, len(done), each))
+    scores = long_list(lambda i: numbers.label_scores(done[i], fields.apply_softmax), len(done), each)
     return await respond_in_turn(request, replies.LabelScores(model=model, scores=scores, usage=usage_of(done)))
-
-
-def _scores(done: list[GeneratedSequence], softmax: bool | None, start: int, stop: int) -> list[list[float]]:
-    return [numbers.label_scores(sequence, softmax) for sequence in done[start:stop]]
 
 
 async def _pair_scores(
@@ -142,13 +137,9 @@ async def _pair_scores(
     """A model that is made to generate is compared by its embeddings here, as vLLM compares it."""
     usual = usual_method(service)
     worths, done = await judged(service, asked, "embed" if usual == "generate" else usual, pairs)
-    data: Any = LongList(in_parts(partial(_scored, worths), 0, len(worths), NUMBERS_OF_A_SCORE))
+    data = long_list(lambda i: replies.PairScore(index=i, score=worths[i]), len(worths), NUMBERS_OF_A_SCORE)
     reply = replies.PairScores(id=rid, created=int(time.time()), model=model, data=data, usage=usage_of(done))
     return await respond_in_turn(request, reply)
-
-
-def _scored(worths: list[float], start: int, stop: int) -> list[replies.PairScore]:
-    return [replies.PairScore(index=i, score=worths[i]) for i in range(start, stop)]
 
 
 def _pairs(body: ScoreBody) -> list[Pair] | None:
