@@ -11,7 +11,7 @@ from typing import Any
 
 from ramet.frontend.graph_checks import check_nodes, check_parameters
 from ramet.frontend.ir import Expr
-from ramet.frontend.nodes import ROOT, Call, Fork, Node, Parameter, shown
+from ramet.frontend.nodes import ROOT, Call, Fork, GraphNode, Parameter, shown
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Graph:
 
     name: str
     parameters: tuple[Parameter, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     returned: Any = None
     spec_tokens: int | None = None
     is_async: bool = False

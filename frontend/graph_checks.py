@@ -28,8 +28,8 @@ from ramet.frontend.nodes import (
     Fork,
     Formatted,
     GetForkItem,
+    GraphNode,
     Join,
-    Node,
     Parameter,
     Prefetch,
     SetVariable,
@@ -57,7 +57,7 @@ def check_parameters(parameters: Sequence[Parameter]) -> None:
             has_default = has_default or optional
 
 
-def check_nodes(nodes: Sequence[Node], returned: Any, arguments: set[str]) -> None:
+def check_nodes(nodes: Sequence[GraphNode], returned: Any, arguments: set[str]) -> None:
     """`arguments`: names of the graph's parameters."""
     checks = _Checks(len(nodes), arguments)
     before = None
@@ -85,7 +85,7 @@ class _Checks:
         self._prefetched: list[tuple[str, tuple[int, ...]]] = []
         self._called: set[int] = set()
 
-    def check(self, node: Node, place: str) -> None:
+    def check(self, node: GraphNode, place: str) -> None:
         stream, expr, _ = node
         _check(isinstance(expr, APPENDED + OTHERS), f"{place} may not stand in a graph by itself")
         if isinstance(expr, Call):

@@ -18,7 +18,7 @@ from ramet.frontend.errors import ProgramError
 from ramet.frontend.graph import Graph
 from ramet.frontend.graph_checks import APPENDED, OTHERS
 from ramet.frontend.media import Source, sent, source_of
-from ramet.frontend.nodes import Node, Parameter, Text, shown
+from ramet.frontend.nodes import GraphNode, Parameter, Text, shown
 from ramet.frontend.prompt import chained
 from ramet.frontend.values import wanted_dtype
 from ramet.frontend.written import read, written
@@ -88,7 +88,7 @@ def from_json(text: str) -> Graph:
     for number, each in enumerate(whole.nodes):
         with _in(f"node {number}"):
             entry = msgspec.convert(each, _GraphEntry)
-            entries.append(Node(entry.stream, _read_node(entry.expr), entry.goes_on))
+            entries.append(GraphNode(entry.stream, _read_node(entry.expr), entry.goes_on))
     return Graph(whole.name, parameters, tuple(entries), returned, whole.spec_tokens, whole.is_async)
 
 

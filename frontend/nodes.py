@@ -125,7 +125,7 @@ class Parameter(NamedTuple):
     keyword_only: bool = False
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """`goes_on`: it is appended together with the node before it, by one line, all of which is refused or none."""
 
     stream: int

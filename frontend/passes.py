@@ -20,8 +20,8 @@ from ramet.frontend.nodes import (
     Fork,
     Formatted,
     GetForkItem,
+    GraphNode,
     Join,
-    Node,
     Prefetch,
     SetVariable,
     VariableOf,
@@ -42,8 +42,8 @@ def moved(graph: Graph) -> Graph:
 
     A part ends with a turn, a call, a fork, a join, a scope: nothing moves over these, for they read what is before.
     """
-    places: list[list[Node]] = []  # each has a node of the graph, and before it what is moved there
-    first: dict[int, list[Node]] = {}  # of each stream: that of the first value of its part
+    places: list[list[GraphNode]] = []  # each has a node of the graph, and before it what is moved there
+    first: dict[int, list[GraphNode]] = {}  # of each stream: that of the first value of its part
     begins_line = False  # the next node, in place of one that was moved away
     for node in graph.nodes:
         begins_line = begins_line and node.goes_on
@@ -74,7 +74,7 @@ def prefetching(graph: Graph) -> Graph:
             prompt = constant_prefix(of_stream[stream][1:])
             if prompt.num_chars >= WORTH_CHARS:
                 found.setdefault(tuple(prompt.pieces()), []).append(stream)
-    prefetches = [Node(ROOT, Prefetch(pieces, tuple(streams))) for pieces, streams in found.items()]
+    prefetches = [GraphNode(ROOT, Prefetch(pieces, tuple(streams))) for pieces, streams in found.items()]
     return replace(graph, nodes=(*prefetches, *nodes))
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from ramet.frontend.appending import BaseState, StateGroup
 from ramet.frontend.backends.base import Backend
 from ramet.frontend.ir import Expr, Gen, ScopeBegin, ScopeEnd, Select, caller, check_known
-from ramet.frontend.nodes import Node, Text, VariableOf, unknowns
+from ramet.frontend.nodes import GraphNode, Text, VariableOf, unknowns
 from ramet.frontend.placeholders import Marks, PendingValue, Placeholder
 from ramet.frontend.results import Result
 
@@ -29,7 +29,7 @@ class TraceRecording:
 
     def __init__(self, backend: Backend) -> None:
         self.backend, self.marks = backend, Marks()
-        self.nodes: list[Node] = []
+        self.nodes: list[GraphNode] = []
         self.made: dict[Result, KnownValue] = {}
         self.lock = threading.RLock()  # a line's nodes follow one another, and a fork's streams are numbered in a row
         self._num_streams = 0
@@ -43,7 +43,7 @@ class TraceRecording:
         """What comes after a refusal is of a program that has caught it, and nobody knows whether it would."""
         with self.lock:  # not inside of another thread's line
             if self.marks.refusal is None:
-                self.nodes.append(Node(stream, expr, goes_on))
+                self.nodes.append(GraphNode(stream, expr, goes_on))
 
     def unmarked(self, value: Any, who: str) -> Any:
         """A value that a function stores or returns, as a node of the graph has it. `who`: of a refusal."""

@@ -9,7 +9,6 @@ from enum import Enum
 import msgspec
 
 
-
 class MediaKind(Enum):
     IMAGE = "image"
     VIDEO = "video"

@@ -16,11 +16,11 @@ ROLE = named(
 )
 
 
-class Part(Struct, frozen=True, tag_field="type"):
+class ContentPart(Struct, frozen=True, tag_field="type"):
     """A piece of a message's content."""
 
 
-class TextPart(Part, frozen=True, tag="text"):
+class TextPart(ContentPart, frozen=True, tag="text"):
     text: str
 
 
@@ -36,7 +36,7 @@ class ReasoningPart(TextPart, frozen=True, tag="reasoning_text"):
     pass
 
 
-class RefusalPart(Part, frozen=True, tag="refusal"):
+class RefusalPart(ContentPart, frozen=True, tag="refusal"):
     refusal: str
 
 
@@ -76,16 +76,16 @@ class ImageUrl(PictureOptions, frozen=True, kw_only=True):
     url: Written
 
 
-class ImageUrlPart(PictureOptions, Part, frozen=True, kw_only=True, tag="image_url"):
+class ImageUrlPart(PictureOptions, ContentPart, frozen=True, kw_only=True, tag="image_url"):
     image_url: Written | ImageUrl
 
 
-class InputImagePart(PictureOptions, Checked, Part, frozen=True, kw_only=True, tag="input_image"):
+class InputImagePart(PictureOptions, Checked, ContentPart, frozen=True, kw_only=True, tag="input_image"):
     image_url: Written | ImageUrl | None = None
     file_id: Annotated[str | None, unbuilt("a file that was uploaded before", hint="send image_url")] = None
 
 
-class ImagePart(PictureOptions, Part, frozen=True, kw_only=True, tag="image"):
+class ImagePart(PictureOptions, ContentPart, frozen=True, kw_only=True, tag="image"):
     """One of its fields; so in VideoPart and AudioPart."""
 
     image: Written | None = None
@@ -98,11 +98,11 @@ class VideoUrl(FilmOptions, frozen=True, kw_only=True):
     url: Written
 
 
-class VideoUrlPart(FilmOptions, Part, frozen=True, kw_only=True, tag="video_url"):
+class VideoUrlPart(FilmOptions, ContentPart, frozen=True, kw_only=True, tag="video_url"):
     video_url: Written | VideoUrl
 
 
-class VideoPart(FilmOptions, Part, frozen=True, kw_only=True, tag="video"):
+class VideoPart(FilmOptions, ContentPart, frozen=True, kw_only=True, tag="video"):
     video: Written | None = None
     url: Written | None = None
     path: Written | None = None
@@ -113,7 +113,7 @@ class AudioUrl(Struct, frozen=True, kw_only=True):
     url: Written
 
 
-class AudioUrlPart(Part, frozen=True, kw_only=True, tag="audio_url"):
+class AudioUrlPart(ContentPart, frozen=True, kw_only=True, tag="audio_url"):
     audio_url: Written | AudioUrl
 
 
@@ -122,11 +122,11 @@ class InputAudio(Struct, frozen=True, kw_only=True):
     format: Annotated[str | None, about("wav, mp3, flac, ...: the sound itself says what it is")] = None
 
 
-class InputAudioPart(Part, frozen=True, kw_only=True, tag="input_audio"):
+class InputAudioPart(ContentPart, frozen=True, kw_only=True, tag="input_audio"):
     input_audio: InputAudio
 
 
-class AudioPart(Part, frozen=True, kw_only=True, tag="audio"):
+class AudioPart(ContentPart, frozen=True, kw_only=True, tag="audio"):
     audio: Written | None = None
     url: Written | None = None
     path: Written | None = None
@@ -157,7 +157,7 @@ class NamedInput(Struct, frozen=True):
     input: str
 
 
-class Call(Struct, frozen=True):
+class GivenCall(Struct, frozen=True):
     """A call of a function or of a custom tool."""
 
     function: NamedCall | UnsetType = UNSET
@@ -179,7 +179,7 @@ class Message(Struct, frozen=True):
     role: Annotated[str, ROLE]
     content: str | list[ChatPart] | None = None
     name: str | None = None
-    tool_calls: list[Annotated[Call, Meta(extra_json_schema=_CALLS)]] | None = None
+    tool_calls: list[Annotated[GivenCall, Meta(extra_json_schema=_CALLS)]] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None

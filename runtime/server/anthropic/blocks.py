@@ -126,17 +126,17 @@ class Compaction(Block, frozen=True, tag="compaction"):
     content: str | None = None
 
 
-class PassedOver(Block, frozen=True):
+class PassedOverBlock(Block, frozen=True):
     """A block without anything that a model could read: the results of a search are encrypted."""
 
 
 PASSED_OVER = ("web_search_tool_result", "web_fetch_tool_result", "tool_search_tool_result", "container_upload")
 if TYPE_CHECKING:
-    Others = PassedOver
+    Others = PassedOverBlock
 else:
     Others = Union[  # noqa: UP007
         tuple(
-            defstruct(tag.title().replace("_", ""), (), bases=(PassedOver,), tag=tag, frozen=True)
+            defstruct(tag.title().replace("_", ""), (), bases=(PassedOverBlock,), tag=tag, frozen=True)
             for tag in PASSED_OVER
         )
     ]

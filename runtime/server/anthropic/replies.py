@@ -44,7 +44,7 @@ class ToolUseBlock(Tagged, frozen=True, tag="tool_use"):
 ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock
 
 
-class Message(Reply, frozen=True, kw_only=True):
+class MessageReply(Reply, frozen=True, kw_only=True):
     id: str
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
@@ -52,7 +52,7 @@ class Message(Reply, frozen=True, kw_only=True):
     usage: AnthropicUsage
 
 
-class AnthropicReply(Message, frozen=True, kw_only=True):
+class AnthropicReply(MessageReply, frozen=True, kw_only=True):
     content: list[ContentBlock]
     stop_reason: StopReason
     stop_sequence: str | None
@@ -63,7 +63,7 @@ class TokenCount(Reply, frozen=True):
     input_tokens: int
 
 
-class StartedMessage(Message, frozen=True, kw_only=True):
+class StartedMessage(MessageReply, frozen=True, kw_only=True):
     """A message before its first token."""
 
     content: list[Any] = field(default_factory=list)

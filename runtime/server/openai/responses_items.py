@@ -34,11 +34,11 @@ TEXTS = frozenset({TextPart, InputTextPart, OutputTextPart, ReasoningPart})
 BETWEEN_NAMES = "__"  # stands between a namespace and the name of its function
 
 
-class Item(Struct, frozen=True, tag_field="type"):
+class TypedItem(Struct, frozen=True, tag_field="type"):
     """An item of the input. An item without a type is a message."""
 
 
-class InputMessage(Item, frozen=True, tag="message"):
+class InputMessage(TypedItem, frozen=True, tag="message"):
     role: Literal["user", "assistant", "system", "developer"]
     content: str | list[ItemPart]
 
@@ -47,7 +47,7 @@ class SummaryText(Struct, frozen=True, tag_field="type", tag="summary_text"):
     text: str
 
 
-class Reasoning(Item, frozen=True, tag="reasoning"):
+class Reasoning(TypedItem, frozen=True, tag="reasoning"):
     content: list[ItemPart] | None = None
     summary: list[SummaryText] | None = None  # used if there is no content
 
@@ -55,19 +55,19 @@ class Reasoning(Item, frozen=True, tag="reasoning"):
 # -- calls that the client ran, and their outputs ----------------------------------------------------------------------
 
 
-class FunctionCall(Item, frozen=True, tag="function_call"):
+class FunctionCall(TypedItem, frozen=True, tag="function_call"):
     call_id: str
     name: Text
     arguments: str
     group: str | None = field(default=None, name="namespace")
 
 
-class FunctionOutput(Item, frozen=True, tag="function_call_output"):
+class FunctionOutput(TypedItem, frozen=True, tag="function_call_output"):
     call_id: str
     output: Output
 
 
-class CustomCall(Item, frozen=True, tag="custom_tool_call"):
+class CustomCall(TypedItem, frozen=True, tag="custom_tool_call"):
     call_id: str
     name: Text
     input: str
@@ -77,40 +77,40 @@ class CustomOutput(FunctionOutput, frozen=True, tag="custom_tool_call_output"):
     pass
 
 
-class LocalShellCall(Item, frozen=True, tag="local_shell_call"):
+class LocalShellCall(TypedItem, frozen=True, tag="local_shell_call"):
     action: dict[str, Any]
     call_id: str | None = None
     id: str | None = None
 
 
-class LocalShellOutput(Item, frozen=True, tag="local_shell_call_output"):
+class LocalShellOutput(TypedItem, frozen=True, tag="local_shell_call_output"):
     output: str
     call_id: str | None = None
     id: str | None = None  # the call's id, in OpenAI's own form
 
 
-class ShellCall(Item, frozen=True, tag="shell_call"):
+class ShellCall(TypedItem, frozen=True, tag="shell_call"):
     call_id: str
     action: dict[str, Any]
 
 
-class ShellOutput(Item, frozen=True, tag="shell_call_output"):
+class ShellOutput(TypedItem, frozen=True, tag="shell_call_output"):
     call_id: str
     output: str | list[dict[str, Any]]
 
 
-class PatchCall(Item, frozen=True, tag="apply_patch_call"):
+class PatchCall(TypedItem, frozen=True, tag="apply_patch_call"):
     call_id: str
     operation: dict[str, Any]
 
 
-class PatchOutput(Item, frozen=True, tag="apply_patch_call_output"):
+class PatchOutput(TypedItem, frozen=True, tag="apply_patch_call_output"):
     call_id: str
     output: str | None = None
     status: str | None = None
 
 
-class ComputerCall(Item, frozen=True, tag="computer_call"):
+class ComputerCall(TypedItem, frozen=True, tag="computer_call"):
     call_id: str
     action: dict[str, Any] | None = None
     actions: list[dict[str, Any]] | None = None
@@ -120,7 +120,7 @@ class Screenshot(Struct, frozen=True):
     image_url: Text | None = None
 
 
-class ComputerOutput(Item, frozen=True, tag="computer_call_output"):
+class ComputerOutput(TypedItem, frozen=True, tag="computer_call_output"):
     call_id: str
     output: Screenshot
 
@@ -128,7 +128,7 @@ class ComputerOutput(Item, frozen=True, tag="computer_call_output"):
 # -- what a provider's servers ran -------------------------------------------------------------------------------------
 
 
-class McpCall(Item, frozen=True, tag="mcp_call"):
+class McpCall(TypedItem, frozen=True, tag="mcp_call"):
     id: str
     name: Text
     arguments: str
@@ -136,13 +136,13 @@ class McpCall(Item, frozen=True, tag="mcp_call"):
     error: Any = None
 
 
-class CodeCall(Item, frozen=True, tag="code_interpreter_call"):
+class CodeCall(TypedItem, frozen=True, tag="code_interpreter_call"):
     id: str
     code: str | None = None
     outputs: list[dict[str, Any]] | None = None
 
 
-class PassedOver(Item, frozen=True):
+class PassedOverItem(TypedItem, frozen=True):
     """An item without anything that a model could read."""
 
 
@@ -151,11 +151,11 @@ PASSED_OVER = (
     "mcp_list_tools", "mcp_approval_request", "mcp_approval_response",
 )  # fmt: skip
 if TYPE_CHECKING:
-    Others = PassedOver
+    Others = PassedOverItem
 else:
     Others = Union[  # noqa: UP007
         tuple(
-            defstruct(tag.title().replace("_", "") + "Item", (), bases=(PassedOver,), tag=tag, frozen=True)
+            defstruct(tag.title().replace("_", "") + "Item", (), bases=(PassedOverItem,), tag=tag, frozen=True)
             for tag in PASSED_OVER
         )
     ]

@@ -31,22 +31,22 @@ class ReasoningText(Reply, frozen=True, tag_field="type", tag="reasoning_text"):
     text: str
 
 
-class Item(Reply, frozen=True, tag_field="type"):
+class ReplyItem(Reply, frozen=True, tag_field="type"):
     id: str
     status: Literal["in_progress", "completed", "incomplete"] = "in_progress"
 
 
-class MessageItem(Item, frozen=True, kw_only=True, tag="message"):
+class MessageItem(ReplyItem, frozen=True, kw_only=True, tag="message"):
     role: Literal["assistant"] = "assistant"
     content: list[OutputText] = field(default_factory=list)
 
 
-class ReasoningItem(Item, frozen=True, kw_only=True, tag="reasoning"):
+class ReasoningItem(ReplyItem, frozen=True, kw_only=True, tag="reasoning"):
     summary: list[Any] = field(default_factory=list)
     content: list[ReasoningText] = field(default_factory=list)
 
 
-class CallItem(Item, frozen=True, kw_only=True, tag="function_call"):
+class CallItem(ReplyItem, frozen=True, kw_only=True, tag="function_call"):
     """The namespace is there where the function stood in one."""
 
     call_id: str
