@@ -11,8 +11,8 @@ from typing import NoReturn
 
 from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.charsets import ASCII_CLASSES, UNIVERSE, Ranges, complement, property_class, union, without
-from ramet.runtime.grammar.regex_parser import PatternReader, bounded, check_size, in_class, parse
-from ramet.runtime.grammar.tree import AnchorNode, Chars, Node, Repeat
+from ramet.runtime.grammar.regex_parser import MAX_GROUP_DEPTH, bounded, check_size, in_class, parse
+from ramet.runtime.grammar.tree import AnchorNode, Chars, Node, Repeat, Seq, either
 
 LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 SPACES: Ranges = union(
@@ -52,15 +52,40 @@ def parse_ecma(pattern: str) -> Node:
     return node
 
 
-class EcmaParser(PatternReader):
+class EcmaParser:
+    def __init__(self, pattern: str) -> None:
+        self.pattern, self.at = pattern, 0
+
+    def refuse(self, what: str, offset: int) -> NoReturn:
+        raise GrammarError(f"uses {what} at offset {offset}, which no grammar backend can enforce")
+
     def wrong(self, what: str, offset: int) -> NoReturn:
         raise NotEcma(f"{what} at offset {offset}")
+
+    def take(self, text: str) -> bool:
+        found = self.pattern.startswith(text, self.at)
+        self.at += len(text) if found else 0
+        return found
 
     def whole(self) -> Node:
         node = self.alternatives(0)
         if self.at < len(self.pattern):
             self.wrong("unbalanced parenthesis", self.at)
         return node
+
+    def alternatives(self, depth: int) -> Node:
+        if depth > MAX_GROUP_DEPTH:
+            raise GrammarError(f"nests groups more than {MAX_GROUP_DEPTH} deep at offset {self.at}")
+        options = [self.sequence(depth)]
+        while self.take("|"):
+            options.append(self.sequence(depth))
+        return either(*options)
+
+    def sequence(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
+            parts.append(self.quantified(self.atom(depth)))
+        return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
     def atom(self, depth: int) -> Node:
         offset = self.at
@@ -82,6 +107,13 @@ class EcmaParser(PatternReader):
             case "\\":
                 return Chars(self.escape(offset, inside=False))
         return Chars(self.single(ord(char), offset))
+
+    def single(self, code: int, offset: int) -> Ranges:
+        if code == 0:
+            self.refuse("a NUL character", offset)
+        if 0xD800 <= code <= 0xDFFF:
+            self.refuse("half a surrogate pair", offset)
+        return ((code, code),)
 
     def group(self, depth: int, offset: int) -> Node:
         for opening, what in REFUSED_GROUPS.items():

@@ -6,7 +6,7 @@ construction, built from the end.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from re import _parser  # type: ignore[attr-defined]  # the only public parser of the syntax is this private module
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ _UNSUPPORTED = {  # node of the tree -> what it is called, how it is written
     "POSSESSIVE_REPEAT": ("a possessive repeat", r"[*+?}]\+"),
 }
 _OTHERS = r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\(\?#[^)]*\)|."  # escapes, classes and comments hold none of these
-_CATEGORIES = {
+CATEGORIES = {
     "CATEGORY_DIGIT": r"\d",
     "CATEGORY_NOT_DIGIT": r"\D",
     "CATEGORY_SPACE": r"\s",
@@ -151,13 +151,20 @@ def _node_size(op: str, value: Any, pattern: str) -> int:
         copies = low + 1 if high is _parser.MAXREPEAT else high
         return int(copies) * (_size(body, pattern) + 1)  # 1: an empty body must not be repeated for free
     name, spelled = _UNSUPPORTED[op]
-    raise PatternError(f"uses {name}{_position_of(spelled, pattern)}, which a linear-time matcher cannot have")
+    at = next((f" at position {place}" for place in places_of(spelled, pattern)), "")
+    raise PatternError(f"uses {name}{at}, which a linear-time matcher cannot have")
 
 
-def _position_of(spelled: str, pattern: str) -> str:
-    """Of the first construct that is written so. The tree does not know where its nodes are from."""
+def places_of(spelled: str, pattern: str) -> Iterator[int]:
+    """Offsets of the constructs that are written so. The tree does not know where its nodes are from."""
     found = re.finditer(rf"({spelled})|{_OTHERS}", pattern, re.DOTALL)
-    return next((f" at position {match.start()}" for match in found if match[1]), "")
+    return (match.start() for match in found if match[1])
+
+
+def flags_inside(flags: int, on: int, off: int) -> int:
+    """Those that hold inside of a group which sets and clears some."""
+    kept = flags & ~_ALPHABETS if on & _ALPHABETS else flags
+    return (kept | on) & ~off
 
 
 class _Builder:
@@ -185,8 +192,7 @@ class _Builder:
             return self._automaton.add(-1, tuple(self._sequence(way, after, flags) for way in value[1]))
         if op == "SUBPATTERN":
             _, on, off, body = value
-            kept = flags & ~_ALPHABETS if on & _ALPHABETS else flags
-            return self._sequence(body, after, (kept | on) & ~off)
+            return self._sequence(body, after, flags_inside(flags, on, off))
         low, high, body = value
         return self._repeat(low, high, body, after, flags)
 
@@ -223,7 +229,7 @@ def _leaf(op: str, value: Any, flags: int) -> AutomatonLeaf:
             return AutomatonLeaf((value,), op == "NOT_LITERAL", kept)
     items = [(str(kind), item) for kind, item in value]
     negated = items[0][0] == "NEGATE"
-    return AutomatonLeaf(tuple(_CATEGORIES.get(str(item), item) for _, item in items[negated:]), negated, kept)
+    return AutomatonLeaf(tuple(CATEGORIES.get(str(item), item) for _, item in items[negated:]), negated, kept)
 
 
 def _has_case(item: Item) -> bool:
