@@ -17,7 +17,7 @@ from ramet.runtime.engine.batch import NO_ROWS
 from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.scheduler.drawing import DrawingRows
 from ramet.runtime.scheduler.features.planned import OF_DRAWS, OF_PROMPTS, OF_ROWS
-from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.step import Prefill, Step, StepBuilder
 

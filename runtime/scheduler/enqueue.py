@@ -1,6 +1,6 @@
 """From `Generate` messages to requests in the queue, one for each sample, or to why one cannot be served."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -18,18 +18,37 @@ PLAIN = Generate([], RequestSpec(SamplingParams()), Content())
 
 
 class Enqueuer:
-    """`features` are asked in their order whether they serve a request; `seed` draws those of requests without one."""
+    """`features` are asked in their order whether they serve a request; `seed` draws those of requests without one.
 
-    def __init__(self, core: Core, features: Sequence[RequestFeature], seed: int, clock: Callable[[], float]) -> None:
+    `marks`: bits of RowFlag by the path of a field of `Generate`, for requests that differ from a plain one in it and
+    whose features have something to do only while they run.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        features: Sequence[RequestFeature],
+        marks: Mapping[str, int],
+        seed: int,
+        clock: Callable[[], float],
+    ) -> None:
         self._core, self._clock, self._seeds = core, clock, np.random.default_rng(seed)
         asked = ((attrgetter(feature.asked_by), feature) for feature in features)
         self._features = [(asks, asks(PLAIN), feature) for asks, feature in asked]
+        marked = ((attrgetter(path), flag) for path, flag in marks.items())
+        self._marks = [(asks, asks(PLAIN), flag) for asks, flag in marked]
 
     def enqueue(self, message: Generate) -> None:
         spec, now_s = message.spec, self._clock()
         assert message.content.ids is not None, f"{message.uids} came without ids"
         prompt = np.array(unpack_ids(message.content.ids), dtype=np.int32)
         asked = tuple(feature for asks, plain, feature in self._features if asks(message) != plain)
+        flags = 0
+        for asks, plain, flag in self._marks:
+            if asks(message) != plain:
+                flags |= flag
+        for feature in asked:
+            flags |= feature.flag
         shared = [feature.receive(message, prompt) for feature in asked]
         given = spec.params.sampling_seed
         seed = given if given is not None else int(self._seeds.integers(1 << 63))
@@ -37,6 +56,7 @@ class Enqueuer:
             times = StageTimes(now_s, message.tokenized, message.traced)
             request = Request(uid, prompt, spec, seed_of_sample(seed, sample), message.arrival_s, times)
             request.asked = asked
+            request.flags |= flags
             outcome: Finish | bool | None = None
             for each, own in zip(asked, shared, strict=True):
                 outcome = outcome or each.refuse(request, own)

@@ -14,7 +14,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.engine.extras import Command
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RunningRequest
+from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 from ramet.runtime.scheduler.step import Step
 
 
@@ -58,7 +58,7 @@ class RowFeature:
         """It has ended. A request that goes back to waiting has not."""
         return ()
 
-    def free(self, row: int) -> None:
+    def free(self, table: RowTable, row: int) -> None:
         """The row is free: no step in flight has it."""
 
 

@@ -23,7 +23,7 @@ def check_counts(cache: PrefixCache, running: RunningSet) -> None:
     assert taken == used, f"{taken} rows taken, {used} in use"
     check_states(cache, running)
     penalised = sum(each.request.params.penalised for each in running) + np.count_nonzero(
-        running.table.penalty_slots[running.left.rows]
+        running.features.penalties.columns.slots[running.left.rows]
     )
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 

@@ -11,6 +11,7 @@ from ramet.runtime.cache.prefix import NO_SLOTS, PrefixCache
 from ramet.runtime.engine.extras import Command, SlotCopy, SlotUpdate
 from ramet.runtime.scheduler.deferred import Left, LeftBehind
 from ramet.runtime.scheduler.features.states import RowStates
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 
 
@@ -30,7 +31,7 @@ class RowMemory:
 
         False (and nothing taken): memory is short, even after eviction.
         """
-        row, page, base = running.row, self.cache.page_size, running.request.base_length
+        row, page, base = running.row, self.cache.page_size, running.base_length
         held, num_tokens = int(self._table.allocated[row]), len(running.request.tokens)
         slots = self.cache.allocate(-(-(num_tokens - base) // page) - (held - base) // page)
         if slots is None:
@@ -60,11 +61,11 @@ class RowMemory:
     def publish(self, running: RunningRequest) -> None:
         """Share what is computed: whole pages go to the tree."""
         row, before = running.row, running.leased
-        computed = slice(running.request.base_length, running.applied)
+        computed = slice(running.base_length, running.applied)
         tokens, slots = self._table.tokens[row, computed], self._table.slots[row, computed]
         running.lease, duplicates = self.cache.publish(running.lease, tokens, slots)
         if len(duplicates):  # the tree has put its own slots in the place of ours
-            running.request.reads_others = True
+            running.request.flags |= RowFlag.READS_OTHERS
             start, stop = self._slot_updates.get(row, (before, before))
             self._slot_updates[row] = min(start, before), max(stop, before + len(duplicates))
             self._left.add(Left(int(self._table.last_steps[row]), duplicates))
@@ -87,7 +88,7 @@ class RowMemory:
             slots   [0, leased)  still the tree's     [leased, held)  were the tree's: fresh ones in their place
                     [held, allocated)  its own        [allocated, ...)  fresh, for what the new tokens need beyond that
         """
-        row, table, page, base = running.row, self._table, self.cache.page_size, running.request.base_length
+        row, table, page, base = running.row, self._table, self.cache.page_size, running.base_length
         kept, held, allocated = running.total - num_dropped, running.leased, int(table.allocated[row])
         computed = min(running.applied, kept, kept + num_new - 1)  # what draws next must be read once more
         lease, place, goes_back = running.lease, 0, self.states is not None and computed < running.scheduled
@@ -115,7 +116,8 @@ class RowMemory:
         if self.states is not None and goes_back:
             self.states.rewound(running, kept, computed, place)
         if num_dropped or table.planned_totals[row] > kept:
-            running.next_hidden = min(running.next_hidden, kept, running.applied)
+            for each in running.request.own.values():
+                each.rewound(kept, running.applied)
             table.totals[row] = table.planned_totals[row] = kept
             table.scheduled[row] = table.applied[row] = computed
             running.drop_results()

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from ramet.runtime.scheduler.features.media import RequestMedia
 from ramet.runtime.scheduler.features.pace import StepTime
-from ramet.runtime.scheduler.features.returned import ReturnBudget
+from ramet.runtime.scheduler.features.returned import ReturnBudget, returns_prompt
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.step import Prefill
 
@@ -23,16 +24,17 @@ class PrefillBudget:
     def take(self, running: RunningRequest) -> Iterator[Prefill]:
         """The next tokens of a prompt, as many as fit."""
         start, wanted = running.scheduled, running.target - running.scheduled
-        tokens = self.tokens
+        tokens, request = self.tokens, running.request
+        is_returned = bool(request.flags & RowFlag.RETURNS) and returns_prompt(running)
         if self._time is not None and wanted > 0 and tokens > 0:
-            tokens = self._time.most(start, tokens if running.returns_prompt else min(wanted, tokens))
+            tokens = self._time.most(start, tokens if is_returned else min(wanted, tokens))
         num = cost = min(wanted, tokens)
-        if running.returns_prompt and num > 0:
+        if is_returned and num > 0:
             self._returned = self._returned or ReturnBudget(self._hidden_size)
             num = max(self._returned.limit(running, num, tokens), self._least)
             cost = self._returned.take(running, num)
-        if running.request.media is not None and num > 0:
-            num, cost = self._uncut(running.request.media, start, num, cost)
+        if num > 0 and (media := request.own.get(RequestMedia)) is not None:
+            num, cost = self._uncut(media, start, num, cost)
         if self._time is not None:
             self._time.add(start, cost)
             if num < wanted:

@@ -12,6 +12,7 @@ class RequestFeature:
     """What some requests ask beyond tokens: those whose message differs from a plain one in the field `asked_by`."""
 
     asked_by: ClassVar[str]  # the path of a field of `Generate`
+    flag: ClassVar[int] = 0  # the bits of RowFlag that they have
 
     def receive(self, message: Generate, prompt: Ints) -> Any:
         """What the samples of a request share: the hooks below are given it. prompt [prompt tokens]"""

@@ -22,7 +22,8 @@ from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.features.lifecycle import Lifecycle
 from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.step import Step
 from ramet.runtime.scheduler.stopping import Stopping
@@ -37,7 +38,7 @@ class ResultFeatures:
 
     answers: StepAnswers  # of steps that asked for more than tokens
     late: LateTokens  # rows with a bit of RowFlag.TOLD_LATE
-    life: Lifecycle  # of requests that are not plain
+    life: Lifecycle  # of requests with the bit RowFlag.WATCHED
 
 
 class Results:
@@ -110,7 +111,7 @@ class Results:
         request = running.request
         if running.applied >= request.prompt_len:
             request.times.prefilled_s = request.times.prefilled_s or now_s
-            if not request.is_plain:
+            if request.flags & RowFlag.WATCHED:
                 self._life.computed(request)
 
     def _failures(self, step: Step, result: StepResult, alive: Flags) -> dict[int, Finish]:
@@ -157,7 +158,7 @@ class Results:
         request = running.request
         self.cached_tokens += 0 if request.opened else request.cached_tokens or 0
         self._open(request)
-        finish = None if request.is_plain else self._life.begin(running)
+        finish = self._life.begin(running) if request.flags & RowFlag.WATCHED else None
         if finish is not None:
             self.end(running, finish)
         return finish is None
@@ -170,7 +171,7 @@ class Results:
     def close_running(self, running: RunningRequest, finish: Finish) -> None:
         """End a request between two steps with an error; what it computed is sound and stays cached."""
         self._open(running.request)
-        returned = b"" if running.request.is_plain else self._life.end(running, finish)
+        returned = self._life.end(running, finish) if running.request.flags & RowFlag.WATCHED else b""
         self._running.end(running)
         self._close(running.request, finish, returned)
 
@@ -181,9 +182,9 @@ class Results:
 
     def end(self, running: RunningRequest, finish: Finish) -> None:
         """End a request that runs; what it computed is shared unless it failed."""
-        if running.request.part is not None:
+        if running.request.flags & RowFlag.PART:
             return self._running.parts.park(running)
-        returned = b"" if running.request.is_plain else self._life.end(running, finish)
+        returned = self._life.end(running, finish) if running.request.flags & RowFlag.WATCHED else b""
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish, returned)
 
@@ -203,13 +204,13 @@ class Results:
         request.opened = True
         cached = request.cached_tokens or 0
         ids = request.prompt.tobytes() if request.spec.returns_prompt else b""
-        opened = Opened(request.uid, request.spec.of_output, request.prompt_len, cached, ids, request.tail_bytes)
+        opened = Opened(request.uid, request.spec.of_output, request.prompt_len, cached, ids, request.start.num_bytes)
         self.news.opened.append(opened)
-        if not request.is_plain:
+        if request.flags & RowFlag.WATCHED:
             self._life.open(request)
 
     def _close(self, request: Request, finish: Finish, returned: bytes = b"") -> None:
-        if not request.is_plain or request.uid in self._answers.apart:
+        if request.flags & RowFlag.WATCHED or request.uid in self._answers.apart:
             self._life.close(request, finish)
         self._stopping.forget(request.uid)
         self.finished_requests += 1

@@ -20,7 +20,8 @@ from ramet.runtime.scheduler.features.parts import Parts
 from ramet.runtime.scheduler.features.row_features import ANY, RowFeatures
 from ramet.runtime.scheduler.memory import RowMemory
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RowFlag, RowTable, RunningRequest
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 
 
 class Hold(Flag):
@@ -55,7 +56,9 @@ class RunningSet:
         self._decoding: Ints | None = None  # rows; None: look again
         self._admitted: Ints | None = None  # all rows; None: look again
         self.held: dict[Uid, Hold] = {}  # requests that take part in no step for now
-        self.parts = Parts(self.memory, table, self.left, rows.num_rows + 1, self._prefill, self._vacate)
+        self.parts = Parts(
+            self.memory, table, self.left, rows.num_rows + 1, self._features_of, self._prefill, self._vacate
+        )
         self._num_serial = 0  # running requests that are planned only when their last token is known
         self.stuck: list[RunningRequest] = []  # memory is short for them: they are retracted before the next step
         self.num_retractions = 0
@@ -100,7 +103,7 @@ class RunningSet:
             self._decoding = np.array(decoding, dtype=np.int32)
         rows, table = self._decoding, self.table
         planned = table.planned_totals[rows]
-        able = (planned < table.limits[rows]) & (planned <= table.ends[rows])
+        able = planned < table.until[rows]
         if self._num_serial:  # the token that is being drawn must come first
             able &= (planned == table.totals[rows]) | ((table.flags[rows] & RowFlag.SERIAL) == 0)
         return rows if able.all() else rows[able]
@@ -118,6 +121,7 @@ class RunningSet:
 
     def clear_flag(self, running: RunningRequest, flag: int) -> None:
         """From here on its output is as one that never had this bit."""
+        running.request.flags &= ~flag
         self._set_flags(running, int(self.table.flags[running.row]) & ~flag)
 
     def _set_flags(self, running: RunningRequest, flags: int) -> None:
@@ -159,7 +163,8 @@ class RunningSet:
                 return None
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
-        request.reads_others |= lease.length > 0
+        if lease.length:
+            request.flags |= RowFlag.READS_OTHERS
         if self.memory.states is not None:
             self.memory.states.begin(running)
         self._enter(running)
@@ -170,7 +175,7 @@ class RunningSet:
         """Run a request whose prompt has contexts: it has no slots until they are computed (assembler.py)."""
         running = self._open(request, Lease(0, namespace, None))
         self._enter(running)
-        request.reads_others = True  # maybe
+        request.flags |= RowFlag.READS_OTHERS  # maybe
         self.parts.begin(running)
         return running
 
@@ -207,14 +212,12 @@ class RunningSet:
     def put_back(self, running: RunningRequest) -> Request:
         """Back to waiting, with every token it has. What it computed stays cached for as long as memory lets it."""
         request = running.request
-        if request.healing is None:
-            request.tokens = running.tokens.copy()
-        else:
-            request.healing.restart()
+        request.tokens = running.tokens.copy()
+        for each in request.own.values():
+            each.waits_again(request)
         request.epoch += 1
         self.memory.publish_all(running)
         self._leave(running)
-        request.base = None
         return request
 
     def retract_next(self, running: RunningRequest) -> None:
@@ -240,11 +243,9 @@ class RunningSet:
 
     def _free_row(self, row: int) -> None:
         """No step in flight has it any more."""
-        if row > self.free_rows.num_rows:
-            return self.parts.rows.free(row)
         for feature in self._features_of(row):
-            feature.free(row)
-        self.free_rows.free(row)
+            feature.free(self.table, row)
+        (self.parts.rows if row > self.free_rows.num_rows else self.free_rows).free(row)
 
     def _features_of(self, row: int) -> Sequence[RowFeature]:
         flags = int(self.table.flags[row])

@@ -72,7 +72,7 @@ class Stopping:
 
     def _decide(self, running: RunningRequest, token: int) -> Finish | None:
         params = running.request.params
-        is_text = running.num_output > running.request.num_healed
+        is_text = running.num_output > running.request.start.num_tokens
         if (token in params.stop_token_ids and is_text) or (token in self.eos_ids and not params.ignore_eos):
             return Finish(FinishKind.STOP, matched=token)
         if params.stop or params.stop_regex:
@@ -98,8 +98,8 @@ class Stopping:
         watch, request = self._watches.get(running.uid), running.request
         if watch is None:
             assert self._tokenizer is not None, "a request with stop text needs a tokenizer"
-            rewinds = request.constrained is not None and request.constrained.output.window > 0
-            watch = StopWatch(request.params, self._tokenizer, request.tail_bytes, rewinds)
+            rewinds = any(each.rewinds for each in request.own.values())
+            watch = StopWatch(request.params, self._tokenizer, request.start.num_bytes, rewinds)
             self._watches[running.uid] = watch
             for token in running.output[:num_seen].tolist():
                 watch.push(token)

@@ -11,7 +11,7 @@ from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.radix import RadixTree
-from ramet.runtime.scheduler.features.contexts import FirstGroup
+from ramet.runtime.scheduler.features.contexts import FirstGroup, RequestContexts
 from ramet.runtime.scheduler.request import Request
 
 MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for, nor is a shorter prompt announced
@@ -40,7 +40,7 @@ class UnpublishedPrefixes:
     def add(self, computing: Iterable[tuple[Request, Namespace]]) -> None:
         """These are being computed as well."""
         for request, namespace in computing:
-            is_worth = request.first_group is not None or len(request.tokens) >= MIN_SHARED
+            is_worth = len(request.tokens) >= MIN_SHARED or request.own.get(RequestContexts) is not None
             if is_worth and request.uid not in self._keys:
                 self._announce(request, namespace)
 
@@ -64,7 +64,8 @@ class UnpublishedPrefixes:
         return gain if gain >= MIN_SHARED else 0
 
     def _announce(self, request: Request, namespace: Namespace) -> None:
-        first = request.first_group
+        contexts = request.own.get(RequestContexts)
+        first = None if contexts is None else contexts.first
         key = self._keys[request.uid] = request.uid if first is None else namespace + first.key
         if key not in self._announced:
             prefixes = [request.tokens] if first is None else first.prefixes

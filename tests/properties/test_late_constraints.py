@@ -16,6 +16,7 @@ from schedules import Schedule, what_clients_see
 
 from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.scheduler.features import masks, slow_rows
+from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.healing import NOTHING_LEFT
 from ramet.runtime.scheduler.rows import RunningRequest
 
@@ -47,8 +48,7 @@ class Late(BenchTop):
         catch_up = constrained.catch_up
 
         def counted(running: RunningRequest) -> Finish | None:
-            own = running.request.constrained
-            assert own is not None
+            own = running.request.own[Constrained]
             what = "accept" if own.postponed is not None else "mask" if own.late_mask is not None else "look"
             DONE[what] += 1
             return catch_up(running)

@@ -4,19 +4,23 @@ Decides whose slot is given to another: of those that no running request has and
 slot was asked for longest ago. Knows generations and slots, no file and no tensor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ramet.ipc.control import DropAdapter, LoadAdapter
 from ramet.runtime.config import Args
 from ramet.runtime.engine.batch import AdapterSource
-from ramet.runtime.engine.extras import AdapterPlacement, RowAdapters
+from ramet.runtime.engine.extras import AdapterPlacement, Command, RowAdapters
 from ramet.runtime.scheduler.control import ControlHandler
+from ramet.runtime.scheduler.feature import RowFeature
 from ramet.runtime.scheduler.features.background import Background, ReadFailure, tried
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RowTable
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 from ramet.runtime.scheduler.step import StepBuilder
 
 Generation = int
@@ -29,8 +33,15 @@ class _Loaded:
     asked: int = 0  # when its slot was last asked for, as a number of admissions
 
 
-class AdapterSlots:
+class RowSlots:
+    def __init__(self, num_rows: int) -> None:
+        self.by_row = np.zeros(num_rows, np.int32)  # [M] slot of its adapter; 0: it has none
+
+
+class AdapterSlots(RowFeature):
     """Slots are 1 to `num_slots`; 0 is the model without an adapter."""
+
+    flag = RowFlag.ADAPTER
 
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
@@ -41,6 +52,18 @@ class AdapterSlots:
 
     def __contains__(self, generation: Generation) -> bool:
         return generation in self._loaded
+
+    def begin(self, running: RunningRequest) -> Sequence[Command]:
+        """Admission has placed its adapter."""
+        adapter = running.request.spec.lora
+        assert adapter is not None, running.uid
+        slot = self._loaded[adapter.generation].slot
+        assert slot is not None, f"request {running.uid} runs without its adapter {adapter.generation}"
+        running.table.own(RowSlots).by_row[running.row] = slot
+        return ()
+
+    def free(self, table: RowTable, row: int) -> None:
+        table.own(RowSlots).by_row[row] = 0
 
     @property
     def num_loaded(self) -> int:
@@ -72,10 +95,9 @@ class AdapterSlots:
         assert adapter is not None, request.uid
         if drains:
             return False
-        used = set[int]() if self.has_slot(adapter.generation) else set(table.adapters[table.uids != 0].tolist())
-        slot = self.take(adapter.generation, used)
-        request.adapter_slot = slot or 0
-        return slot is not None
+        running = table.own(RowSlots).by_row[table.uids != 0]
+        used = set[int]() if self.has_slot(adapter.generation) else set(running.tolist())
+        return self.take(adapter.generation, used) is not None
 
     def take(self, generation: Generation, used: set[int]) -> int | None:
         """Its slot, for a request that is to run; None: all others are `used` by running ones, or pinned."""
@@ -112,7 +134,7 @@ class AdapterSlots:
 
 
 def plan(step: StepBuilder) -> None:
-    step.inputs.append(RowAdapters(step.table.adapters[step.rows]))
+    step.inputs.append(RowAdapters(step.table.own(RowSlots).by_row[step.rows]))
 
 
 class Adapters:

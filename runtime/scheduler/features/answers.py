@@ -9,10 +9,13 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish
 from ramet.runtime.arrays import Flags
 from ramet.runtime.engine.batch import Pooler, StepResult
+from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.features.hidden import HiddenSpan
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.features.logprobs import PromptSpan, packed
+from ramet.runtime.scheduler.features.media import ids_of
 from ramet.runtime.scheduler.features.pooled import Pooled, add_states, through_heads
+from ramet.runtime.scheduler.features.returned import ReturnedLogprobs, ReturnedStates
 from ramet.runtime.scheduler.features.unsound import UnsoundPrefixes
 from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.running import RunningSet
@@ -38,9 +41,10 @@ class StepAnswers:
         for span, values in step.answered(PromptSpan, result):
             if going[span.index]:
                 request = self._running.at(step.batch.rows[span.index]).request
-                request.next_logprob = span.stop if span.stop < request.prompt_len else None
-                news = self._news.logprobs if request.part is None else request.part.logprobs
-                news.append(packed(request.uid, True, request.ids(span.start, span.stop), values))
+                request.own[ReturnedLogprobs].next = span.stop if span.stop < request.prompt_len else None
+                part = request.own.get(Part)
+                news = self._news.logprobs if part is None else part.logprobs
+                news.append(packed(request.uid, True, ids_of(request, span.start, span.stop), values))
         return going
 
     def read(self, step: Step, result: StepResult, going: Flags) -> None:
@@ -70,9 +74,9 @@ class StepAnswers:
             if not going[span.index] or span.index in self._waiting or (span.last and span.index not in ends):
                 continue
             request = self._running.at(step.batch.rows[span.index]).request
-            request.next_hidden = span.stop
-            if request.part is not None:
-                request.part.states.append(states)
+            request.own[ReturnedStates].next = span.stop
+            if (part := request.own.get(Part)) is not None:
+                part.states.append(states)
             elif (returned := add_states(request, states)) is not None:
                 pooled.append((request, returned))
         for request, states in through_heads(self._pooler, pooled) if pooled else ():

@@ -11,6 +11,7 @@ from ramet.ipc.messages import Finish, FinishKind
 from ramet.runtime.grammar.aside import AsideGrammar
 from ramet.runtime.grammar.output import ConstrainedOutput
 from ramet.runtime.scheduler.feature import TurnFeature
+from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import Hold, RunningSet
@@ -67,6 +68,4 @@ class AsideRows(TurnFeature):
 
 
 def _output(running: RunningRequest) -> ConstrainedOutput:
-    constrained = running.request.constrained
-    assert constrained is not None, running.uid
-    return constrained.output
+    return running.request.own[Constrained].output

@@ -13,9 +13,17 @@ import numpy as np
 
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.scheduler.feature import TurnFeature
-from ramet.runtime.scheduler.features.assembly import Assembly
-from ramet.runtime.scheduler.features.contexts import Part
-from ramet.runtime.scheduler.request import Request, request_of_part
+from ramet.runtime.scheduler.features.assembly import Assembly, request_of_part
+from ramet.runtime.scheduler.features.contexts import Part, RequestContexts
+from ramet.runtime.scheduler.features.returned import (
+    ReturnedLogprobs,
+    ReturnedStates,
+    next_hidden,
+    next_logprob,
+    returns_early_states,
+    unknown_logprob,
+)
+from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
@@ -74,10 +82,10 @@ class Assembler(TurnFeature):
         if not self._running.parts.rows.num_free:
             return False
         request, base = request_of_part(assembly.owner.request, part), part.base
-        if request.next_logprob is None and not request.returns_early_states:
+        if next_logprob(request) is None and not returns_early_states(request):
             lease, prefix = self._cache.acquire_all(request.tokens[base.length :], base.namespace)
         else:
-            lease, prefix = self._cache.acquire(request.reusable, base.namespace)
+            lease, prefix = self._cache.acquire(request.reusable[base.length :], base.namespace)
         slots = np.concatenate([base.slots, prefix])
         if len(slots) == len(request.tokens):
             part.lease, part.slots = lease, slots[part.own :]
@@ -93,20 +101,25 @@ class Assembler(TurnFeature):
         """Every context is computed: what follows them begins, if there is memory for it."""
         owner, base = assembly.owner, assembly.base
         request = owner.request
-        request.base = base
-        asked, told = request.next_logprob, request.next_hidden
+        contexts, asked, told = request.own[RequestContexts], next_logprob(request), next_hidden(request)
+        contexts.base = base
         if asked is not None and asked <= base.length:
-            request.next_logprob = base.length + 1 if base.length + 1 < request.prompt_len else None
-        if request.returns_early_states:
-            request.next_hidden = max(told, base.length)
-        lease, prefix = self._cache.acquire(request.reusable, base.namespace)
+            after = base.length + 1
+            request.own[ReturnedLogprobs].next = after if after < request.prompt_len else None
+        if returns_early_states(request):
+            request.own[ReturnedStates].next = max(told, base.length)
+        lease, prefix = self._cache.acquire(request.reusable[base.length :], base.namespace)
         if not self._running.parts.take_rest(owner, lease, np.concatenate([base.slots, prefix])):
             self._cache.release(lease)
-            request.base, request.next_logprob, request.next_hidden = None, asked, told
+            contexts.base = None
+            if asked is not None:
+                request.own[ReturnedLogprobs].next = asked
+            if returns_early_states(request):
+                request.own[ReturnedStates].next = told
             return
         assembly.is_open = False
         if asked is not None and asked <= base.length:
-            assembly.of_rest = [request.unknown_logprob(int(request.tokens[base.length]))]
+            assembly.of_rest = [unknown_logprob(request, int(request.tokens[base.length]))]
         if request.cached_tokens is None:
             request.cached_tokens = min(assembly.num_cached + lease.length, request.prompt_len)
         self._opened(owner)

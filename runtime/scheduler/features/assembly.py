@@ -19,6 +19,8 @@ import numpy as np
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Logprobs
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.scheduler.features.contexts import (
@@ -27,12 +29,23 @@ from ramet.runtime.scheduler.features.contexts import (
     Group,
     Part,
     copied_tokens,
+    groups_in,
     memory_of_parts,
     namespace_after,
 )
+from ramet.runtime.scheduler.features.returned import (
+    ReturnedLogprobs,
+    ReturnedStates,
+    next_hidden,
+    next_logprob,
+    returns_early_states,
+    unknown_logprob,
+)
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
 
+_NO_OUTPUT = SamplingParams(max_new_tokens=0)
 _uids = count(1)  # of parts, as negative numbers
 
 
@@ -53,7 +66,7 @@ class Assembly:
         self._waiting: list[Part] = []  # those of this stage that have not begun, the next one last
         self._num_begun = 0
         # tokens of parts that have not begun, and of the rest
-        self._missing = len(request.tokens) + (copied_tokens(request.groups) if copies else 0)
+        self._missing = len(request.tokens) + (copied_tokens(groups_in(request)) if copies else 0)
 
     @property
     def is_computed(self) -> bool:
@@ -82,7 +95,8 @@ class Assembly:
         """Tokens of memory that it will need at most, beyond what it has."""
         if not self.is_open:
             return 0
-        pages = memory_of_parts(self.owner.request.groups, page_size, copies=False) - 2 * page_size * self._num_begun
+        groups = groups_in(self.owner.request)
+        pages = memory_of_parts(groups, page_size, copies=False) - 2 * page_size * self._num_begun
         return self._missing + pages + page_size
 
     @property
@@ -104,7 +118,7 @@ class Assembly:
 
     def _cut(self) -> Iterator[list[Part]]:
         """Stage by stage; every part of a stage must be computed before the next is asked for."""
-        ids, groups, base = self.owner.request.tokens, self.owner.request.groups, self.base
+        ids, groups, base = self.owner.request.tokens, groups_in(self.owner.request), self.base
         for num, group in enumerate(groups, start=1):
             before, follows = base.slots, base
             if group.start > base.length:
@@ -122,9 +136,9 @@ class Assembly:
     def _contexts(self, base: Base, ids: Ints, group: Group) -> list[Part]:
         """A context that occurs twice is computed once, unless something is returned of each."""
         request, made, parts = self.owner.request, dict[bytes, Part](), list[Part]()
-        asked, hidden = request.next_logprob, request.next_hidden
+        asked, hidden = next_logprob(request), next_hidden(request)
         for at, stop in group.spans:
-            text, is_told = ids[at:stop].tobytes(), request.returns_early_states and hidden <= at
+            text, is_told = ids[at:stop].tobytes(), returns_early_states(request) and hidden <= at
             part = None if is_told or (asked is not None and asked < stop) else made.get(text)
             if part is None:
                 part = made[text] = _part(base, group.start, at, stop)
@@ -136,6 +150,23 @@ def _part(base: Base, own: int, at: int, stop: int) -> Part:
     return Part(Uid(-next(_uids)), base, own, at, stop)
 
 
-def part_of(request: Request) -> Part:
-    assert request.part is not None, f"request {request.uid} is not a part of another"
-    return request.part
+def request_of_part(request: Request, part: Part) -> Request:
+    """One without output, to compute a part of its prompt. What it returns of these tokens is returned here."""
+    tokens = np.concatenate([request.tokens[: part.own], request.tokens[part.at : part.stop]])
+    states = request.spec.hidden if returns_early_states(request) and next_hidden(request) <= part.at else None
+    spec = RequestSpec(_NO_OUTPUT, request.spec.logprobs, hidden=states, lora=request.spec.lora)
+    made = Request(part.uid, tokens, spec, seed=0, arrival_s=request.arrival_s)
+    made.own[Part] = part
+    made.flags |= RowFlag.PART | (request.flags & (RowFlag.ADAPTER | RowFlag.LOGPROBS))
+    if states is not None:
+        made.own[ReturnedStates] = ReturnedStates(states, part.own)
+        made.flags |= RowFlag.HIDDEN
+    asked = next_logprob(request)
+    if asked is not None and asked < part.stop:
+        first = part.own + max(asked - part.at, 0)
+        if first == part.base.length:  # nothing that it follows is computed with it
+            part.logprobs = [unknown_logprob(request, int(tokens[first]))]
+            first += 1
+        if first < len(tokens):
+            made.own[ReturnedLogprobs] = ReturnedLogprobs(first)
+    return made

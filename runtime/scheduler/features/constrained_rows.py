@@ -20,8 +20,11 @@ from ramet.runtime.scheduler.features.aside import AsideRows
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constraints import failed
 from ramet.runtime.scheduler.features.logprobs import logprob_row
+from ramet.runtime.scheduler.features.returned import next_logprob
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
+from ramet.runtime.scheduler.features.stop_patterns import forced_bytes
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
@@ -109,7 +112,7 @@ class ConstrainedRows:
         if running.remaining and constrained.output.pending:
             self.aside.hold(running)
             return None
-        if request.next_logprob is not None or not running.remaining or request.healing is not None:
+        if next_logprob(request) is not None or not running.remaining or request.flags & RowFlag.HEALING:
             return None  # something is returned of the prompt: it must be computed in any case
         return self._look(running, constrained)
 
@@ -197,7 +200,7 @@ class ConstrainedRows:
         if self._turn != self._slow.turn:
             self._turn, self._left = self._slow.turn, MAX_TURN_FORCED
         if constrained.forced_bytes is None:
-            constrained.forced_bytes = request.forced_bytes
+            constrained.forced_bytes = forced_bytes(request.params.stop_regex)
         before = self.forced_tokens
         while self.forced_tokens - before < MAX_FORCED:
             most = min(max(self._left, FREE_FORCED), MAX_FORCED)
@@ -262,8 +265,7 @@ class ConstrainedRows:
 
     def send_unsent(self, request: Request, kept: int = 0) -> None:
         """All but the last `kept` tokens."""
-        assert request.constrained is not None, request.uid
-        unsent = request.constrained.unsent
+        unsent = request.own[Constrained].unsent
         num = max(len(unsent) - kept, 0)
         for token, logprobs in unsent[:num]:
             self._send(request.uid, token, logprobs)
@@ -271,14 +273,12 @@ class ConstrainedRows:
 
 
 def _of(running: RunningRequest) -> Constrained:
-    constrained = running.request.constrained
-    assert constrained is not None, running.uid
-    return constrained
+    return running.request.own[Constrained]
 
 
 def _certain(running: RunningRequest, token: int) -> Logprobs | None:
     """What is returned of a token that was the only legal one: probability 1, after the mask, as if it was drawn."""
-    if not running.returns_logprobs:
+    if not running.request.flags & RowFlag.LOGPROBS:
         return None
     asked = logprob_row(0, running)
     others = (other for other in range(asked.num_top + 1) if other != token)

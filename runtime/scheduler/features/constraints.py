@@ -5,22 +5,26 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
+import numpy as np
 from msgspec.structs import replace
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish
+from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import Constraint, RequestSpec
 from ramet.runtime.config import Args
 from ramet.runtime.grammar.aside import AsideFailed
 from ramet.runtime.grammar.base import GrammarBackend, GrammarError
 from ramet.runtime.grammar.compile import Compiling, GrammarSource
 from ramet.runtime.grammar.compiled import Failed, Loaded
+from ramet.runtime.grammar.ending import EndTokens
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, JumpMode, ThoughtRule
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.text.tokenizer import Tokenizer
 
 MAX_SETTLED = 256  # requests that begin with a compiled constraint in one turn: 5 ms
@@ -141,7 +145,7 @@ class Constraints(TurnFeature):
                 found.compiled,
                 found.backend,
                 self._tokenizer,
-                request.ending(self._eos_ids),
+                _ending(request.params, self._eos_ids),
                 mode,
                 ThoughtRule(constraint.after.encode(), constraint.opens),
                 self._retokenizer,
@@ -150,13 +154,28 @@ class Constraints(TurnFeature):
         except Exception as error:  # noqa: BLE001 - of a library, which raises anything
             leave()
             return failed(request, error)
-        request.constrained = Constrained(output, leave)
+        request.own[Constrained] = Constrained(output, leave)
+        request.flags |= RowFlag.CONSTRAINED
         return None
 
     def _mode(self, request: Request, backend: GrammarBackend) -> JumpMode:
         mode = JumpMode(self._jump_forward or ("ff" if backend.canonical else "off"))
-        steps = request.needs_each_step(self._raw) or (mode is JumpMode.FF and not backend.canonical)
+        steps = _needs_each_step(request.spec, self._raw) or (mode is JumpMode.FF and not backend.canonical)
         return JumpMode.OFF if steps else mode
+
+
+def _ending(params: SamplingParams, eos_ids: frozenset[int]) -> EndTokens:
+    """What ends an output inside a constraint."""
+    eos = sorted(eos_ids)
+    stops = sorted({*params.stop_token_ids, *eos})
+    own, every = np.array(eos, dtype=np.int32), np.array(stops, dtype=np.int32)
+    return EndTokens(own, every, params.ignore_eos, params.min_new_tokens)
+
+
+def _needs_each_step(spec: RequestSpec, raw_logprobs: bool) -> bool:
+    """Something of each output token is returned, or done to it, that only a step of its own computes."""
+    returned = spec.hidden is not None or spec.expert_routes is not None
+    return spec.processor is not None or returned or (raw_logprobs and spec.logprobs is not None)
 
 
 def place_of(request: Request) -> str:

@@ -13,9 +13,17 @@ from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.scheduler.admission import AdmissionRound, Admitted, Refused, refused, waits_for_prefix
-from ramet.runtime.scheduler.features.contexts import FirstGroup, Group, groups_of, memory_of_parts, no_contexts
+from ramet.runtime.scheduler.features.contexts import (
+    FirstGroup,
+    Group,
+    RequestContexts,
+    groups_of,
+    memory_of_parts,
+    no_contexts,
+)
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.request_feature import RequestFeature
+from ramet.runtime.scheduler.row_flag import RowFlag
 
 _Shared = tuple[tuple[Group, ...], FirstGroup]
 MAX_LOOKED_UP = 4096  # contexts of waiting prompts in a step: some 40 ms
@@ -39,6 +47,7 @@ class ParallelContexts(RequestFeature):
     """Groups of the prompt's tokens that are computed apart."""
 
     asked_by = "content.contexts"
+    flag = RowFlag.WATCHED
 
     def __init__(self, runner: LoadedRunner, cache: PrefixCache) -> None:
         self._why_not, self._cache = no_contexts(runner.facts), cache
@@ -50,30 +59,35 @@ class ParallelContexts(RequestFeature):
     def refuse(self, request: Request, shared: _Shared | None) -> Finish | None:
         if shared is None:  # a single context is text
             return None
-        request.groups, request.first_group = shared
+        groups, first = shared
+        request.own[RequestContexts] = RequestContexts(groups, first)
         if self._why_not:
             return Finish.abort("contexts", self._why_not)
         total = self._cache.total_tokens
-        parts = memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
+        parts = memory_of_parts(groups, self._cache.page_size, self._cache.copies)
         if request.limit + parts <= total:
             return None
         asked = f"{request.prompt_len} prompt and {request.remaining} new tokens"
         return Finish.abort("", f"{asked}, and {parts} for its contexts, do not fit the {total} tokens of the KV pool")
 
     def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
-        first, looked_up = request.first_group, round.own(_LookUps)
-        if first is None or looked_up.num_contexts < MAX_LOOKED_UP or request.namespace + first.key in looked_up.known:
+        contexts, looked_up = request.own.get(RequestContexts), round.own(_LookUps)
+        if contexts is None:
+            return None
+        first = contexts.first
+        if looked_up.num_contexts < MAX_LOOKED_UP or request.namespace + first.key in looked_up.known:
             return None
         return refused(WaitKind.CONTEXTS, f"waits for a step that looks up its {len(first.contexts)} contexts")
 
     def admit(self, request: Request, round: AdmissionRound) -> Admitted | Refused | None:
-        first, namespace = request.first_group, request.namespace
-        if first is None:
+        contexts, namespace = request.own.get(RequestContexts), request.namespace
+        if contexts is None:
             return None
+        first = contexts.first
         found = _look_up(first, namespace, round, is_announced=round.announce())
         if found.gain:
             return waits_for_prefix(found.gain)
-        asked = len(request.tokens) + memory_of_parts(request.groups, self._cache.page_size, self._cache.copies)
+        asked = len(request.tokens) + memory_of_parts(contexts.groups, self._cache.page_size, self._cache.copies)
         promised = asked - found.num_leased + self._cache.page_size + round.reserve(request)
         if (why := round.refusal(request, promised, found.num_leased)) is not None:
             return why

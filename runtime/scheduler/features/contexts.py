@@ -23,6 +23,7 @@ from ramet.ipc.messages import Logprobs, ModelFacts
 from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import Lease
+from ramet.runtime.scheduler.request import FeatureState, Request
 
 NO_SLOTS: Ints = np.empty(0, dtype=np.int32)
 
@@ -120,7 +121,26 @@ class FirstGroup:
 
 
 @dataclass(eq=False, slots=True)
-class Part:
+class RequestContexts(FeatureState):
+    """The parallel contexts of a prompt. `base`: what its row begins with while it runs, once they are computed."""
+
+    groups: tuple[Group, ...]
+    first: FirstGroup
+    base: Base | None = None
+
+    def reusable(self, end: int) -> int:
+        """Of contexts that are to be computed only the first is looked up with what comes before."""
+        return end if self.base is not None else min(end, self.groups[0].start + self.groups[0].lengths[0] + 1)
+
+
+def groups_in(request: Request) -> tuple[Group, ...]:
+    """The parallel contexts of its prompt; none if it was not asked for any."""
+    contexts = request.own.get(RequestContexts)
+    return () if contexts is None else contexts.groups
+
+
+@dataclass(eq=False, slots=True)
+class Part(FeatureState):
     """A sequence of a prompt that is computed apart, and what it leaves to its request.
 
     Its tokens are the prompt's first `own`, which other parts may share, and those in [at, stop).

@@ -1,11 +1,23 @@
 """Prompts that come as embeddings in the place of ids."""
 
+from dataclasses import dataclass
+
+from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.engine.extras import Embeds
+from ramet.runtime.scheduler.request import FeatureState
 from ramet.runtime.scheduler.step import StepBuilder
+
+
+@dataclass(frozen=True, slots=True)
+class InputEmbeds(FeatureState):
+    values: Floats  # [prompt tokens, hidden size]: what stands for the prompt's ids, which are zeros
+
+    def prompt(self, ids: Ints) -> Ints:
+        return ids[:0]
 
 
 def plan(step: StepBuilder) -> None:
     for _, first, prefill in step.prompts():
-        embeds, start = prefill.running.request.embeds, prefill.running.scheduled
-        if embeds is not None and start < len(embeds):
-            step.inputs.append(Embeds(first, embeds[start : prefill.end]))
+        own, start = prefill.running.request.own.get(InputEmbeds), prefill.running.scheduled
+        if own is not None and start < len(own.values):
+            step.inputs.append(Embeds(first, own.values[start : prefill.end]))

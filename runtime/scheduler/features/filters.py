@@ -6,7 +6,7 @@ import numpy as np
 
 from ramet.runtime.sampling.columns import FilterRows, SamplingColumns
 from ramet.runtime.scheduler.drawing import DrawingRows
-from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.row_flag import RowFlag
 
 
 def add_rows(columns: SamplingColumns, draws: DrawingRows) -> SamplingColumns:

@@ -13,10 +13,13 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.arrays import Floats
 from ramet.runtime.sampling.columns import HealedPlace
+from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constrained_rows import ConstrainedRows, Send
+from ramet.runtime.scheduler.features.returned import ReturnedStates, num_logprob_ids
 from ramet.runtime.scheduler.features.tail_search import MAX_NODES, Healing, Path
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
 NOTHING_LEFT = "no output that begins with the healed end of the prompt can be drawn"
@@ -44,7 +47,7 @@ class HealedRows:
 
     def push(self, running: RunningRequest, token: int, place: HealedPlace, reported: Logprobs | None) -> Finish | None:
         """`token` was drawn, of which the client gets `reported`. Why the request ends, if it does."""
-        healing, path, constrained = _of(running.request), _path(running), running.request.constrained
+        healing, path, constrained = _of(running.request), _path(running), running.request.own.get(Constrained)
         if constrained is not None:
             constrained.parse_s = constrained.mask_s
         if constrained is not None and constrained.failure is not None:
@@ -82,14 +85,13 @@ class HealedRows:
     def _found(self, running: RunningRequest, healing: Healing) -> Finish | None:
         request, path, offset = running.request, healing.search.at, healing.search.offset
         beyond = healing.tail.beyond_of(path[-1], offset)
-        request.num_healed = len(path) if not beyond else len(path) - 1
-        request.healing = None
-        self._running.table.num_healed[running.row] = request.num_healed
+        request.start = request.start._replace(num_tokens=len(path) if not beyond else len(path) - 1)
+        del request.own[Healing]
         self._running.clear_flag(running, RowFlag.HEALING)
         self._tell_hidden(running, healing, path)
-        num_asked, ends = request.num_logprob_ids, range(1, len(path) + 1)
+        num_asked, ends = num_logprob_ids(request), range(1, len(path) + 1)
         told = [(path[i - 1], healing.logprobs_of(path[:i], num_asked)) for i in ends]
-        if request.constrained is not None:
+        if request.flags & RowFlag.CONSTRAINED:
             return self._constrained.begin_with(running, told, beyond, healing.tail.table.spell(beyond) or [])
         for token, reported in told[:-1]:
             self._send(running.uid, token, reported)
@@ -100,12 +102,11 @@ class HealedRows:
             states = healing.states.get(path[:i])
             if states is not None:
                 self._show(running.uid, states)
-                running.request.next_hidden = running.request.prompt_len + i
+                running.request.own[ReturnedStates].next = running.request.prompt_len + i
 
 
 def _of(request: Request) -> Healing:
-    assert request.healing is not None, request.uid
-    return request.healing
+    return request.own[Healing]
 
 
 def _whole(running: RunningRequest) -> Path:

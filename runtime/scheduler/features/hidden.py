@@ -6,7 +6,8 @@ import numpy as np
 
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.engine.extras import HiddenRows
-from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.features.returned import ReturnedStates
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.step import StepBuilder, TokenSpan
 
 
@@ -21,7 +22,8 @@ def plan(step: StepBuilder) -> None:
     table, firsts = step.table, step.firsts
     for index in np.flatnonzero(table.flags[step.rows] & RowFlag.HIDDEN).tolist():
         each, end = step.at(step.rows[index]), int(step.ends[index])
-        mode, start, stop = each.request.spec.hidden, each.next_hidden, end
+        own = each.request.own[ReturnedStates]
+        mode, start, stop = own.mode, own.planned, end
         match mode:
             case HiddenMode.ALL:
                 pass
@@ -32,7 +34,7 @@ def plan(step: StepBuilder) -> None:
             case _:
                 start, stop = end - 1, end if end == table.planned_totals[each.row] else end - 1
         if start < stop:
-            each.next_hidden = stop
+            own.planned = stop
             assert start >= each.scheduled, (each.uid, start)
             first = int(firsts[index]) + start - each.scheduled
             last = mode not in (HiddenMode.ALL, HiddenMode.FIRST, HiddenMode.MEAN)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.sampling.columns import HealedPlace
+from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constrained_rows import ConstrainedRows
 from ramet.runtime.scheduler.features.constraints import place_of
 from ramet.runtime.scheduler.features.healing import HealedRows
@@ -17,7 +18,8 @@ from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
 from ramet.runtime.scheduler.features.stop_patterns import PatternRows
 from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.stopping import Stopping
 
@@ -54,7 +56,7 @@ class LateTokens:
         logprobs, flags = self.drawn.pop(running.uid, None), int(self._running.table.flags[running.row])
         if not flags & RowFlag.MASKED:
             return self.patterns.push(running, token, logprobs)
-        if running.request.constrained is None:
+        if not flags & RowFlag.CONSTRAINED:
             return self.healed.push(running, token, self.places[running.uid], logprobs)
         begun_s, before = time.thread_time(), running.num_output
         if flags & RowFlag.HEALING:
@@ -75,8 +77,7 @@ class LateTokens:
 
         `before`: tokens of its output then.
         """
-        constrained, num_tokens = running.request.constrained, max(running.num_output - before + 1, 1)
-        assert constrained is not None, running.uid
+        constrained, num_tokens = running.request.own[Constrained], max(running.num_output - before + 1, 1)
         self._late.step.spend(seconds, num_tokens)
         seconds, constrained.mask_s = seconds + constrained.mask_s, 0.0
         return self._took(running, finish, seconds, num_tokens)
@@ -93,7 +94,7 @@ class LateTokens:
 
     def begin(self, running: RunningRequest) -> Finish | None:
         """It runs. Returns why it ends, if its constraint leaves nothing to compute."""
-        if running.request.constrained is not None:
+        if running.request.flags & RowFlag.CONSTRAINED:
             return self._timed(running, self.constrained.begin)
         if running.request.params.stop_regex:
             self.patterns.begin(running)
@@ -112,7 +113,7 @@ class LateTokens:
         """
         yield from self.constrained.aside.settle_held(alone)
         for running in self._late.due():
-            if running.request.constrained is None:
+            if not running.request.flags & RowFlag.CONSTRAINED:
                 finish = self.patterns.catch_up(running)
             else:
                 finish = self._timed(running, self.constrained.catch_up)
@@ -122,8 +123,8 @@ class LateTokens:
 
     def close(self, request: Request) -> None:
         """It has ended, or never ran."""
-        if request.constrained is not None:
+        if (constrained := request.own.get(Constrained)) is not None:
             self.constrained.send_unsent(request)
-            request.constrained.leave()
+            constrained.leave()
         self.patterns.forget(request.uid)
         self.slow.forget(request.uid)

@@ -6,8 +6,10 @@ from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.features.logprobs import UNKNOWN
+from ramet.runtime.scheduler.features.media import ids_of
 from ramet.runtime.scheduler.features.pooled import add_states
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.programs import num_calls
 from ramet.runtime.scheduler.features.routes import ReturnedRoutes
 from ramet.runtime.scheduler.features.unsound import UnsoundPrefixes
 from ramet.runtime.scheduler.news import News
@@ -17,7 +19,7 @@ from ramet.runtime.scheduler.running import RunningSet
 
 
 class Lifecycle:
-    """Called for requests that are not plain (Request.is_plain)."""
+    """Called for requests with the bit RowFlag.WATCHED."""
 
     def __init__(
         self, running: RunningSet, leases: PrefixLeases, follow_ups: FollowUps, late: LateTokens,
@@ -28,14 +30,14 @@ class Lifecycle:
 
     def open(self, request: Request) -> None:
         """Its Opened message was made."""
-        start = request.first_logprob
-        if start is not None and start < request.prompt_len:
-            first = request.ids(start, start + 1)
+        asked = request.spec.logprobs
+        if asked is not None and asked.start is not None and asked.start < request.prompt_len:
+            first = ids_of(request, asked.start, asked.start + 1)
             self._news.logprobs.append(Logprobs(request.uid, True, first.tobytes(), UNKNOWN))
 
     def begin(self, running: RunningRequest) -> Finish | None:
         """It runs and is open. Returns why it ends without a step, if so."""
-        if running.request.base is not None:
+        if running.base_length:
             self._add_parts(running.request)
         return self._late.begin(running)
 
@@ -47,11 +49,11 @@ class Lifecycle:
     def end(self, running: RunningRequest, finish: Finish) -> bytes:
         """It is about to give back its row. Returns the experts of its tokens, if it asked for them."""
         request = running.request
-        if request.spec.follow_up is not None and not finish.aborted and request.base is None:
+        if request.spec.follow_up is not None and not finish.aborted and not running.base_length:
             self._running.memory.publish_all(running)
-            added, num_calls = running.total - (request.cached_tokens or 0), request.num_calls + 1
-            self._follow_ups.keep(request.spec.follow_up, running.lease, added, num_calls)
-        return self._routes.of(running) if request.returns_routes else b""
+            added = running.total - (request.cached_tokens or 0)
+            self._follow_ups.keep(request.spec.follow_up, running.lease, added, num_calls(request) + 1)
+        return self._routes.of(running) if request.spec.expert_routes is not None else b""
 
     def close(self, request: Request, finish: Finish) -> None:
         """It has ended, or never ran."""

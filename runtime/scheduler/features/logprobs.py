@@ -10,7 +10,10 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.extras import PromptLogprobs
 from ramet.runtime.sampling.columns import LogprobRow, PlaceLogprobs, SamplingColumns
 from ramet.runtime.scheduler.drawing import DrawingRows
-from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
+from ramet.runtime.scheduler.features.media import ids_of
+from ramet.runtime.scheduler.features.returned import ReturnedLogprobs
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.step import StepBuilder, TokenSpan
 
 UNKNOWN = np.array([np.nan], dtype=np.float32).tobytes()  # the log-probability of a prompt's first token
@@ -37,16 +40,17 @@ def packed(uid: Uid, of_prompt: bool, ids: Ints, values: PlaceLogprobs) -> Logpr
 def plan(step: StepBuilder) -> None:
     for index, first, prefill in step.prompts():
         running, request = prefill.running, prefill.running.request
-        asked, start = request.spec.logprobs, running.next_logprob
-        if asked is None or start is None:
+        asked, own = request.spec.logprobs, request.own.get(ReturnedLogprobs)
+        if asked is None or own is None or own.planned is None:
             continue
+        start = own.planned
         stop = min(prefill.end + 1, request.prompt_len)
         if start < stop:
             assert start > running.scheduled, (request.uid, start, running.scheduled)
-            ids, targets = np.array(asked.ids, dtype=np.int32), request.ids(start, stop).copy()
+            ids, targets = np.array(asked.ids, dtype=np.int32), ids_of(request, start, stop).copy()
             ask = PromptLogprobs(first + start - 1 - running.scheduled, targets, asked.num_top, ids)
             step.ask(PromptSpan(index, start, stop), ask)
-            running.next_logprob = stop if stop < request.prompt_len else None
+            own.planned = stop if stop < request.prompt_len else None
 
 
 def add_rows(columns: SamplingColumns, draws: DrawingRows) -> SamplingColumns:

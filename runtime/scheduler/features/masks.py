@@ -15,6 +15,8 @@ from ramet.runtime.grammar.base import Grammar, MaskFiller, TooComplex
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constraints import failed
 from ramet.runtime.scheduler.features.slow_rows import FREE_S, Allowance
+from ramet.runtime.scheduler.features.tail_search import Healing
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.step import Step
@@ -34,17 +36,17 @@ def make_masks(running: RunningSet, step: Step, vocab_size: int) -> Ints:
     quick, slow = dict[MaskFiller, list[Asked]](), list[Asked]()
     for k in np.flatnonzero(alive).tolist():
         each = running.at(rows[k])
-        constrained = each.request.constrained
+        constrained = each.request.own.get(Constrained)
         if constrained is None:
             fill_mask(each, bits[k])
         elif constrained.is_late or constrained.output.pending:
             constrained.undo = True
         elif constrained.ready is not None:
             bits[k], constrained.ready = constrained.ready, None
-        elif each.request.healing is None and (not constrained.is_slow or constrained.output.aside is not None):
-            quick.setdefault(constrained.output.backend, []).append((k, each, constrained))
-        else:
+        elif each.request.flags & RowFlag.HEALING or (constrained.is_slow and constrained.output.aside is None):
             slow.append((k, each, constrained))
+        else:
+            quick.setdefault(constrained.output.backend, []).append((k, each, constrained))
     allowance = Allowance()
     for backend, group in quick.items():
         for begin in range(0, len(group), MAX_TOGETHER):
@@ -103,14 +105,14 @@ def fill_mask(running: RunningRequest, bits: Ints) -> bool:
     """WRITES bits [W] int32: what the row may draw next. False: its grammar has failed or needs more time than it has,
     and everything is allowed.
     """
-    request, constrained = running.request, running.request.constrained
+    request, constrained = running.request, running.request.own.get(Constrained)
     bits[:] = -1
     try:
         output = None if constrained is None else constrained.output
         if output is not None and output.active and not output.grammar.must_end:
             output.grammar.fill_mask(bits)
-        if request.healing is not None:
-            return request.healing.fill_mask(running.output, bits, output)
+        if (healing := request.own.get(Healing)) is not None:
+            return healing.fill_mask(running.output, bits, output)
         if output is not None:
             output.finish_mask(bits, running.num_output)
         return True

@@ -19,8 +19,13 @@ from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.ipc.messages import Finish
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import MediaSource
-from ramet.runtime.engine.extras import FeatureRows, Features
+from ramet.runtime.engine.extras import Command, FeatureRows, Features
+from ramet.runtime.scheduler.feature import RowFeature
+from ramet.runtime.scheduler.features.position_offsets import shift_row
 from ramet.runtime.scheduler.features.turns import Turns, turns_of
+from ramet.runtime.scheduler.request import FeatureState, Request
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
 
 KINDS = tuple(MediaKind)
 MAX_NUMBERS = ((1 << 31) - 1) // len(KINDS)
@@ -63,7 +68,7 @@ class MediaNumbers:
 
 
 @dataclass(slots=True)
-class RequestMedia:
+class RequestMedia(FeatureState):
     """Of one prompt, as long as its request lives. Its samples share it."""
 
     placed: Sequence[PlacedMedia]
@@ -72,6 +77,12 @@ class RequestMedia:
     era: int  # of its numbers
     features: dict[bytes, Features] = field(default_factory=dict)  # by key; what is here stays, whoever is evicted
     awaited: set[bytes] = field(default_factory=set)  # keys that had no features when they were looked for first
+
+    def prompt(self, ids: Ints) -> Ints:
+        return self.numbers.ids(ids)
+
+    def begin_anew(self) -> None:
+        self.features.clear()
 
     @property
     def numbers(self) -> MediaNumbers:
@@ -132,6 +143,23 @@ class RequestMedia:
                 if begin < stop < begin + num:
                     return max(begin, start), begin + num
         return stop, stop
+
+
+def ids_of(request: Request, start: int, stop: int) -> Ints:
+    """Known tokens as the vocabulary has them."""
+    tokens, media = request.tokens[start:stop], request.own.get(RequestMedia)
+    return tokens if media is None else media.numbers.ids(tokens)
+
+
+class TurnedRows(RowFeature):
+    """Rows whose tokens behind media are at other positions than their indices."""
+
+    flag = RowFlag.MEDIA
+
+    def begin(self, running: RunningRequest) -> Sequence[Command]:
+        if (turns := running.request.own[RequestMedia].turns) is not None:
+            shift_row(running, turns.shift)
+        return ()
 
 
 def cost_kind(item: Prepared) -> tuple[MediaKind, bool]:

@@ -3,6 +3,8 @@
 import numpy as np
 
 from ramet.runtime.engine.extras import MropePositions
+from ramet.runtime.scheduler.features.media import RequestMedia
+from ramet.runtime.scheduler.features.position_offsets import Shifts
 from ramet.runtime.scheduler.step import StepBuilder
 
 
@@ -10,15 +12,17 @@ def plan(step: StepBuilder) -> None:
     places = None
     for _, first, prefill in step.prompts():
         request, start = prefill.running.request, prefill.running.scheduled
-        if request.media is None:
+        media = request.own.get(RequestMedia)
+        if media is None:
             continue
-        if rows := list(request.media.rows(start, prefill.end, first)):
+        if rows := list(media.rows(start, prefill.end, first)):
             step.inputs += rows
-            step.token_ids = request.media.numbers.ids(step.token_ids)
-        if request.turns is not None and start < request.turns.end:
+            step.token_ids = media.numbers.ids(step.token_ids)
+        if media.turns is not None and start < media.turns.end:
             if places is None:
-                places = np.tile(step.positions - np.repeat(step.table.shifts[step.rows], step.num_new), (3, 1))
-            own = request.turns.places[:, start : prefill.end]
+                shifts = step.table.own(Shifts).by_row[step.rows]
+                places = np.tile(step.positions - np.repeat(shifts, step.num_new), (3, 1))
+            own = media.turns.places[:, start : prefill.end]
             places[:, first : first + own.shape[1]] = own
     if places is not None:
         step.inputs.append(MropePositions(places))

@@ -1,14 +1,17 @@
 """What runs, and what is kept, for prompts with parallel contexts: their parts, the rows of these and their memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import NO_SLOTS, Lease, RowAllocator
 from ramet.runtime.engine.batch import PART_ROWS
 from ramet.runtime.scheduler.deferred import Left, LeftBehind
-from ramet.runtime.scheduler.features.assembly import Assembly, part_of
-from ramet.runtime.scheduler.features.contexts import Part
+from ramet.runtime.scheduler.feature import RowFeature
+from ramet.runtime.scheduler.features.assembly import Assembly
+from ramet.runtime.scheduler.features.contexts import Part, RequestContexts
+from ramet.runtime.scheduler.features.position_offsets import shift_row
+from ramet.runtime.scheduler.features.returned import plan_all
 from ramet.runtime.scheduler.memory import RowMemory
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
@@ -17,10 +20,12 @@ from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 class Parts:
     def __init__(
         self, memory: RowMemory, table: RowTable, left: LeftBehind, first_row: int,
-        prefill: Callable[[RunningRequest], None], vacate: Callable[[RunningRequest], None],
+        features_of: Callable[[int], Sequence[RowFeature]], prefill: Callable[[RunningRequest], None],
+        vacate: Callable[[RunningRequest], None],
     ) -> None:  # fmt: skip
-        """`prefill`: steps may compute it. `vacate`: its row runs nothing."""
-        self._memory, self._table, self._left, self._prefill, self._vacate = memory, table, left, prefill, vacate
+        """`features_of` a row. `prefill`: steps may compute it. `vacate`: its row runs nothing."""
+        self._memory, self._table, self._left = memory, table, left
+        self._features_of, self._prefill, self._vacate = features_of, prefill, vacate
         self.rows = RowAllocator(PART_ROWS, first=first_row)
         self.running: dict[Uid, RunningRequest] = {}
         self.assemblies: dict[Uid, Assembly] = {}  # of running requests with contexts, until they leave
@@ -67,32 +72,39 @@ class Parts:
     def take(self, request: Request, lease: Lease, slots: Ints) -> bool:
         """Compute a part, whose first `slots` [n] are there; False: memory is short. A row of parts must be free."""
         running = RunningRequest(request, self.rows.allocate(), lease, self._table)
+        base = running.request.own[Part].base
+        running.base_length = base.length
         self._table.open(running.row, request, len(slots))
         if not self._memory.occupy(running, slots):
             self._vacate(running)
             self.rows.free(running.row)
             return False
+        for feature in self._features_of(running.row):
+            self._memory.commands += feature.begin(running)
+        shift_row(running, base.shift)
         self.running[request.uid] = running
         self._prefill(running)
         return True
 
     def take_rest(self, running: RunningRequest, lease: Lease, slots: Ints) -> bool:
         """Compute what follows the contexts of a request, whose base is set: as `take`, in its own row."""
-        request, nothing = running.request, running.lease
-        running.lease = lease
-        self._table.begin(running.row, request, len(slots))
+        base, nothing = running.request.own[RequestContexts].base, running.lease
+        assert base is not None, running.uid
+        running.lease, running.base_length = lease, base.length
+        self._table.begin(running.row, len(slots))
         if not self._memory.occupy(running, slots):
-            running.lease = nothing
-            self._table.begin(running.row, request, 0)
+            running.lease, running.base_length = nothing, 0
+            self._table.begin(running.row, 0)
             return False
-        running.next_logprob, running.next_hidden = request.next_logprob, request.next_hidden
+        shift_row(running, base.shift)
+        plan_all(running.request)
         self._prefill(running)
         return True
 
     def park(self, running: RunningRequest) -> None:
         """A part is computed: its row is free, its slots stay until its request leaves."""
         self._memory.publish(running)
-        part, row = part_of(running.request), running.row
+        part, row = running.request.own[Part], running.row
         part.lease, part.slots = running.lease, running.slots[part.own : running.total].copy()
         part.pages = running.slots[running.leased :].copy()
         self.parked_tokens += len(part.pages)
@@ -102,7 +114,9 @@ class Parts:
 
     def take_down(self, uid: Uid) -> None:
         """A request leaves, and with it what was computed for it apart."""
-        for part in dict.fromkeys(self.assemblies.pop(uid).parts):
+        assembly = self.assemblies.pop(uid)
+        assembly.owner.request.own[RequestContexts].base = None
+        for part in dict.fromkeys(assembly.parts):
             running = self.running.pop(part.uid, None)
             if running is not None:
                 self._memory.publish(running)

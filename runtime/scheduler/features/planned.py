@@ -18,7 +18,7 @@ from ramet.runtime.scheduler.features import (
     position_offsets,
     processors,
 )
-from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.step import StepBuilder
 
 Plan = Callable[[StepBuilder], None]

@@ -2,7 +2,8 @@
 
 A mean is a sum beside its request, in float64, to which every step adds the tokens that it has computed; so it is right
 over chunks and retractions. Of what a cached prefix has no states are known: requests that need them compute it anew
-(Request.reusable). The alternative, sums kept beside every page, would cost memory for all to make few requests faster.
+(ReturnedStates.reusable). The alternative, sums kept beside every page, would cost memory for all to make few requests
+faster.
 Knows no batch and no device. n states, N hidden size, M numbers of a head.
 """
 
@@ -10,9 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ramet.ipc.spec import PoolingTask
+from ramet.ipc.spec import HiddenMode, PoolingTask
 from ramet.runtime.arrays import Floats
 from ramet.runtime.engine.batch import Pooler
+from ramet.runtime.scheduler.features.returned import ReturnedStates
 from ramet.runtime.scheduler.request import Request
 
 Pooled = tuple[Request, Floats]  # and its state or states [n, N]
@@ -20,14 +22,15 @@ Pooled = tuple[Request, Floats]  # and its state or states [n, N]
 
 def add_states(request: Request, states: Floats) -> Floats | None:
     """states [n, N]: the next ones of a request, or [1, N], their sum. What is returned of them; None: nothing yet."""
-    if not request.returns_mean:
+    own = request.own[ReturnedStates]
+    if own.mode is not HiddenMode.MEAN:
         return states
     summed = states.sum(axis=0, dtype=np.float64)
-    request.pooled = summed if request.pooled is None else request.pooled + summed
-    if request.next_hidden < request.prompt_len:
+    own.summed = summed if own.summed is None else own.summed + summed
+    if own.next < request.prompt_len:
         return None
-    mean = (request.pooled / request.prompt_len).astype(np.float32)[None]
-    request.pooled = None
+    mean = (own.summed / request.prompt_len).astype(np.float32)[None]
+    own.summed = None
     return mean
 
 

@@ -33,6 +33,8 @@ from ramet.runtime.cache.node import Node
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 from ramet.runtime.cache.radix import RadixTree
 from ramet.runtime.scheduler.feature import TurnFeature
+from ramet.runtime.scheduler.features.long_rope import LONG, LongRope, prompt_namespace
+from ramet.runtime.scheduler.features.tail_search import Healing
 from ramet.runtime.scheduler.request import Request
 
 MAX_SHARE = 0.5  # of the pool that clients may hold: running requests always have the other half
@@ -158,7 +160,7 @@ class PrefixLeases(TurnFeature):
         claimed.granted[request.uid] = self._clock() + seconds
         self._look_s = min(self._look_s, claimed.granted[request.uid])
         if claimed.lease is None:
-            claimed.lease = self._cache.hold(self._prefix(request), request.prompt_namespace)
+            claimed.lease = self._cache.hold(self._prefix(request), prompt_namespace(request))
 
     def keep(self, uid: Uid) -> None:
         """The request has ended by itself: what it asked for stands."""
@@ -226,7 +228,7 @@ class PrefixLeases(TurnFeature):
 
     def _enter(self, request: Request, prefix: Ints) -> ErrorRecord | None:
         """Claim a prefix, if the bounds allow it."""
-        namespace = request.claimed_in
+        namespace = _claimed_in(request)
         new, taken = len(prefix) - self.ledger.match_length(prefix, namespace), self.claimed_tokens
         asks = f"asks to hold {len(prefix)} tokens"
         if len(prefix) > self.max_tokens:
@@ -257,7 +259,7 @@ class PrefixLeases(TurnFeature):
         return None
 
     def _claimed_by(self, owner: str) -> int:
-        """Tokens, in all namespaces that end with this owner's part (Request.claimed_in)."""
+        """Tokens, in all namespaces that end with this owner's part (_claimed_in)."""
         return sum(len(node.run) for node in self.ledger.nodes() if node.namespace[-1:] == (owner,))
 
     def _release(self, request: Request) -> None:
@@ -272,7 +274,7 @@ class PrefixLeases(TurnFeature):
     def _claimed_before(self, request: Request) -> Iterator[_Claimed]:
         """What the same prompt has claimed that is not longer than this request's: its whole pages, or fewer."""
         prompt, whole, at = _prompt(request), len(self._prefix(request)), 0
-        for entry, common in self.ledger.walk(prompt, request.claimed_in):
+        for entry, common in self.ledger.walk(prompt, _claimed_in(request)):
             at += common
             claimed = self.claimed.get(entry)
             if claimed is None or common < len(entry.run):
@@ -291,7 +293,7 @@ class PrefixLeases(TurnFeature):
             is_beyond = len(prompt) < len(tokens) <= len(prompt) + len(tail)  # a token has a byte at least
             if (
                 is_beyond
-                and claimed.entry.namespace == request.claimed_in
+                and claimed.entry.namespace == _claimed_in(request)
                 and (tokens[: len(prompt)] == prompt).all()
                 and tail in (self._text(tokens[len(prompt) :]) + end for end in claimed.ends)
             ):
@@ -324,9 +326,18 @@ def _prompt(request: Request) -> Ints:
     return request.tokens[: request.prompt_len]
 
 
+def _claimed_in(request: Request) -> Namespace:
+    """Where its leases are kept, for any weights. It includes the owner, so that no other may end its leases."""
+    own, namespace, owner = request.own.get(LongRope), request.spec.namespace, request.spec.key_name
+    if own is not None and request.prompt_len > own.limit:
+        namespace = (*namespace, LONG)
+    return (*namespace, f"owner {owner}") if owner else namespace
+
+
 def _tail(request: Request) -> bytes:
     """The text of the prompt behind its tokens."""
-    return b"" if request.healing is None else request.healing.tail.text
+    healing = request.own.get(Healing)
+    return b"" if healing is None else healing.tail.text
 
 
 def _tokens(entry: Node) -> Ints:

@@ -7,7 +7,8 @@ from ramet.runtime.engine.extras import Command
 from ramet.runtime.sampling.columns import Forget, ProcessorRow, ProcessorRows, SamplingColumns
 from ramet.runtime.scheduler.drawing import DrawingRows
 from ramet.runtime.scheduler.feature import RowFeature
-from ramet.runtime.scheduler.rows import RowFlag, RunningRequest
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
 
 
 class ProcessorMemory(RowFeature):

@@ -4,6 +4,7 @@ Decides that a program which has not begun leaves to those that have what these 
 is free, whoever is going to need it.
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 from ramet.ipc.messages import Generate
@@ -12,12 +13,24 @@ from ramet.ipc.stats import WaitKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.scheduler.admission import AdmissionRound, Refused, clipped_output, refused
 from ramet.runtime.scheduler.features.follow_ups import FollowUps, kind_of
-from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.request import FeatureState, Request
 from ramet.runtime.scheduler.request_feature import RequestFeature
 from ramet.runtime.scheduler.reserve_ratio import START_SHARE
+from ramet.runtime.scheduler.row_flag import RowFlag
 
 GROWTH_SHARE = 0.75  # of the pool that is kept at most for what programs that have begun may still add
 MAX_KEPT_OUT = 16  # programs that are asked in a step, each of which is looked up, whether they fit beside that
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls(FeatureState):
+    num: int  # that its program has made before on the same state, as far as they are known
+
+
+def num_calls(request: Request) -> int:
+    """Calls that its program has made before on the same state, as far as they are known."""
+    calls = request.own.get(_Calls)
+    return 0 if calls is None else calls.num
 
 
 class _Growth:
@@ -31,6 +44,7 @@ class ProgramRequests(RequestFeature):
     """A request of a program that makes further calls on the same state."""
 
     asked_by = "spec.follow_up"
+    flag = RowFlag.WATCHED
 
     def __init__(self, follow_ups: FollowUps) -> None:
         self._follow_ups = follow_ups
@@ -41,7 +55,7 @@ class ProgramRequests(RequestFeature):
         return self._follow_ups.came(asked)
 
     def refuse(self, request: Request, shared: int) -> None:
-        request.num_calls = shared
+        request.own[_Calls] = _Calls(shared)
 
     def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
         num = self._growth(round).num_kept_out
@@ -75,9 +89,9 @@ class ProgramRequests(RequestFeature):
         asked = request.spec.follow_up
         assert asked is not None, request.uid
         added = request.prompt_len - num_cached + clipped_output(request) * START_SHARE
-        return self._follow_ups.expected(kind_of(asked), int(added), request.num_calls + 1)
+        return self._follow_ups.expected(kind_of(asked), int(added), num_calls(request) + 1)
 
 
 def _is_new(request: Request, round: AdmissionRound) -> bool:
     """A program's first call yields memory to programs that run, until it has waited as long as any request may."""
-    return not request.num_calls and not round.is_aged(request)
+    return not num_calls(request) and not round.is_aged(request)

@@ -6,25 +6,40 @@ import numpy as np
 
 from ramet.ipc.messages import Finish, FinishKind, Generate
 from ramet.ipc.params import shown
+from ramet.ipc.spec import RequestSpec
 from ramet.ipc.stats import WaitKind
-from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.scheduler.admission import AdmissionRound, Refused, refused
+from ramet.runtime.scheduler.features.biases import LogitBias
 from ramet.runtime.scheduler.features.constraints import Constraints
+from ramet.runtime.scheduler.features.embeds import InputEmbeds
+from ramet.runtime.scheduler.features.long_rope import LongRope
 from ramet.runtime.scheduler.features.media import RequestMedia, Towers
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.features.returned import ReturnedLogprobs, ReturnedStates
 from ramet.runtime.scheduler.features.tail_search import Healing
-from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.request import OutputStart, Request
 from ramet.runtime.scheduler.request_feature import RequestFeature
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.healing import Tail
 from ramet.runtime.text.tokenizer import Tokenizer
+
+# bits of requests whose features have something to do only while they run, by the path of a field of `Generate`
+MARKS = {
+    "spec.params.filters": RowFlag.FILTERED,
+    "spec.params.min_new_tokens": RowFlag.MIN_NEW,
+    "spec.params.stop_regex": RowFlag.PATTERNS | RowFlag.WATCHED,
+    "spec.expert_routes": RowFlag.WATCHED,
+}
 
 
 class Processors(RequestFeature):
     """A logit processor, which the runner must have."""
 
     asked_by = "spec.processor"
+    flag = RowFlag.PROCESSOR
 
     def __init__(self, runner: LoadedRunner) -> None:
         self._runner = runner
@@ -40,6 +55,7 @@ class PenalisedRequests(RequestFeature):
     """Penalties, whose counts need one of a few places on the device."""
 
     asked_by = "spec.params.penalised"
+    flag = RowFlag.PENALTIES
 
     def __init__(self, running: RunningSet) -> None:
         self._running = running
@@ -60,6 +76,7 @@ class AdapterRequests(RequestFeature):
     """An adapter, which must be loaded, and needs a slot to run."""
 
     asked_by = "spec.lora"
+    flag = RowFlag.ADAPTER
 
     def __init__(self, running: RunningSet) -> None:
         self._running = running
@@ -84,20 +101,58 @@ class InputEmbeddings(RequestFeature):
     """Embeddings in the place of the prompt's ids, which are zeros."""
 
     asked_by = "content.embeds"
+    flag = RowFlag.EMBEDS
 
-    def receive(self, message: Generate, prompt: Ints) -> Floats:
+    def receive(self, message: Generate, prompt: Ints) -> InputEmbeds:
         assert message.content.embeds is not None
-        values: Floats = np.frombuffer(message.content.embeds, dtype=np.float32).reshape(len(prompt), -1)
-        return values
+        return InputEmbeds(np.frombuffer(message.content.embeds, dtype=np.float32).reshape(len(prompt), -1))
 
-    def refuse(self, request: Request, shared: Floats) -> None:
-        request.embeds = shared
+    def refuse(self, request: Request, shared: InputEmbeds) -> None:
+        request.own[InputEmbeds] = shared
+
+
+class BiasedRequests(RequestFeature):
+    """Numbers that are added to logits."""
+
+    asked_by = "spec.params.logit_bias"
+    flag = RowFlag.BIAS
+
+    def receive(self, message: Generate, prompt: Ints) -> LogitBias:
+        return LogitBias.of(message.spec.params)
+
+    def refuse(self, request: Request, shared: LogitBias) -> None:
+        request.own[LogitBias] = shared
+
+
+class LogprobRequests(RequestFeature):
+    """Log-probabilities of the output's tokens, and of the prompt's from one on."""
+
+    asked_by = "spec.logprobs"
+    flag = RowFlag.LOGPROBS | RowFlag.WATCHED
+
+    def refuse(self, request: Request, shared: Any) -> None:
+        asked = request.spec.logprobs
+        assert asked is not None, request.uid
+        if asked.start is not None and asked.start + 1 < request.prompt_len:
+            request.own[ReturnedLogprobs] = ReturnedLogprobs(asked.start + 1)
+
+
+class HiddenStateRequests(RequestFeature):
+    """The hidden states of all tokens, or of one."""
+
+    asked_by = "spec.hidden"
+    flag = RowFlag.HIDDEN
+
+    def refuse(self, request: Request, shared: Any) -> None:
+        assert request.spec.hidden is not None, request.uid
+        request.own[ReturnedStates] = ReturnedStates(request.spec.hidden)
 
 
 class MediaRequests(RequestFeature):
     """Pictures, videos and sound, whose tokens the tree knows by numbers of their own."""
 
     asked_by = "media"
+    flag = RowFlag.MEDIA
 
     def __init__(self, towers: Towers | None) -> None:
         self._towers = towers
@@ -107,15 +162,15 @@ class MediaRequests(RequestFeature):
         return self._towers.of_request(message.media, len(prompt))
 
     def refuse(self, request: Request, shared: RequestMedia) -> None:
-        request.media, request.tokens = shared, shared.mark(request.tokens)
+        request.own[RequestMedia], request.tokens = shared, shared.mark(request.tokens)
+        if shared.era:
+            request.cache_apart("media", shared.era)
 
     def fails(self, request: Request) -> Finish | None:
-        assert request.media is not None, request.uid
-        return request.media.failure
+        return request.own[RequestMedia].failure
 
     def lacks(self, request: Request, num_cached: int) -> Refused | None:
-        assert request.media is not None, request.uid
-        lacking = request.media.lacks(num_cached)
+        lacking = request.own[RequestMedia].lacks(num_cached)
         return refused(WaitKind.MEDIA, lacking) if lacking else None
 
 
@@ -123,6 +178,7 @@ class HealedPrompts(RequestFeature):
     """The end of the prompt is chosen again."""
 
     asked_by = "tail"
+    flag = RowFlag.HEALING | RowFlag.HEALED
 
     def __init__(self, tokenizer: Tokenizer | None, vocab_size: int) -> None:
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
@@ -133,26 +189,30 @@ class HealedPrompts(RequestFeature):
         return Tail(message.tail, table, message.spec.params.max_new_tokens)
 
     def refuse(self, request: Request, shared: Tail) -> None:
-        request.healing = Healing(shared, None if request.params.greedy else request.seed)
-        request.tail_bytes = len(shared.text)
+        request.own[Healing] = Healing(shared, None if request.params.greedy else request.seed)
+        request.start = OutputStart(num_bytes=len(shared.text))
 
 
 class LongRopeLimit(RequestFeature):
     """Sequences beyond the model's limit have other keys than shorter ones: they are cached apart. Of such models."""
 
     asked_by = "uids"  # every request
+    flag = RowFlag.LONG_ROPE
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
     def refuse(self, request: Request, shared: Any) -> None:
-        request.boundary, request.is_long = self._limit, request.prompt_len > self._limit
+        own = request.own[LongRope] = LongRope(self._limit)
+        if request.prompt_len > self._limit:
+            own.outgrow(request)
 
 
 class LeaseRequests(RequestFeature):
     """A lease on the prompt's prefix, which is claimed on arrival; or 0, to end one."""
 
     asked_by = "spec.prefix_lease_s"
+    flag = RowFlag.WATCHED
 
     def __init__(self, leases: PrefixLeases) -> None:
         self._leases = leases
@@ -160,7 +220,7 @@ class LeaseRequests(RequestFeature):
     def arrive(self, request: Request, shared: Any) -> Finish | None:
         if denied := self._leases.claim(request):
             return Finish(FinishKind.ABORT, error=denied)
-        if request.spec.prefix_lease_s == 0 and request.returns_nothing:  # it was sent to end a lease
+        if request.spec.prefix_lease_s == 0 and _returns_nothing(request.spec):  # it was sent to end a lease
             return Finish(FinishKind.LENGTH, length=0)
         return None
 
@@ -169,6 +229,7 @@ class ConstrainedRequests(RequestFeature):
     """A constraint, which may have to be compiled before the request waits in the queue."""
 
     asked_by = "spec.constraint"
+    flag = RowFlag.WATCHED
 
     def __init__(self, constraints: Constraints) -> None:
         self._constraints = constraints
@@ -176,3 +237,8 @@ class ConstrainedRequests(RequestFeature):
     def arrive(self, request: Request, shared: Any) -> Finish | bool | None:
         attached = self._constraints.attach(request)
         return attached if isinstance(attached, Finish) else not attached or None
+
+
+def _returns_nothing(spec: RequestSpec) -> bool:
+    """No token is drawn, and nothing is told of the prompt's."""
+    return spec.params.max_new_tokens == 0 and spec.logprobs is None and spec.hidden is None

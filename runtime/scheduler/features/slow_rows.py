@@ -113,7 +113,7 @@ class LateRows:
 
     def is_late(self, running: RunningRequest) -> bool:
         """The step's tokens leave no time for its own. States are returned with the step that ends a request."""
-        return self.step.is_spent and not running.request.returns_states_at_end
+        return self.step.is_spent and running.request.spec.hidden is None
 
     def wait(self, running: RunningRequest) -> None:
         """Hold the row until a later turn has time for it."""

@@ -10,9 +10,19 @@ from collections.abc import Callable
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, Logprobs
+from ramet.runtime.grammar.base import MAX_FORCED_BYTES
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
+from ramet.runtime.text.pattern import build_automaton
+
+MAX_SEARCHED = 50_000  # states of stop patterns, times bytes of forced text that a step searches: 10 ms
+
+
+def forced_bytes(patterns: tuple[str, ...]) -> int:
+    """How much forced text a step may append and search for these stop patterns: a number of any load or machine."""
+    states = sum(build_automaton(pattern).size for pattern in patterns)
+    return min(max(MAX_SEARCHED // states, 1), MAX_FORCED_BYTES) if states else MAX_FORCED_BYTES
 
 
 class PatternRows:

@@ -23,6 +23,7 @@ from ramet.runtime.arrays import Floats, Ints
 from ramet.runtime.grammar.after_tail import may_begin
 from ramet.runtime.grammar.output import ConstrainedOutput
 from ramet.runtime.sampling.columns import HealedPlace
+from ramet.runtime.scheduler.request import FeatureState, Request
 from ramet.runtime.text.healing import Inner, Tail
 
 Path = tuple[int, ...]  # the first tokens of an output
@@ -83,11 +84,16 @@ class TailSearch:
         ]
 
 
-class Healing:
+class Healing(FeatureState):
     """What a request has beyond others until its output begins with the prompt's tail."""
 
     def __init__(self, tail: Tail, seed: int | None) -> None:
         self.tail, self._seed = tail, seed
+        self.restart()
+
+    def waits_again(self, request: Request) -> None:
+        """Its output is not known: it waits with its prompt alone."""
+        request.tokens = request.tokens[: request.prompt_len]
         self.restart()
 
     def restart(self) -> None:

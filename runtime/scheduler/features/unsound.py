@@ -24,8 +24,12 @@ from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.log import LOGGER
 from ramet.runtime.scheduler.feature import MemoryShort, TurnFeature
+from ramet.runtime.scheduler.features.assembly import request_of_part
+from ramet.runtime.scheduler.features.contexts import Part
+from ramet.runtime.scheduler.features.long_rope import prompt_namespace
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
-from ramet.runtime.scheduler.request import Request, request_of_part
+from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
@@ -61,7 +65,7 @@ class UnsoundPrefixes(TurnFeature):
         if running.uid in self._leases.open:
             self._leases.withdraw(running.uid)
         request = running.request
-        if request.is_apart or not request.reads_others:
+        if request.flags & RowFlag.APART or not request.flags & RowFlag.READS_OTHERS:
             self.apart.pop(request.uid, None)  # what it had read of others stays
             return True
         LOGGER.warning(
@@ -80,8 +84,8 @@ class UnsoundPrefixes(TurnFeature):
     def forget(self, request: Request) -> None:
         """It has ended. For requests that are apart, and for all while any is."""
         self.apart.pop(request.uid, None)
-        if request.is_apart:  # nobody will look for what it has computed
-            self.work.append(_Prefix(request.tokens, request.prompt_namespace, 0))
+        if request.flags & RowFlag.APART:  # nobody will look for what it has computed
+            self.work.append(_Prefix(request.tokens, prompt_namespace(request), 0))
 
     def take_back(self) -> list[Request]:
         if self._running.left.in_flight:
@@ -90,7 +94,7 @@ class UnsoundPrefixes(TurnFeature):
         for running in self.again:
             if self._running.get(running.uid) is running:
                 retracted.append(self._running.retract(running))
-                running.request.begin_apart()
+                _begin_apart(running.request)
         for prefix in self.work:
             retracted += self._withdraw(prefix)
         self.again.clear()
@@ -110,7 +114,7 @@ class UnsoundPrefixes(TurnFeature):
         return retracted
 
     def _owner_of(self, computed: RunningRequest) -> RunningRequest:
-        part = computed.request.part
+        part = computed.request.own.get(Part)
         if part is None:
             return computed
         return next(each.owner for each in self._running.parts.assemblies.values() if part in each.parts)
@@ -130,11 +134,18 @@ class UnsoundPrefixes(TurnFeature):
         if assembly is None:
             yield _Prefix(tokens.copy(), running.lease.namespace, request.cached_tokens or 0)
             return
-        yield _Prefix(tokens[request.base_length :].copy(), running.lease.namespace, 0)
+        yield _Prefix(tokens[running.base_length :].copy(), running.lease.namespace, 0)
         for part in dict.fromkeys(assembly.parts):
             base = part.base.length
             own = request_of_part(request, part).tokens[base:]
             yield _Prefix(own, part.base.namespace, max(part.own - base, 0) + part.num_cached)
+
+
+def _begin_apart(request: Request) -> None:
+    """It waits, and nothing that was computed so far is of use to it."""
+    request.flags |= RowFlag.APART | RowFlag.WATCHED
+    request.cache_apart("apart", request.uid)
+    request.match.version = -1
 
 
 def _is_below(ends: set[Node], lease: Lease) -> bool:

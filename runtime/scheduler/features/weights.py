@@ -16,6 +16,7 @@ from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.features.background import Background, ReadFailure
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.steps import StepRunner
 
 
@@ -73,7 +74,7 @@ class WeightUpdates:
     def _begin_anew(self, number: int) -> None:
         self._core.waiting.take_weights(number)
         for running in self._core.running:
-            if not running.num_output or running.request.healing is not None:  # nothing was told of its output
+            if not running.num_output or running.request.flags & RowFlag.HEALING:  # nothing was told of its output
                 self._core.waiting.add(self._core.running.retract(running))
         for running in self._core.running:
             self._leases.withdraw(running.uid)

@@ -33,11 +33,11 @@ from ramet.runtime.scheduler.features.follow_ups import FollowUps
 from ramet.runtime.scheduler.features.held_rows import HeldRows
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.features.lifecycle import Lifecycle
-from ramet.runtime.scheduler.features.long_rope import OutgrownRows
 from ramet.runtime.scheduler.features.masks import MaskThread
 from ramet.runtime.scheduler.features.media import Towers
 from ramet.runtime.scheduler.features.media_turns import TowerTurns
 from ramet.runtime.scheduler.features.occupation import MemoryOccupation
+from ramet.runtime.scheduler.features.outgrown_rows import OutgrownRows
 from ramet.runtime.scheduler.features.pace import chunk_of, pace_of
 from ramet.runtime.scheduler.features.penalties import PenaltySlots
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
@@ -149,7 +149,7 @@ def compose(
     for feature in of_turns:
         if isinstance(feature, TowerTurns):
             feature.steps = steps
-    enqueuer = Enqueuer(core, _of_requests(runner, features, core, tokenizer), seed, clock)
+    enqueuer = Enqueuer(core, _of_requests(runner, features, core, tokenizer), requests.MARKS, seed, clock)
     constraints.compiled_for = enqueuer.wait_or_close
     control = ControlHandler(channels.server, clock, partial(_flush, cache, of_turns))
     receiver = MessageReceiver(channels.inbox, core, enqueuer, control, of_turns, Aborts(core, of_turns), clock)
@@ -195,6 +195,7 @@ def _of_requests(
     """What requests may ask: those that only note what came, then those that may refuse, then those that keep it."""
     running = core.running
     asked: list[RequestFeature] = [requests.InputEmbeddings(), requests.PenalisedRequests(running)]
+    asked += [requests.BiasedRequests(), requests.LogprobRequests(), requests.HiddenStateRequests()]
     asked.append(ProgramRequests(features.follow_ups))
     if runner.facts.boundary is not None:
         asked.append(requests.LongRopeLimit(runner.facts.boundary))

@@ -35,6 +35,7 @@ from ramet.runtime.grammar.compiled import Loaded
 from ramet.runtime.grammar.ending import EndTokens
 from ramet.runtime.grammar.jump import Retokenizer
 from ramet.runtime.grammar.output import ConstrainedOutput, JumpMode, ThoughtRule
+from ramet.runtime.scheduler.features.constrained import Constrained
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]
@@ -302,8 +303,8 @@ def test_a_parser_that_is_killed_ends_its_request_alone(early: Grammars) -> None
     while not top.tokens[1]:
         top.turn()
     running = top.scheduler.running.get(1)
-    assert running is not None and running.request.constrained is not None and early.parsers is not None
-    grammar = running.request.constrained.output.aside
+    assert running is not None and early.parsers is not None
+    grammar = running.request.own[Constrained].output.aside
     assert grammar is not None and grammar._link is not None
     early.parsers._command_parent(Kill(grammar._link.key))
     while grammar.runs:  # a busy machine ends it late

@@ -22,7 +22,7 @@ from ramet.runtime.grammar.base import Grammar, GrammarError
 from ramet.runtime.grammar.compile import Compiling, GrammarSource
 from ramet.runtime.grammar.compiled import Failed, Loaded
 from ramet.runtime.grammar.output import MAX_FORCED, IllegalToken
-from ramet.runtime.scheduler.request import forced_bytes
+from ramet.runtime.scheduler.features.stop_patterns import forced_bytes
 
 END = 0
 PROMPT = [11, 12, 13, 14, 15]

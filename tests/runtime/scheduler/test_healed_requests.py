@@ -8,6 +8,7 @@ from grammars import Grammars
 from schedules import TOKENIZER
 
 from ramet.ipc.messages import FinishKind
+from ramet.runtime.scheduler.features.tail_search import Healing
 
 END = 0
 overlaps = pytest.mark.parametrize("overlap", ["off", "on"])
@@ -22,7 +23,7 @@ def bench(**options: Any) -> BenchTop:
 
 def searching(top: BenchTop, uid: int) -> bool:
     running = top.scheduler.running.get(uid)
-    return running is not None and running.request.healing is not None and running.num_output > 0
+    return running is not None and running.request.own.get(Healing) is not None and running.num_output > 0
 
 
 @overlaps
@@ -64,7 +65,7 @@ def test_a_search_that_is_retracted_begins_anew_and_finds_the_same(
             if waiting is not None and waiting.num_retractions > before:
                 before = waiting.num_retractions
                 if inside:
-                    assert waiting.healing is not None and waiting.healing.search.num_nodes == 0
+                    assert waiting.own[Healing].search.num_nodes == 0
                     retracted_inside += 1
         assert top.tokens[2] == free.tokens[2] and len(top.tokens[1]) == 44
     assert retracted_inside

@@ -11,7 +11,7 @@ from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.content import Contexts
 from ramet.runtime.scheduler.features import assembler, context_requests
-from ramet.runtime.scheduler.features.contexts import FirstGroup, groups_of
+from ramet.runtime.scheduler.features.contexts import FirstGroup, RequestContexts, groups_of
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
 from tests.fakes.specs import make_spec
@@ -84,31 +84,34 @@ def test_a_turn_is_short_whatever_samples_of_a_thousand_contexts_wait():
 
 def request_of(uid: int, prompt: tuple[list[int], Contexts], page_size: int) -> Request:
     ids, groups = np.array(prompt[0], dtype=np.int32), groups_of(prompt[1])
-    first = FirstGroup.of(ids, groups, page_size) if groups else None
     request = Request(uid, ids, make_spec(), seed=0)
-    request.groups, request.first_group = groups, first
+    if groups:
+        request.own[RequestContexts] = RequestContexts(groups, FirstGroup.of(ids, groups, page_size))
     return request
 
 
+def first_of(request: Request) -> FirstGroup:
+    return request.own[RequestContexts].first
+
+
 def gain(unpublished: UnpublishedPrefixes, request: Request, cached: int = 0) -> int:
-    assert request.first_group is not None
-    num = len(request.first_group.contexts)
-    return unpublished.worth_waiting_for_contexts(request.first_group, (), [cached] * num)
+    first = first_of(request)
+    return unpublished.worth_waiting_for_contexts(first, (), [cached] * len(first.contexts))
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_prompts_that_begin_with_the_same_contexts_are_announced_as_one(page_size: int):
     unpublished, prompt = UnpublishedPrefixes(page_size), prompt_of(3, 32)
     first, second, other = (request_of(uid, prompt, page_size) for uid in (1, 2, 3))
-    assert first.first_group is not None and not unpublished.has(first.first_group, ())
+    assert not unpublished.has(first_of(first), ())
     unpublished.keep_only([(first, ()), (second, ())])
-    assert other.first_group is not None and unpublished.has(other.first_group, ())
+    assert unpublished.has(first_of(other), ())
     whole = 20 + 3 * 32 if page_size == 1 else 16 + 3 * 32
     assert gain(unpublished, other) == whole and gain(unpublished, other, 16) == whole - 16
     unpublished.keep_only([(second, ())])
     assert gain(unpublished, other) == whole
     unpublished.keep_only([])
-    assert gain(unpublished, other) == 0 and not unpublished.has(other.first_group, ())
+    assert gain(unpublished, other) == 0 and not unpublished.has(first_of(other), ())
 
 
 def test_contexts_are_announced_to_prompts_without_them():

@@ -5,6 +5,7 @@ import pytest
 
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.errors import ConfigError
+from ramet.runtime.scheduler.features.requests import HiddenStateRequests, LogprobRequests
 from ramet.runtime.scheduler.request import Request, seed_of_sample
 from ramet.runtime.scheduler.rows import RowTable
 from tests.fakes.specs import make_spec
@@ -44,7 +45,9 @@ def test_what_it_must_return_of_a_prompt_is_not_taken_from_the_cache():
     prompt = np.arange(10, dtype=np.int32)
     plain = Request(1, prompt, make_spec(), seed=0)
     with_logprobs = Request(2, prompt, make_spec(logprobs=LogprobSpec(start=3)), seed=0)
+    LogprobRequests().refuse(with_logprobs, None)
     with_states = Request(3, prompt, make_spec(hidden=HiddenMode.ALL), seed=0)
+    HiddenStateRequests().refuse(with_states, None)
     assert [len(each.reusable) for each in (plain, with_logprobs, with_states)] == [10, 4, 1]
 
 

@@ -11,7 +11,7 @@ from hash_runner import HashRunner, expected_output
 
 from ramet.runtime.engine.batch import Batch
 from ramet.runtime.scheduler import batch as planning
-from ramet.runtime.scheduler.rows import RowFlag
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.step import StepBuilder, TokenSpan
 
 PROMPTS = {uid: [uid, 5, 7, 11] for uid in (1, 2, 3)}
