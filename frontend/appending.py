@@ -11,27 +11,10 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Generic, Self, TypeVar
 
-from ramet.frontend import api
+from ramet.frontend import api, ir
 from ramet.frontend.backends.base import PromptPlace
 from ramet.frontend.errors import CallFailed, ProgramError
 from ramet.frontend.executor import PromptStream
-from ramet.frontend.ir import (
-    Appended,
-    Begin,
-    ConstantText,
-    End,
-    Expr,
-    Gen,
-    Media,
-    ScopeBegin,
-    ScopeEnd,
-    Select,
-    Variable,
-    Where,
-    as_expr,
-    caller,
-    leaves_of,
-)
 from ramet.frontend.loop import check_wait
 from ramet.frontend.places import after
 from ramet.frontend.prompt import MediaPiece, Prompt, TurnBegin, TurnEnd
@@ -95,7 +78,7 @@ class BaseState(NodeWords, StateVariables, NotCopied):
         Raises TypeError for what cannot be appended, Unsupported for what the backend cannot do, and ProgramError for
         turns that do not fit; all of it at this line, before anything of `value` is sent.
         """
-        leaves = list(leaves_of(as_expr(value)))
+        leaves = list(ir.leaves_of(ir.as_expr(value)))
         place = self._place
         for leaf in leaves:
             place = after(leaf, place, self.run, self._scopes)
@@ -103,33 +86,33 @@ class BaseState(NodeWords, StateVariables, NotCopied):
             self._append(leaf)
         self._place = place
 
-    def _append(self, leaf: Expr) -> None:
+    def _append(self, leaf: ir.Expr) -> None:
         """What was checked."""
-        self._has_turns = self._has_turns or isinstance(leaf, Begin | End)
+        self._has_turns = self._has_turns or isinstance(leaf, ir.Begin | ir.End)
         match leaf:
-            case ConstantText(text):
+            case ir.ConstantText(text):
                 self._stream.append(text)
-            case Gen():
+            case ir.Gen():
                 name, result = self._declare(leaf.name)
                 self._grows.add(name)
                 thought = None if leaf.thoughts is None else self._declare(name + THOUGHT)[1]
                 self._stream.gen(leaf, result, thought)
-            case Select():
+            case ir.Select():
                 name, result = self._declare(leaf.name)
                 self._grows.add(name)
                 self._stream.select(leaf, result)
-            case Begin(role):
+            case ir.Begin(role):
                 self._stream.append(TurnBegin(role))
-            case End(role):
+            case ir.End(role):
                 self._stream.append(TurnEnd(role))
-            case Variable(name, result):
+            case ir.Variable(name, result):
                 self._stream.append_value(name, result)
-            case Media(kind, source):
+            case ir.Media(kind, source):
                 self._stream.append(MediaPiece(kind, source, leaf.options))
-            case ScopeBegin(name):
+            case ir.ScopeBegin(name):
                 self._scopes[name] = Result()
                 self._stream.begin_scope(self._scopes[name])
-            case ScopeEnd(name):
+            case ir.ScopeEnd(name):
                 self._stream.end_scope(self._scopes.pop(name), self._declare(name)[1])
 
     def run_elsewhere(self) -> None:
@@ -159,23 +142,23 @@ class BaseState(NodeWords, StateVariables, NotCopied):
         if expr is None:
             return self._with_turn(role)
         self.extend(getattr(api, role)(expr))
-        return Appended(role)
+        return ir.Appended(role)
 
     @contextmanager
     def _with_turn(self, role: str) -> Iterator[Self]:
-        self.extend(Begin(role, caller()))
-        with self._ended_by(End(role, caller())):
+        self.extend(ir.Begin(role, ir.caller()))
+        with self._ended_by(ir.End(role, ir.caller())):
             yield self
 
     @contextmanager
     def var_scope(self, name: str) -> Iterator[Self]:
         """s[name] becomes the text that the block appends."""
-        self.extend(ScopeBegin(name))
-        with self._ended_by(ScopeEnd(name)):
+        self.extend(ir.ScopeBegin(name))
+        with self._ended_by(ir.ScopeEnd(name)):
             yield self
 
     @contextmanager
-    def _ended_by(self, end: Expr) -> Iterator[None]:
+    def _ended_by(self, end: ir.Expr) -> Iterator[None]:
         """What a block raises is raised, also where its end no longer fits."""
         try:
             yield
@@ -193,7 +176,7 @@ class BaseState(NodeWords, StateVariables, NotCopied):
             raise ValueError(f"size is {size!r}, must be an integer >= 1")
         if position_ids_offset is not None:
             raise ValueError("position_ids_offset is given, but positions are the join's: join('concate_and_append')")
-        where = caller()
+        where = ir.caller()
         streams = [self._new_stream() for _ in range(size)]
         children = [type(self)(self.run, stream, self) for stream in streams]
         with self._root._declared:
@@ -212,7 +195,7 @@ class BaseState(NodeWords, StateVariables, NotCopied):
         yield group[0]
         self.take_copied(group[0])
 
-    def append_forks(self, children: Sequence["BaseState"], where: Where) -> None:
+    def append_forks(self, children: Sequence["BaseState"], where: ir.Where) -> None:
         for child in children:
             if child._place.role != self._place.role:
                 mine, theirs = self._place.role or "nobody", child._place.role or "nobody"
@@ -324,7 +307,7 @@ class StateGroup(Generic[S], NotCopied):
         if self._joined:
             raise ProgramError("these forks are joined already")
         if mode == "concate_and_append":
-            parent.append_forks(states, caller())
+            parent.append_forks(states, ir.caller())
         parent.gather(states)
         self._joined = True
         for state in states:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from ramet.frontend import nodes
 from ramet.frontend.appending import StateGroup
 from ramet.frontend.errors import ProgramError
 from ramet.frontend.graph import Graph
@@ -17,21 +18,6 @@ from ramet.frontend.hints import Prefetched
 from ramet.frontend.ir import Concat, ConstantText, Expr, Media, Variable, as_expr, leaves_of
 from ramet.frontend.loop import check_wait
 from ramet.frontend.media import source_of
-from ramet.frontend.nodes import (
-    COPY,
-    ROOT,
-    Argument,
-    Call,
-    Fork,
-    Formatted,
-    GetForkItem,
-    Join,
-    Prefetch,
-    SetVariable,
-    VariableOf,
-    shown,
-    unknowns,
-)
 from ramet.frontend.prompt import Prompt, chained
 from ramet.frontend.results import Gathered, Result
 from ramet.frontend.run import Run, RunSettings
@@ -56,7 +42,7 @@ class GraphPlan(NamedTuple):
     @property
     def waits(self) -> bool:
         """For what the function returns."""
-        return any(isinstance(each, VariableOf) for each in unknowns(self.graph.returned))
+        return any(isinstance(each, nodes.VariableOf) for each in nodes.unknowns(self.graph.returned))
 
 
 def as_function(graph: Graph) -> Callable[..., Any]:
@@ -89,7 +75,7 @@ def _parameters(graph: Graph) -> Iterator[inspect.Parameter]:
 
 def lines_of(graph: Graph) -> Iterator[GraphLine]:
     line: list[Expr] = []
-    stream = ROOT
+    stream = nodes.ROOT
     for node in graph.nodes:
         if line and not node.goes_on:
             yield GraphLine(stream, tuple(line))
@@ -103,8 +89,8 @@ def lines_of(graph: Graph) -> Iterator[GraphLine]:
 def variables_read(graph: Graph) -> Mapping[int, Set[str]]:
     found: dict[int, set[str]] = {}
     for value in (graph.returned, *(node.expr for node in graph.nodes)):
-        for each in unknowns(value):
-            if isinstance(each, VariableOf):
+        for each in nodes.unknowns(value):
+            if isinstance(each, nodes.VariableOf):
                 found.setdefault(each.stream, set()).add(each.name)
     return found
 
@@ -119,11 +105,11 @@ class GraphRun:
         self._groups: dict[int, StateGroup[State]] = {}
         self._called: list[State] = []  # of other programs
         self._prefetched: dict[int, Prefetched] = {}  # by the streams that they are for
-        self._enter(ROOT, state)
+        self._enter(nodes.ROOT, state)
 
     def run(self) -> Any:
         """What the function returns; where that is a value of a call, it is waited for."""
-        root = self._states[ROOT]
+        root = self._states[nodes.ROOT]
         if self._plan.waits:
             check_wait(root.run.backend.loop)
         error: BaseException | None = None
@@ -146,23 +132,23 @@ class GraphRun:
             case _ if isinstance(expr, APPENDED):
                 state = self._states[stream]
                 state.extend(Concat(tuple(leaf for each in line.exprs for leaf in self._leaves(state, each))))
-            case Fork(first, size):
+            case nodes.Fork(first, size):
                 self._groups[first] = group = self._states[stream].fork(size)
                 for index, child in enumerate(group):
                     self._enter(first + index, child)
-            case Join(first, mode) if mode == COPY:
+            case nodes.Join(first, mode) if mode == nodes.COPY:
                 self._states[stream].take_copied(self._groups[first][0])
-            case Join(first, mode):
+            case nodes.Join(first, mode):
                 self._groups[first].join(mode)
-            case Call():
+            case nodes.Call():
                 self._called.append(self._entered(expr))
                 self._enter(stream, self._called[-1])
-            case SetVariable(name, value):
+            case nodes.SetVariable(name, value):
                 made = self._value(self._states[stream], f"the value of {name!r}", value)
                 self._states[stream].put(name, made if isinstance(made, Result) else Result.of(made))
-            case Prefetch(pieces, streams):
+            case nodes.Prefetch(pieces, streams):
                 self._prefetch(chained(pieces), streams)
-            case GetForkItem():
+            case nodes.GetForkItem():
                 """The fork made it."""
 
     def _enter(self, stream: int, state: State) -> None:
@@ -171,13 +157,13 @@ class GraphRun:
         if (prefetched := self._prefetched.pop(stream, None)) is not None:
             state.when_first_called(prefetched.came)
 
-    def _entered(self, call: Call) -> State:
+    def _entered(self, call: nodes.Call) -> State:
         outer = self._states[call.outer].run
         settings = RunSettings(call.sampling, call.options, spec_tokens=call.spec_tokens, hints=call.hints)
         return State(Run(outer.backend, settings, outer, kind=call.kind))
 
     def _prefetch(self, prompt: Prompt, streams: tuple[int, ...]) -> None:
-        run = self._states[ROOT].run
+        run = self._states[nodes.ROOT].run
         if run.settings.hints and run.backend.capabilities.prefixes:
             prefetched = Prefetched(run.backend, prompt, len(streams))
             self._prefetched |= dict.fromkeys(streams, prefetched)
@@ -186,21 +172,21 @@ class GraphRun:
     def _let_go(self) -> None:
         """Of what was prefetched for programs that are never called, since a line before them was refused."""
         for prefetched in self._prefetched.values():
-            self._states[ROOT].run.backend.loop.soon(prefetched.came)
+            self._states[nodes.ROOT].run.backend.loop.soon(prefetched.came)
 
     # -- values -------------------------------------------------------------------------------------------------------
 
     def _leaves(self, state: State, expr: Expr) -> Iterator[Expr]:
         """What is appended for a node. Raises TypeError for an argument that cannot be."""
         match expr:
-            case Argument(name):
+            case nodes.Argument(name):
                 if (value := self._arguments[name]) is None:
                     raise TypeError(f"the argument {name!r} is None, and is appended")
                 yield from leaves_of(as_expr(value))
-            case VariableOf(_, name):
+            case nodes.VariableOf(_, name):
                 yield Variable(name, self._variable(expr))
-            case Formatted(of):
-                name = next(unknowns(of)).name
+            case nodes.Formatted(of):
+                name = next(nodes.unknowns(of)).name
                 text = self._value(state, f"a text of {name!r}", expr)
                 yield Variable(name, text) if isinstance(text, Result) else ConstantText(text)
             case Media(kind, Expr() as source, _, options):
@@ -210,20 +196,20 @@ class GraphRun:
             case _:
                 yield expr
 
-    def _variable(self, of: VariableOf) -> Result:
+    def _variable(self, of: nodes.VariableOf) -> Result:
         versions = self._values[of.stream][of.name]
         result = versions[of.version] if of.version < len(versions) else None
         if result is None:
-            raise ProgramError(f"{shown(of)} is read where there is none yet")
+            raise ProgramError(f"{nodes.shown(of)} is read where there is none yet")
         if of.index is None:
             return result
         index = of.index
-        return mapped(result, lambda value: value[index], Failing(self._states[of.stream], shown(of)))
+        return mapped(result, lambda value: value[index], Failing(self._states[of.stream], nodes.shown(of)))
 
     def _value(self, state: State, what: str, value: Any) -> Any:
         """What a node makes of arguments and variables; a Result where it depends on calls. `what`: of an error."""
         arguments, fail = self._arguments, Failing(state, what)
-        needed = list(dict.fromkeys(each for each in unknowns(value) if isinstance(each, VariableOf)))
+        needed = list(dict.fromkeys(each for each in nodes.unknowns(value) if isinstance(each, nodes.VariableOf)))
         if not needed:
             try:
                 return worked_out(value, arguments, {})

@@ -7,18 +7,7 @@ import keyword
 from collections.abc import Sequence
 from typing import Any
 
-from ramet.frontend.ir import (
-    ROLES,
-    Begin,
-    ConstantText,
-    End,
-    Expr,
-    Gen,
-    Media,
-    ScopeBegin,
-    ScopeEnd,
-    Select,
-)
+from ramet.frontend import ir
 from ramet.frontend.nodes import (
     COPY,
     JOINS,
@@ -39,7 +28,8 @@ from ramet.frontend.nodes import (
 )
 
 APPENDED = (
-    ConstantText, Gen, Select, Begin, End, Media, ScopeBegin, ScopeEnd, Argument, VariableOf, Formatted,
+    ir.ConstantText, ir.Gen, ir.Select, ir.Begin, ir.End, ir.Media, ir.ScopeBegin, ir.ScopeEnd, Argument, VariableOf,
+    Formatted,
 )  # fmt: skip
 OTHERS = (Fork, GetForkItem, Join, Call, SetVariable, Prefetch)
 CONVERSIONS = ("", "s", "r")
@@ -101,20 +91,20 @@ class _Checks:
                 _check(begins == (parent, index), f"{place} does not begin stream {stream}")
             case Join():
                 self._join(stream, expr, place)
-            case ScopeBegin(name):
+            case ir.ScopeBegin(name):
                 self._scopes.setdefault(stream, []).append(name)
-            case ScopeEnd(name):
+            case ir.ScopeEnd(name):
                 _check(name in self._scopes.get(stream, ()), f"{place} ends the scope {name!r}, which has not begun")
                 self._scopes[stream].remove(name)
-            case Begin(role) | End(role):
-                _check(role in ROLES, f"{place} has the role {role!r}, must be one of {', '.join(ROLES)}")
+            case ir.Begin(role) | ir.End(role):
+                _check(role in ir.ROLES, f"{place} has the role {role!r}, must be one of {', '.join(ir.ROLES)}")
             case SetVariable(_, value):
                 self.check_value(value, place)
             case Prefetch(_, streams):
                 self._prefetched.append((place, streams))
             case Argument() | VariableOf() | Formatted():
                 self.check_value(expr, place)
-            case Media(_, Expr() as source):
+            case ir.Media(_, ir.Expr() as source):
                 variable = any(isinstance(each, VariableOf) for each in unknowns(source))
                 _check(not variable, f"{place} is of a variable, and media are known before a call")
                 self.check_value(source, place)
@@ -170,18 +160,18 @@ def _check_form(value: Any, place: str) -> None:
             _check_form(inner, place)
         case Text(parts):
             for part in parts:
-                fits = isinstance(part, ConstantText | Formatted | Argument | VariableOf)
+                fits = isinstance(part, ir.ConstantText | Formatted | Argument | VariableOf)
                 _check(fits, f"{place} has a {type(part).__name__} in a text")
-                if not isinstance(part, ConstantText):
+                if not isinstance(part, ir.ConstantText):
                     _check_form(part, place)
-        case Expr():
+        case ir.Expr():
             raise ValueError(f"{place} has a {type(value).__name__}, which is no value")
         case list() | tuple():
             for each in value:
                 _check_form(each, place)
         case dict():
             for key, each in value.items():
-                _check(not isinstance(key, Expr), f"{place} has a key that only a run knows")
+                _check(not isinstance(key, ir.Expr), f"{place} has a key that only a run knows")
                 _check_form(each, place)
 
 

@@ -9,21 +9,10 @@ from collections.abc import Awaitable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, cast
 
+from ramet.frontend import nodes
 from ramet.frontend.appending import BaseState
 from ramet.frontend.executor import PromptStream
 from ramet.frontend.ir import Concat, ConstantText, Expr, Gen, Media, Where, as_expr, caller, check_known, leaves_of
-from ramet.frontend.nodes import (
-    CONCATENATE,
-    COPY,
-    GATHER,
-    ROOT,
-    Fork,
-    GetForkItem,
-    Join,
-    SetVariable,
-    Text,
-    VariableOf,
-)
 from ramet.frontend.placeholders import PendingValue, Placeholder
 from ramet.frontend.prompt import EMPTY
 from ramet.frontend.recording import KnownValue, TraceRecording
@@ -38,7 +27,7 @@ class TraceRun(Run):
     def __init__(self, recording: TraceRecording, settings: RunSettings) -> None:
         super().__init__(recording.backend, settings)
         self.tracer: Any = recording
-        self.root = ROOT
+        self.root = nodes.ROOT
 
 
 class Nowhere:
@@ -68,7 +57,7 @@ class TraceState(BaseState):
         self.number = self._recording.new_stream()
         if parent is None:
             run.root = self.number
-        self._mode = GATHER  # of the join that comes next
+        self._mode = nodes.GATHER  # of the join that comes next
         self._versions = Counter[str]()
         self._goes_on = False  # the next node, with the line of the one before
         self._has_failed = False  # its function
@@ -90,7 +79,7 @@ class TraceState(BaseState):
         match leaf:
             case ConstantText(text) if self._recording.marks.stand_in(text):
                 return self._parts(self._recording.marks.parts(text))
-            case Placeholder(_, Text(parts)):
+            case Placeholder(_, nodes.Text(parts)):
                 return self._parts(parts)
             case Media(kind, source):
                 return (replace(leaf, source=self._recording.source(kind, source)),)
@@ -127,23 +116,23 @@ class TraceState(BaseState):
         check_known({"the size of a fork": size})
         with self._recording.lock:
             group = super().fork(size, position_ids_offset)
-            self._recording.record(self.number, Fork(group[0].number, size))
+            self._recording.record(self.number, nodes.Fork(group[0].number, size))
             for index, child in enumerate(group):
-                self._recording.record(child.number, GetForkItem(self.number, index))
+                self._recording.record(child.number, nodes.GetForkItem(self.number, index))
         return group
 
     def append_forks(self, children: Sequence[Any], where: Where) -> None:
         super().append_forks(children, where)
-        self._mode = CONCATENATE
+        self._mode = nodes.CONCATENATE
 
     def gather(self, children: Sequence[Any]) -> None:
         super().gather(children)
-        self._recording.record(self.number, Join(children[0].number, self._mode))
-        self._mode = GATHER
+        self._recording.record(self.number, nodes.Join(children[0].number, self._mode))
+        self._mode = nodes.GATHER
 
     def take_copied(self, child: Any) -> None:
         super().take_copied(child)
-        self._recording.record(self.number, Join(child.number, COPY))
+        self._recording.record(self.number, nodes.Join(child.number, nodes.COPY))
 
     # -- variables ----------------------------------------------------------------------------------------------------
 
@@ -152,14 +141,14 @@ class TraceState(BaseState):
         self._versions[name] += 1
         self._recording.made.setdefault(result, KnownValue(self._variable(name)))
 
-    def _variable(self, name: str) -> VariableOf:
+    def _variable(self, name: str) -> nodes.VariableOf:
         """Its value of now."""
-        return VariableOf(self.number, name, self._versions[name])
+        return nodes.VariableOf(self.number, name, self._versions[name])
 
     def __getitem__(self, name: str) -> Any:
         return self._known(self.result(name), self._variable(name))
 
-    def _known(self, result: Result, variable: VariableOf) -> Any:
+    def _known(self, result: Result, variable: nodes.VariableOf) -> Any:
         """What a trace knows of a value: how many there are in a list, and those that are constants."""
         if result.done:
             return result.get()
@@ -171,7 +160,7 @@ class TraceState(BaseState):
         items = [replace(variable, index=index) for index in range(made.num)]
         return [self._recording.marks.placeholder(item, made.is_number) for item in items]
 
-    def _item(self, result: Result, variable: VariableOf) -> Any:
+    def _item(self, result: Result, variable: nodes.VariableOf) -> Any:
         """Of a join's list. What is a list itself is read from the fork that made it."""
         made = self._recording.made[result]
         is_list = isinstance(result, Gathered) or made.num is not None
@@ -185,8 +174,8 @@ class TraceState(BaseState):
         self._recording.check_arguments("set_var", [name])
         made = self._recording.unmarked(value, f"{caller()} stores")
         with self._recording.lock:
-            self._recording.record(self.number, SetVariable(name, made))
-            if isinstance(made, Text):
+            self._recording.record(self.number, nodes.SetVariable(name, made))
+            if isinstance(made, nodes.Text):
                 self.put(name, Result())
             else:
                 self.put(name, Result.of(value))

@@ -123,9 +123,6 @@ class Anthropic(ServiceBackend):
         output.text = output.text.removeprefix(blanks)
         return [output]
 
-    async def close(self) -> None:
-        await self._http.close()
-
     def _body(self, prompt: Prompt, question: ServiceQuestion) -> tuple[dict[str, Any], str]:
         """And the blanks at the end of the turn's words, which the API does not take: the output begins with them."""
         chat = read_chat(self.name, prompt, joins_turns=True)

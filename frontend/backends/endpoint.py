@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ramet.frontend.backends import bodies, sglang
 from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, PromptPlace, SelectCall, SelectedChoice
@@ -16,6 +17,7 @@ from ramet.frontend.ir import Media
 from ramet.frontend.prompt import MediaPiece, Prompt, chained
 from ramet.ipc.waits import waited
 
+T = TypeVar("T")
 MARK = f"MEDIA_{os.urandom(8).hex().upper()}"  # in the place of a piece, while a template is rendered here
 ASKING_S = 10.0  # for the media that it takes
 NOT_FOUND = (404, 405)  # what a server without the language's calls answers to them
@@ -53,45 +55,34 @@ class Endpoint(Backend):
         self.capabilities = sglang.CAPABILITIES if server == "sglang" else bodies.CAPABILITIES
 
     async def generate(self, prompt: Prompt, call: GenCall, on_text: OnText | None = None) -> list[Completion]:
-        if (other := await self._other()) is None:
-            try:
-                return await self._generate(prompt, call, on_text)
-            except BackendError as error:
-                other = await self._recognised(error)
-        return await other.generate(prompt, call, on_text)
+        return await self._answer(
+            lambda: self._generate(prompt, call, on_text), lambda other: other.generate(prompt, call, on_text)
+        )
 
     async def select(self, prompt: Prompt, call: SelectCall) -> SelectedChoice:
-        if (other := await self._other()) is None:
-            try:
-                body = await made(prompt, lambda: bodies.select_body(self._segments(prompt), call))
-                return bodies.selection(self.name, await self._http.post("/language/select", body), call)
-            except BackendError as error:
-                other = await self._recognised(error)
-        return await other.select(prompt, call)
+        async def own() -> SelectedChoice:
+            body = await made(prompt, lambda: bodies.select_body(self._segments(prompt), call))
+            return bodies.selection(self.name, await self._http.post("/language/select", body), call)
+
+        return await self._answer(own, lambda other: other.select(prompt, call))
 
     async def hold(self, prompt: Prompt, seconds: float) -> None:
-        if (other := await self._other()) is None:
-            try:
-                body = await made(prompt, lambda: bodies.hold_body(self._segments(prompt), seconds))
-                await self._http.post_once("/language/generate", body)
-                return
-            except BackendError as error:
-                other = await self._recognised(error)
-        await other.hold(prompt, seconds)
+        async def own() -> None:
+            body = await made(prompt, lambda: bodies.hold_body(self._segments(prompt), seconds))
+            await self._http.post_once("/language/generate", body)
+
+        await self._answer(own, lambda other: other.hold(prompt, seconds))
 
     async def end(self, programs: list[str]) -> None:
         if self.capabilities.follow_ups:  # it was not found to be another server meanwhile
             await self._http.post_once("/language/end", {"programs": programs})
 
     async def render(self, prompt: Prompt) -> str:
-        if (other := await self._other()) is None:
-            try:
-                segments = await made(prompt, lambda: self._segments(prompt))
-                reply = await self._http.post("/language/render", {"prompt": segments})
-                return bodies.rendered(self.name, reply)
-            except BackendError as error:
-                other = await self._recognised(error)
-        return await other.render(prompt)
+        async def own() -> str:
+            segments = await made(prompt, lambda: self._segments(prompt))
+            return bodies.rendered(self.name, await self._http.post("/language/render", {"prompt": segments}))
+
+        return await self._answer(own, lambda other: other.render(prompt))
 
     def check_media(self, node: Media, place: PromptPlace) -> None:
         if (
@@ -137,11 +128,15 @@ class Endpoint(Backend):
         media = bodies.segments(chained(prompt.media()))
         return [first, *chain.from_iterable(zip(media, texts, strict=True))]
 
-    async def _other(self) -> SGLang | None:
-        """The server's own dialect, once it is known not to be ramet's."""
-        if self._sglang is None and self._server == "sglang":
-            await self._ask_model()
-        return self._sglang
+    async def _answer(self, own: Callable[[], Awaitable[T]], others: Callable[[SGLang], Awaitable[T]]) -> T:
+        """Of ramet's call, or of the server's own dialect, once it is known not to be ramet's."""
+        other = await self._ask_model() if self._sglang is None and self._server == "sglang" else self._sglang
+        if other is None:
+            try:
+                return await own()
+            except BackendError as error:
+                other = await self._recognised(error)
+        return await others(other)
 
     async def _recognised(self, error: BackendError) -> SGLang:
         """After an answer to a language call. Raises the error if the server is one of ramet, or of nobody we know."""

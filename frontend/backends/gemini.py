@@ -88,9 +88,6 @@ class Gemini(ServiceBackend):
                 answer.add(part)
         return answer.completions()
 
-    async def close(self) -> None:
-        await self._http.close()
-
     def _body(self, prompt: Prompt, question: ServiceQuestion) -> dict[str, Any]:
         system, messages = read_chat(self.name, prompt, joins_turns=True).divided(self.name)
         roles = {"assistant": "model"}

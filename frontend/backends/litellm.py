@@ -68,6 +68,9 @@ class LiteLLM(ServiceBackend):
             raise BackendError(self.name, str(error), _status(error)) from error
         return answer.completions()
 
+    async def close(self) -> None:
+        """The library keeps its connections."""
+
     async def _called(self, body: Mapping[str, Any]) -> Any:
         """The library's answer; where the service is busy, after further tries."""
         for wait_s in waits_s():

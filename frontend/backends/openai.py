@@ -118,9 +118,6 @@ class OpenAI(ServiceBackend):
                 output.text = without_begun_stop(output.text, output.meta, body.get("stop", ()))
         return outputs
 
-    async def close(self) -> None:
-        await self._http.close()
-
     def _call(self, prompt: Prompt, question: ServiceQuestion) -> tuple[str, dict[str, Any]]:
         question = question._replace(sampling=self.flavor.sent(question.sampling))
         options = {name: question.options[name] for name in ("priority", "cache_salt") if name in question.options}

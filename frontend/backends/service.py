@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from ramet.frontend.backends.base import Backend, Completion, GenCall, OnText, PromptPlace, SelectCall, SelectedChoice
 from ramet.frontend.backends.chat import stopped, turn_has_text
 from ramet.frontend.backends.forms import FREE, EnforcedForm
+from ramet.frontend.backends.http import HttpClient
 from ramet.frontend.backends.stops import UntilStop
 from ramet.frontend.errors import BackendError, Unsupported
 from ramet.frontend.ir import Gen, Held, Select
@@ -43,6 +44,7 @@ class AnswerCut(BackendError):
 
 class ServiceBackend(Backend):
     samples_itself = True  # n outputs in one call
+    _http: HttpClient
     _thinks_of_choices = False  # an answer that names one was found to take more than its own tokens
 
     @abstractmethod
@@ -56,6 +58,9 @@ class ServiceBackend(Backend):
     @abstractmethod
     async def ask(self, prompt: Prompt, question: ServiceQuestion, on_text: OnText | None) -> list[Completion]:
         """Its answers, as they came. `on_text`: gets the pieces of the first one, all of them. Raises BackendError."""
+
+    async def close(self) -> None:
+        await self._http.close()
 
     def choice_tokens(self, choices: Sequence[str]) -> int:
         """How many tokens a call that names one of them is given."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from ramet.runtime.grammar.alphabet import Alphabet, build_alphabet
 from ramet.runtime.grammar.base import GrammarError
-from ramet.runtime.grammar.charsets import Ranges
-from ramet.runtime.grammar.code_points import category, code_points
+from ramet.runtime.grammar.charsets import Ranges, escape_class
+from ramet.runtime.grammar.code_points import code_points
 from ramet.runtime.text.anchors import ASCII_WORD, EDGE, LAST_NEWLINE, NEWLINE, WORD, sides_of, sides_read
 from ramet.runtime.text.automaton import ACCEPT, Automaton
 
@@ -38,7 +38,7 @@ def alphabet_of(automaton: Automaton) -> Alphabet:
     if asked & (NEWLINE | LAST_NEWLINE):
         sides.append(((NEWLINE_CODE, NEWLINE_CODE),))
     if asked & (WORD | ASCII_WORD):
-        sides += category(r"\w", 0), category(r"\w", re.ASCII)
+        sides += escape_class(r"\w", 0), escape_class(r"\w", re.ASCII)
     return build_alphabet([*map(code_points, automaton.leaves), *sides])
 
 

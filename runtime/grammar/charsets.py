@@ -6,6 +6,7 @@ each function takes `wide`, whether too many characters do less harm than too fe
 """
 
 import re
+import sys
 import unicodedata
 from _sre import unicode_tolower  # type: ignore[import-not-found]  # what `re` calls lower case has no public name
 from collections import defaultdict
@@ -51,13 +52,15 @@ def intersection(left: Ranges, right: Ranges) -> Ranges:
     return tuple(sorted((max(a, c), min(b, d)) for a, b in left for c, d in right if max(a, c) <= min(b, d)))
 
 
+def outside(ranges: Ranges) -> Ranges:
+    """All other code points, NUL and surrogates among them."""
+    starts, ends = [0, *(high + 1 for _, high in ranges)], [*(low - 1 for low, _ in ranges), sys.maxunicode]
+    return tuple((start, end) for start, end in zip(starts, ends, strict=True) if start <= end)
+
+
 def complement(ranges: Ranges) -> Ranges:
-    gaps, start = [], 0
-    for low, high in ranges:
-        gaps.append((start, low - 1))
-        start = high + 1
-    gaps.append((start, 0x10FFFF))
-    return intersection(UNIVERSE, tuple(gap for gap in gaps if gap[0] <= gap[1]))
+    """All other characters that an output may have."""
+    return intersection(UNIVERSE, outside(ranges))
 
 
 def without(left: Ranges, right: Ranges) -> Ranges:
@@ -71,9 +74,17 @@ def of_text(text: str) -> Ranges:
 @cache
 def unicode_class(letter: str) -> Ranges:
     """What `\\d`, `\\w` or `\\s` matches in Python, and for spaces in JSON Schema's dialect too. Some 50 ms, once."""
-    everything = "".join(map(chr, range(0x110000)))
-    found = tuple((match.start(), match.end() - 1) for match in re.finditer(rf"\{letter}+", everything))
+    found = escape_class(rf"\{letter}", 0)
     return union(found, ECMA_SPACES) if letter == "s" else found
+
+
+@cache
+def escape_class(name: str, ascii_flag: int) -> Ranges:
+    r"""What \d, \s and \w match in Python, and \D, \S and \W, their complements."""
+    if name[1].isupper():
+        return outside(escape_class(name.lower(), ascii_flag))
+    every = "".join(map(chr, range((0x7F if ascii_flag else LAST_LETTER) + 1)))
+    return tuple((run.start(), run.end() - 1) for run in re.finditer(f"{name}+", every, ascii_flag))
 
 
 @cache

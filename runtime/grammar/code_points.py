@@ -5,11 +5,9 @@ Surrogates are no text, so they are in no set.
 """
 
 import re
-import sys
 from bisect import bisect_left, bisect_right
-from functools import cache
 
-from ramet.runtime.grammar.charsets import LAST_LETTER, Ranges, cases, union
+from ramet.runtime.grammar.charsets import Ranges, cases, escape_class, outside, union
 from ramet.runtime.text.automaton import AutomatonLeaf
 
 Range = tuple[int, int]  # the first and the last code point
@@ -23,7 +21,7 @@ def code_points(leaf: AutomatonLeaf) -> Ranges:
     for item in leaf.items:
         match item:
             case str():
-                named += category(item, leaf.flags & re.ASCII)
+                named += escape_class(item, leaf.flags & re.ASCII)
             case int():
                 ranges.append((item, item))
             case _:
@@ -31,30 +29,8 @@ def code_points(leaf: AutomatonLeaf) -> Ranges:
     if leaf.flags & re.IGNORECASE:  # not what is named: U+0345 is in \W, and the iota that it is a case of is not
         ranges = _any_case(ranges, leaf.flags)
     found = union(tuple(named), tuple(ranges))
-    outside = found if leaf.negated else complement(found)
-    return complement(union(outside, (SURROGATES,)))
-
-
-def complement(ranges: Ranges) -> Ranges:
-    """Of all code points, NUL and surrogates among them."""
-    gaps, start = [], 0
-    for first, last in ranges:
-        if start < first:
-            gaps.append((start, first - 1))
-        start = last + 1
-    if start <= sys.maxunicode:
-        gaps.append((start, sys.maxunicode))
-    return tuple(gaps)
-
-
-@cache
-def category(name: str, ascii_flag: int) -> Ranges:
-    r"""Of \d \s \w, and of \D \S \W, their complements."""
-    if name[1].isupper():
-        return complement(category(name.lower(), ascii_flag))
-    last = 0x7F if ascii_flag else LAST_LETTER
-    every = "".join(map(chr, range(last + 1)))
-    return tuple((run.start(), run.end() - 1) for run in re.finditer(f"{name}+", every, ascii_flag))
+    others = found if leaf.negated else outside(found)
+    return outside(union(others, (SURROGATES,)))
 
 
 def _any_case(ranges: list[Range], flags: int) -> list[Range]:

@@ -16,11 +16,11 @@ from ramet.runtime.grammar.base import BackendName, GrammarBackend, GrammarError
 from ramet.runtime.grammar.bounded import bounded
 from ramet.runtime.grammar.byte_fsm import ByteFsm
 from ramet.runtime.grammar.compiled import Failed, Loaded
-from ramet.runtime.grammar.worker import CompileJob, ConstraintRefused, Outcome
+from ramet.runtime.grammar.worker import CompileJob, ConstraintRefused
 from ramet.runtime.grammar.worker_process import CompileWorker
 from ramet.runtime.log import LOGGER
 from ramet.runtime.workers.subordinate import NICENESS
-from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded
+from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded, tried
 
 UNBOUNDED: Final = 1 << 62  # bytes
 
@@ -70,7 +70,8 @@ class Compiler:
 
     def run(self, worker: CompileWorker, constraint: Constraint) -> Loaded | Failed:
         try:
-            outcome = self._tried(worker, CompileJob(constraint, self._wants_fsm))
+            job = CompileJob(constraint, self._wants_fsm)
+            outcome = tried(lambda: worker.run(job, self.limits.timeout_s), lambda: self.closed, _again)
             if isinstance(outcome, ConstraintRefused):
                 return Failed(outcome.fact, outcome.hint)
             backend = self._backend(constraint)
@@ -87,18 +88,6 @@ class Compiler:
         except Exception as error:  # noqa: BLE001 - logged, and its requests end with it
             LOGGER.exception("the %s backend failed to load what it compiled", constraint.backend)
             return Failed(f"cannot be loaded: {describe(error)}", status=500)
-
-    def _tried(self, worker: CompileWorker, job: CompileJob) -> Outcome:
-        """Run a job, again if its worker was killed: another constraint may have taken the machine's memory."""
-        for _ in range(TRIES - 1):
-            try:
-                return worker.run(job, self.limits.timeout_s)
-            except WorkerEnded as error:
-                if not error.from_outside or self.closed:
-                    raise
-                if error.returncode != 0:  # else it left by itself: its last job had left much memory in use
-                    LOGGER.warning("a compile worker ended with %s; its constraint is tried again", error)
-        return worker.run(job, self.limits.timeout_s)
 
     def _timed_out(self, constraint: Constraint, error: TimedOut) -> Failed:
         kind, most = constraint.kind.value, f"the {self.limits.timeout_s:g} s of --grammar-timeout-s"
@@ -126,3 +115,8 @@ class Compiler:
                 items = None if self._parsers is None else self._parsers.step_items
                 self._backends[name] = build(name, self._vocabulary, items)
             return self._backends[name]
+
+
+def _again(error: WorkerEnded) -> None:
+    if error.returncode != 0:  # else it left by itself: its last job had left much memory in use
+        LOGGER.warning("a compile worker ended with %s; its constraint is tried again", error)

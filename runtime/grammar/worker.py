@@ -20,15 +20,7 @@ from ramet.runtime.grammar.base import BackendName, GrammarBackend, GrammarError
 from ramet.runtime.grammar.byte_fsm import build_byte_fsm
 from ramet.runtime.grammar.regex import normal_form
 from ramet.runtime.text.tokenizer import Tokenizer
-from ramet.runtime.workers.subordinate import (
-    be_subordinate,
-    limit,
-    limit_memory,
-    mapped_bytes,
-    private_stdout,
-    read_frame,
-    write_frame,
-)
+from ramet.runtime.workers import subordinate
 
 LEFT = 0.25  # the part of its memory which, if still in use after a job, makes the process end: later jobs need it all
 STACK_BYTES = 4 << 20  # less than any thread of the scheduler has: what is nested too deeply ends this process only
@@ -62,17 +54,17 @@ Frame = CompilerReady | Outcome
 
 
 def main(argv: list[str]) -> None:
-    be_subordinate(int(argv[5]))
-    limit(resource.RLIMIT_STACK, STACK_BYTES)
-    stdin, stdout = sys.stdin.buffer, private_stdout()
+    subordinate.be_subordinate(int(argv[5]))
+    subordinate.limit(resource.RLIMIT_STACK, STACK_BYTES)
+    stdin, stdout = sys.stdin.buffer, subordinate.private_stdout()
     folder, size, eos = Path(argv[1]), int(argv[2]), argv[3]
     tokenizer = Tokenizer.from_folder(folder)
     vocabulary = Vocabulary(tokenizer, folder, size, frozenset(int(each) for each in eos.split(",") if each))
     compiler = JobRunner(vocabulary, float(argv[4]))
-    write_frame(stdout, msgspec.msgpack.encode(CompilerReady()))
-    while (data := read_frame(stdin)) is not None:
+    subordinate.write_frame(stdout, msgspec.msgpack.encode(CompilerReady()))
+    while (data := subordinate.read_frame(stdin)) is not None:
         for frame in compiler.run(msgspec.msgpack.decode(data, type=CompileJob)):
-            write_frame(stdout, msgspec.msgpack.encode(frame))
+            subordinate.write_frame(stdout, msgspec.msgpack.encode(frame))
             del frame
         if compiler.is_spent:
             return
@@ -89,7 +81,7 @@ class JobRunner:
     @property
     def is_spent(self) -> bool:
         """A job left so much memory in use, or in pieces, that a later one might not get what it may take."""
-        return mapped_bytes() - self._loaded_bytes > LEFT * self._memory_mb * (1 << 20)
+        return subordinate.mapped_bytes() - self._loaded_bytes > LEFT * self._memory_mb * (1 << 20)
 
     def run(self, job: CompileJob) -> Iterator[Frame]:
         constraint = job.constraint
@@ -125,8 +117,8 @@ class JobRunner:
     def _backend(self, name: BackendName) -> GrammarBackend:
         if name not in self._backends:
             self._backends[name] = build(name, self._vocabulary)
-            self._loaded_bytes = mapped_bytes()
-            limit_memory(int(self._memory_mb * (1 << 20)))
+            self._loaded_bytes = subordinate.mapped_bytes()
+            subordinate.limit_memory(int(self._memory_mb * (1 << 20)))
         return self._backends[name]
 
 

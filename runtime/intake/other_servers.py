@@ -30,7 +30,6 @@ ONE_RANK = "another rank than the only one"
 NO_MEDIA = "there are no media"
 OF_MEDIA = "refused beside media, whose own options count"
 PATCHES = ("max_dynamic_patch", "min_dynamic_patch")
-CACHE_HINTS = ignored(str, "every prefix is cached", "prompt_cache_key", "prompt_cache_retention")
 
 # of every command
 COMMANDS: list[Field] = ignored(str, "SGLang's own processes use it", "rid", "http_worker_ipc")
@@ -101,6 +100,15 @@ COMPLETION: list[Field] = [
     *refused(bool, "a prompt without the tokenizer's special tokens", "add_special_tokens", neutral=(True,)),
 ]
 
+# of OpenAI's chats and responses
+OF_OPENAI: list[Field] = [
+    *refused(Object, "a judgement of the content", "moderation", neutral=({},)),
+    *ignored(Object, "every prefix is cached", "prompt_cache_options"),
+    *ignored(str, "there is one tier", "service_tier"),
+    *ignored(str, "nothing is done with it", "safety_identifier"),
+    *ignored(str, "every prefix is cached", "prompt_cache_key", "prompt_cache_retention"),
+]
+
 CHAT: list[Field] = [
     *refused(bool, "special tokens beside those of the template", "add_special_tokens", neutral=(False,)),
     *refused(bool, "the last message before the reply", "echo", neutral=(False,)),
@@ -109,28 +117,20 @@ CHAT: list[Field] = [
     *refused(str, "DeepSeek's single tasks", "task", neutral=("",)),
     *refused(list[int], "a prompt beside the messages", "input_ids", hint="send it to /generate"),
     *refused(Object, "options of reasoning", "reasoning", neutral=({},), hint="send reasoning_effort"),
-    *refused(Object, "a judgement of the content", "moderation", neutral=({},)),
     *ignored(int, OF_MEDIA, *PATCHES),
     *ignored(bool, OF_MEDIA, "use_audio_in_video"),
     *ignored(bool, "chats are not kept", "store"),
     *ignored(Object, "it only makes OpenAI's servers faster", "prediction"),
-    *ignored(Object, "every prefix is cached", "prompt_cache_options"),
-    *ignored(str, "there is one tier", "service_tier"),
-    *ignored(str, "nothing is done with it", "safety_identifier"),
-    *CACHE_HINTS,
+    *OF_OPENAI,
 ]
 
 RESPONSES: list[Field] = [
     *refused(Any, "leaving out what came before", "context_management", neutral=({}, {"edits": []})),
-    *refused(Object, "a judgement of the content", "moderation", neutral=({},)),
     *refused(bool, "messages beside the items", "enable_response_messages", neutral=(False,)),
     *refused(Any, "a response that the client kept", "previous_response", "previous_input_messages", neutral=({},)),
     *ignored(int, "it is about OpenAI's own tools", "max_tool_calls"),
     *ignored(Object, "chunks are never padded", "stream_options"),
-    *ignored(Object, "every prefix is cached", "prompt_cache_options"),
-    *ignored(str, "there is one tier", "service_tier"),
-    *ignored(str, "nothing is done with it", "safety_identifier"),
-    *CACHE_HINTS,
+    *OF_OPENAI,
 ]
 
 # of messages and their count
@@ -149,30 +149,31 @@ MESSAGES: list[Field] = [
     *ignored(list[Any], "there is one model", "fallbacks"),
 ]
 
-EMBEDDINGS: list[Field] = [
+# of whole texts, of which nothing is drawn
+WHOLE_TEXTS: list[Field] = [
     *refused(int, "an order of such requests", "priority", neutral=(0,)),
     *refused(Texts, "an adapter", "lora_path", neutral=("",)),
-    *refused(int, "embeddings in the place of some tokens", "embed_override_token_id"),
-    *refused(list[Any], "embeddings in the place of some tokens", "embed_overrides"),
-    *refused(int, "a prompt that is cut", "truncate_prompt_tokens"),
-    *refused(str, "the end at which a prompt is cut", "truncation_side"),
     *refused(bool, "a prompt without the tokenizer's special tokens", "add_special_tokens", neutral=(True,)),
-    *refused(list[Any], "a chat in the place of texts", "messages"),
-    *refused(str, "numbers of another type", "embed_dtype", neutral=("float32",)),
-    *refused(str, "numbers of another order of bytes", "endianness", neutral=("native", "little")),
     *refused(str, "a cache of one's own", "cache_salt", neutral=("",)),
     *ignored(Object, NO_MEDIA, "mm_processor_kwargs"),
 ]
 
+EMBEDDINGS: list[Field] = [
+    *WHOLE_TEXTS,
+    *refused(int, "embeddings in the place of some tokens", "embed_override_token_id"),
+    *refused(list[Any], "embeddings in the place of some tokens", "embed_overrides"),
+    *refused(int, "a prompt that is cut", "truncate_prompt_tokens"),
+    *refused(str, "the end at which a prompt is cut", "truncation_side"),
+    *refused(list[Any], "a chat in the place of texts", "messages"),
+    *refused(str, "numbers of another type", "embed_dtype", neutral=("float32",)),
+    *refused(str, "numbers of another order of bytes", "endianness", neutral=("native", "little")),
+]
+
 # of two texts
 PAIRS: list[Field] = [
-    *refused(int, "an order of such requests", "priority", neutral=(0,)),
-    *refused(Texts, "an adapter", "lora_path", neutral=("",)),
+    *WHOLE_TEXTS,
     *refused(int, "a text that is cut", "truncate_prompt_tokens", "max_tokens_per_doc", "max_chunks_per_doc"),
     *refused(str, "the end at which a text is cut", "truncation_side"),
-    *refused(bool, "a prompt without the tokenizer's special tokens", "add_special_tokens", neutral=(True,)),
-    *refused(str, "a cache of one's own", "cache_salt", neutral=("",)),
-    *ignored(Object, NO_MEDIA, "mm_processor_kwargs"),
 ]
 
 SCORES: list[Field] = [

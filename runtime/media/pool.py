@@ -27,7 +27,7 @@ from ramet.runtime.media.turns import MediaTurns
 from ramet.runtime.media.worker import MediaDone, MediaJob, MediaRefused, Outcome
 from ramet.runtime.media.worker_process import MediaWorker
 from ramet.runtime.options.media_options import MediaArgs
-from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded
+from ramet.runtime.workers.worker_process import TimedOut, WorkerEnded, tried
 
 GRACE_S = 1.0  # of a worker whose client went away: most pieces end sooner, and another process takes seconds to begin
 MAX_WAITING = 1024  # pieces
@@ -186,15 +186,11 @@ class MediaPool:
         return outcome
 
     def _outcome(self, worker: MediaWorker, piece: QueuedPiece) -> Outcome:
-        for _ in range(TRIES - 1):
-            try:
-                return self._tried(worker, piece)
-            except WorkerEnded as error:
-                if not error.from_outside or not piece.is_wanted or self._closed:
-                    raise
-                LOGGER.warning("%s ended with %s; its piece is tried again", worker.name, error)
-                _remove(piece.job.file)
-        return self._tried(worker, piece)
+        def again(error: WorkerEnded) -> None:
+            LOGGER.warning("%s ended with %s; its piece is tried again", worker.name, error)
+            _remove(piece.job.file)
+
+        return tried(lambda: self._tried(worker, piece), lambda: self._closed or not piece.is_wanted, again)
 
     def _tried(self, worker: MediaWorker, piece: QueuedPiece) -> Outcome:
         try:

@@ -11,19 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from ramet.ipc import messages
 from ramet.ipc.channel import BatchOutbox, Outbox
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import (
-    CallRefused,
-    ChatTurn,
-    Generate,
-    GenerateAll,
-    Render,
-    RenderChoices,
-    RenderPrompt,
-    Tokenize,
-    ToTokenizer,
-)
 from ramet.runtime.text.long_calls import is_long, is_long_text
 from ramet.runtime.text.prompt_order import PromptOrder
 from ramet.runtime.text.rendering import WORKERS
@@ -43,12 +33,12 @@ class ChatText(NamedTuple):
 class Desk(Protocol):
     """Serves messages, in any thread."""
 
-    def write_here(self, call: Render, /) -> ChatText | CallRefused | None:
+    def write_here(self, call: messages.Render, /) -> ChatText | messages.CallRefused | None:
         """Render a chat if that takes little. None: it is left to another thread."""
 
     def serve(
         self,
-        message: ToTokenizer | ChatText,
+        message: messages.ToTokenizer | ChatText,
         /,
         scheduler: BatchOutbox,
         server: Outbox,
@@ -76,15 +66,17 @@ class Dispatch:
         self._chats = FairThreads(WORKERS, "ramet-chats", self._answer, share)
         self._long_texts = FairThreads(1, "ramet-long-texts", self._answer, share)
 
-    def handle(self, message: ToTokenizer) -> None:
+    def handle(self, message: messages.ToTokenizer) -> None:
         """For one thread, in the order of arrival."""
         if is_long(message):
             self._leave(message)
-        elif type(message) is Render:
+        elif type(message) is messages.Render:
             self._render(message)
-        elif isinstance(message, RenderPrompt | RenderChoices) and _has_chat(message):
+        elif isinstance(message, messages.RenderPrompt | messages.RenderChoices) and _has_chat(message):
             self._chats.put(owner_of(message), message)
-        elif isinstance(message, Tokenize) and message.after_prompts and self._scheduler.has_left(message.owner):
+        elif (
+            isinstance(message, messages.Tokenize) and message.after_prompts and self._scheduler.has_left(message.owner)
+        ):
             self._long_texts.put(message.owner, message)
         else:
             self._desk.serve(message, self._scheduler, self._server)
@@ -98,17 +90,17 @@ class Dispatch:
         self._chats.close()
         self._long_texts.close()
 
-    def _leave(self, message: ToTokenizer) -> None:
+    def _leave(self, message: messages.ToTokenizer) -> None:
         owner = owner_of(message)
-        if isinstance(message, Generate | GenerateAll):
+        if isinstance(message, messages.Generate | messages.GenerateAll):
             self._scheduler.leaves(owner, uids_of(message))
         self._long_texts.put(owner, message)
 
-    def _render(self, call: Render) -> None:
+    def _render(self, call: messages.Render) -> None:
         written = self._desk.write_here(call)
         if written is None:
             self._chats.put(call.owner, call, len(call.chat))
-        elif isinstance(written, CallRefused):
+        elif isinstance(written, messages.CallRefused):
             self._server.send(written)
         elif is_long_text(written.text):
             self._put_aside(written)
@@ -125,26 +117,26 @@ class Dispatch:
         try:
             self._desk.serve(message, self._scheduler, self._own.server, self._put_aside)
         finally:
-            if isinstance(message, Generate | GenerateAll):
+            if isinstance(message, messages.Generate | messages.GenerateAll):
                 self._scheduler.returns(owner_of(message), uids_of(message))
 
 
-def _has_chat(call: RenderPrompt | RenderChoices) -> bool:
+def _has_chat(call: messages.RenderPrompt | messages.RenderChoices) -> bool:
     """Whether a prompt needs a chat template."""
-    return any(isinstance(segment, ChatTurn) for segment in call.segments)
+    return any(isinstance(segment, messages.ChatTurn) for segment in call.segments)
 
 
 def owner_of(message: Any) -> str:
     """The name of the key that sent a message; empty: it is not bounded."""
     match message:
-        case Generate():
+        case messages.Generate():
             return message.spec.key_name
-        case GenerateAll(items=[first, *_]):
+        case messages.GenerateAll(items=[first, *_]):
             return first.spec.key_name
     owner: str = getattr(message, "owner", "")
     return owner
 
 
-def uids_of(prompt: Generate | GenerateAll) -> list[Uid]:
-    items = prompt.items if isinstance(prompt, GenerateAll) else [prompt]
+def uids_of(prompt: messages.Generate | messages.GenerateAll) -> list[Uid]:
+    items = prompt.items if isinstance(prompt, messages.GenerateAll) else [prompt]
     return [uid for item in items for uid in item.uids]

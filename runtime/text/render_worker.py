@@ -20,14 +20,7 @@ from ramet.runtime.text.chat_template import ChatTemplate, RenderingEnded, Rende
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.context import TooManyBytes
 from ramet.runtime.text.template_files import TemplateSources
-from ramet.runtime.workers.subordinate import (
-    be_subordinate,
-    limit_memory,
-    mapped_bytes,
-    private_stdout,
-    read_frame,
-    write_frame,
-)
+from ramet.runtime.workers import subordinate
 
 LEFT = 0.25  # the part of its memory which, if still in use after a rendering, makes the process end
 SMALL = 1 << 14  # bytes of a chat up to which Python decides when it looks for the cycles that a rendering leaves
@@ -77,32 +70,32 @@ Frame = RendererReady | Outcome
 
 
 def main(argv: list[str]) -> None:
-    be_subordinate(int(argv[3]))
+    subordinate.be_subordinate(int(argv[3]))
     collect_rarely()  # a chat may be hundreds of thousands of objects
-    stdin, stdout = sys.stdin.buffer, private_stdout()
+    stdin, stdout = sys.stdin.buffer, subordinate.private_stdout()
     limits = RenderLimits(float(argv[1]), float(argv[2]))
     chats, media = Chats(TemplateSources()), MediaTokens()
     gc.collect()
     gc.freeze()
-    loaded = mapped_bytes()
-    limit_memory(int(limits.memory_mb * (1 << 20)))
+    loaded = subordinate.mapped_bytes()
+    subordinate.limit_memory(int(limits.memory_mb * (1 << 20)))
     keep_freed_blocks(int(KEPT * limits.memory_mb * (1 << 20)))
-    write_frame(stdout, msgspec.msgpack.encode(RendererReady()))
-    while (data := read_frame(stdin)) is not None:
+    subordinate.write_frame(stdout, msgspec.msgpack.encode(RendererReady()))
+    while (data := subordinate.read_frame(stdin)) is not None:
         job = msgspec.msgpack.decode(data, type=Templates | RenderJob)
         if isinstance(job, Templates):
             chats, media = Chats(job.sources, ChatTemplate(job.sources, limits)), MediaTokens()
             continue
         if job.media != media:
             chats, media = chats.with_media(job.media), job.media
-        if (chat := read_frame(stdin)) is None:
+        if (chat := subordinate.read_frame(stdin)) is None:
             return
-        write_frame(stdout, _answer(partial(chats.render_json, chat, job.max_bytes), limits))
+        subordinate.write_frame(stdout, _answer(partial(chats.render_json, chat, job.max_bytes), limits))
         is_small = len(chat) <= SMALL
         del data, job, chat
         if not is_small:
             gc.collect()
-        if mapped_bytes() - loaded > LEFT * limits.memory_mb * (1 << 20):
+        if subordinate.mapped_bytes() - loaded > LEFT * limits.memory_mb * (1 << 20):
             return
         if not select.select([stdin], [], [], TRIM_AFTER_S)[0]:
             trim_heap()

@@ -32,7 +32,7 @@ from ramet.runtime.text.render_worker import (
 )
 from ramet.runtime.text.template_files import TemplateSources, read_templates
 from ramet.runtime.workers.subordinate import WAITED_FOR
-from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess
+from ramet.runtime.workers.worker_process import TRIES, TimedOut, WorkerEnded, WorkerProcess, tried
 
 WORKERS = 2  # so that one slow chat leaves a worker to the others
 GRACE_S = 0.5  # beyond a rendering's time: most late renderings report it themselves, and their process continues
@@ -116,14 +116,10 @@ class RenderWorkers:
             worker.close()
 
     def _tried(self, worker: WorkerProcess[Frame], job: RenderJob, chat: Bytes) -> Outcome:
-        for _ in range(TRIES - 1):
-            try:
-                return self._run(worker, job, chat)
-            except WorkerEnded as error:
-                if not error.from_outside or self._closed:
-                    raise
-                LOGGER.warning("a rendering worker ended with %s; its chat is tried again", error)
-        return self._run(worker, job, chat)
+        line = "a rendering worker ended with %s; its chat is tried again"
+        return tried(
+            lambda: self._run(worker, job, chat), lambda: self._closed, lambda error: LOGGER.warning(line, error)
+        )
 
     def _run(self, worker: WorkerProcess[Frame], job: RenderJob, chat: Bytes) -> Outcome:
         self._start(worker)

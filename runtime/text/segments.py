@@ -14,19 +14,9 @@ turns.py makes the text.
 from collections.abc import Sequence
 from itertools import takewhile
 
+from ramet.ipc import messages
 from ramet.ipc.content import Contexts
 from ramet.ipc.media import Prepared
-from ramet.ipc.messages import (
-    CallRefused,
-    ChatTurn,
-    ChoicesReply,
-    Limits,
-    PromptReply,
-    RenderChoices,
-    RenderPrompt,
-    Segment,
-    pack_ids,
-)
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.text import turns
@@ -42,10 +32,10 @@ MAX_CHOICE_TOKENS = 1 << 17  # of all choices of a call, each of which the reply
 class SegmentEncoder:
     """Raises nothing for a client's mistake: it answers."""
 
-    def __init__(self, tokenizer: Tokenizer, limits: Limits, chats: ChatWriter) -> None:
+    def __init__(self, tokenizer: Tokenizer, limits: messages.Limits, chats: ChatWriter) -> None:
         self._tokenizer, self._limits, self._chats = tokenizer, limits, chats
 
-    def render(self, call: RenderPrompt) -> PromptReply | CallRefused:
+    def render(self, call: messages.RenderPrompt) -> messages.PromptReply | messages.CallRefused:
         try:
             written = self._write(call.segments, call.media)
             ids, contexts = self._encode_groups(written)
@@ -53,11 +43,11 @@ class SegmentEncoder:
             ids, contexts = ids + last, contexts if last else without_last_token(contexts)
             self._check_prompt(ids)
         except ClientError as error:
-            return CallRefused(call.call, error.record)
+            return messages.CallRefused(call.call, error.record)
         may_heal = written.may_heal and self._tokenizer.pieces is not None
-        return PromptReply(call.call, written.whole, pack_ids(ids), contexts, may_heal)
+        return messages.PromptReply(call.call, written.whole, messages.pack_ids(ids), contexts, may_heal)
 
-    def render_choices(self, call: RenderChoices) -> ChoicesReply | CallRefused:
+    def render_choices(self, call: messages.RenderChoices) -> messages.ChoicesReply | messages.CallRefused:
         try:
             written = self._write(call.segments, call.media)
             self._check_choices(written.texts[-1], call.choices)
@@ -71,25 +61,25 @@ class SegmentEncoder:
             for i, ids in enumerate(each):
                 self._check_choice(f"choices[{i}]", num, ids)
         except ClientError as error:
-            return CallRefused(call.call, error.record)
+            return messages.CallRefused(call.call, error.record)
         ends = tuple(sorted(self._tokenizer.eos_ids))
-        return ChoicesReply(
+        return messages.ChoicesReply(
             call.call,
-            pack_ids(before + shared),
-            [pack_ids(ids) for ids in each],
+            messages.pack_ids(before + shared),
+            [messages.pack_ids(ids) for ids in each],
             len(before) + len(prompt),
             contexts,
-            pack_ids(self._tokenizer.encode("") or ends[:1]),
+            messages.pack_ids(self._tokenizer.encode("") or ends[:1]),
             ends,
         )
 
     # -- text -------------------------------------------------------------------------------------------------------
 
-    def _write(self, segments: list[Segment], media: Sequence[Prepared]) -> Written:
+    def _write(self, segments: list[messages.Segment], media: Sequence[Prepared]) -> Written:
         for i, segment in enumerate(segments):
             if isinstance(segment, str):
                 require_unicode(segment, f"prompt[{i}]")
-            elif isinstance(segment, ChatTurn):
+            elif isinstance(segment, messages.ChatTurn):
                 require_unicode(segment.role, f"prompt[{i}].role")
                 for j, item in enumerate(segment.content):
                     if isinstance(item, str):

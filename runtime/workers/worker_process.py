@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ from ramet.runtime.exact_json import Bytes
 from ramet.runtime.workers.subordinate import LENGTH, ending, held_back
 
 F = TypeVar("F")
+T = TypeVar("T")
 START_TIMEOUT_S = 120.0  # until the first frame: a process loads its libraries, and perhaps a tokenizer
 EXIT_TIMEOUT_S = 5.0  # for the exit of a process whose output has ended
 PIPE_BYTES = 1 << 20  # capacity of the pipe, if the system allows it
@@ -49,6 +50,20 @@ class WorkerEnded(Exception):
     def from_outside(self) -> bool:
         """Whether no job caused it: the process was killed from outside, never started, or exited normally."""
         return not self.started or self.returncode in (-signal.SIGKILL, -signal.SIGTERM, 0)
+
+
+def tried(run: Callable[[], T], is_over: Callable[[], bool], note: Callable[[WorkerEnded], None]) -> T:
+    """What a job gives. It is run again, up to TRIES times in all, if its worker was killed from outside: another job
+    may have taken the machine's memory. `is_over`: nobody wants it any more. Raises what `run` raises.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return run()
+        except WorkerEnded as error:
+            if not error.from_outside or is_over():
+                raise
+            note(error)
+    return run()
 
 
 class _Deadline:

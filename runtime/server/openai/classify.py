@@ -28,18 +28,8 @@ from ramet.runtime.replies.long_list import long_list
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
 from ramet.runtime.server.http.service import Service, check_model
+from ramet.runtime.server.openai import embeddings
 from ramet.runtime.server.openai import pooled_replies as replies
-from ramet.runtime.server.openai.embeddings import (
-    Format,
-    ModelName,
-    NamedRid,
-    OtherRid,
-    User,
-    check_inputs,
-    embedded,
-    run_all,
-    writer_of,
-)
 from ramet.runtime.server.openai.replies import usage_of
 from ramet.runtime.text.labels import Labels
 from ramet.runtime.workers.offload import offloaded
@@ -63,10 +53,10 @@ class ClassifyBody(Native, Checked, frozen=True, kw_only=True):
     input: Input = None
     use_activation: UseActivation = None
     activation: Annotated[bool | None, about("an older name of `use_activation`")] = None
-    model: ModelName = None
-    user: User = None
-    rid: NamedRid = None
-    request_id: OtherRid = None
+    model: embeddings.ModelName = None
+    user: embeddings.User = None
+    rid: embeddings.NamedRid = None
+    request_id: embeddings.OtherRid = None
 
 
 @including(other_servers.EMBEDDINGS)
@@ -84,11 +74,11 @@ class PoolingBody(Checked, frozen=True, kw_only=True):
     ] = None
     activation: Annotated[bool | None, about("an older name of `use_activation`")] = None
     normalize: Annotated[bool | None, about("vectors of length 1")] = None
-    encoding_format: Format = None
-    model: ModelName = None
-    user: User = None
-    rid: NamedRid = None
-    request_id: OtherRid = None
+    encoding_format: embeddings.Format = None
+    model: embeddings.ModelName = None
+    user: embeddings.User = None
+    rid: embeddings.NamedRid = None
+    request_id: embeddings.OtherRid = None
 
 
 @including(other_servers.EMBEDDINGS)
@@ -98,7 +88,7 @@ class EncodeBody(Native, Checked, frozen=True, kw_only=True):
     dimensions: Dimensions = None
     sampling_params: Annotated[dict[str, Any] | None, about("accepted; nothing is drawn")] = None
     image_data: Annotated[Any, unbuilt("media")] = None
-    rid: NamedRid = None
+    rid: embeddings.NamedRid = None
 
 
 async def classify(service: Service, request: web.Request) -> web.StreamResponse:
@@ -130,8 +120,8 @@ async def pooling(service: Service, request: web.Request) -> web.StreamResponse:
     else:
         normalize = use if body.normalize is None else body.normalize
         fields = EmbedFields(input=body.input, dimensions=body.dimensions, normalize=normalize)
-        rows, done = await embedded(service, rid, fields)
-    write = writer_of(body.encoding_format)
+        rows, done = await embeddings.embedded(service, rid, fields)
+    write = embeddings.writer_of(body.encoding_format)
     data = long_list(lambda i: replies.PooledState(index=i, data=write(rows[i])), len(rows), _size(len(rows[0])))
     reply = replies.PoolingReply(id=rid, created=int(time.time()), model=model, data=data, usage=usage_of(done))
     return await respond_in_turn(request, reply)
@@ -147,7 +137,9 @@ async def encode(service: Service, request: web.Request) -> web.StreamResponse:
         done = await classified(service, rid, place, given)
         rows = [_logits(each) for each in done]
     else:
-        rows, done = await embedded(service, rid, EmbedFields(input=given, dimensions=body.dimensions), place)
+        rows, done = await embeddings.embedded(
+            service, rid, EmbedFields(input=given, dimensions=body.dimensions), place
+        )
     return await _respond_native(request, rows, done, prompts.is_batch(given))
 
 
@@ -162,13 +154,13 @@ def chosen_input(body: Any) -> tuple[str, Any]:
 
 async def classified(service: Service, rid: str, place: str, given: Any) -> list[GeneratedSequence]:
     """What was run for each input. Raises ClientError where the model is no classifier."""
-    check_inputs(place, given)
+    embeddings.check_inputs(place, given)
     limits = service.client.limits
     items = await offloaded(
         partial(read_classified, rid, place, given, service.labels, limits), prompts.num_prompts(given)
     )
     check_numbers(place, len(items), limits.num_labels)
-    return await run_all(service, items)
+    return await embeddings.run_all(service, items)
 
 
 def _is_classifying(service: Service, task: Task | None, dimensions: int | None) -> bool:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import examples
 
-from ramet.runtime.grammar.code_points import LAST_LETTER, SURROGATES, category, code_points
+from ramet.runtime.grammar.charsets import LAST_LETTER, escape_class
+from ramet.runtime.grammar.code_points import SURROGATES, code_points
 from ramet.runtime.text.automaton import AutomatonLeaf
 
 EVERY = [code for code in range(sys.maxunicode + 1) if not SURROGATES[0] <= code <= SURROGATES[1]]
@@ -45,7 +46,7 @@ def test_every_letter_in_any_case_is_that_of_re(flags: int) -> None:
 def test_no_letter_is_beyond_the_last_one() -> None:
     assert max(CASED) <= LAST_LETTER
     assert not re.search(r"[\w\s]", "".join(map(chr, range(LAST_LETTER + 1, sys.maxunicode + 1))))
-    assert max(last for _, last in category(r"\w", 0)) < LAST_LETTER
+    assert max(last for _, last in escape_class(r"\w", 0)) < LAST_LETTER
 
 
 # `re` fails where an upper-case letter of a later plane is in a class with others: (?i)[A𐐀] does not match 𐐀
