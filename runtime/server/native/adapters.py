@@ -1,5 +1,6 @@
 """Adapters that are loaded and unloaded while the server runs, in SGLang's shape and under vLLM's paths as well."""
 
+from collections.abc import Awaitable
 from typing import Annotated, Any
 
 from aiohttp import web
@@ -43,23 +44,20 @@ async def load(service: Service, request: web.Request) -> web.Response:
     """Load an adapter. Requests go on meanwhile; those that have one of the same name end with that."""
     body = await read_body(request, LoadBody)
     options: dict[str, Any] = dict(pinned=bool(body.pinned), replaces=bool(body.load_inplace))
-    try:
-        await service.client.admin.load_adapter(body.lora_name, body.lora_path, **options)
-    except ClientError as error:
-        return _refused(service, error)
-    return respond(AdapterReply(success=True, loaded_adapters=service.client.admin.adapters.paths))
+    return await _changed(service, service.client.admin.load_adapter(body.lora_name, body.lora_path, **options))
 
 
 async def unload(service: Service, request: web.Request) -> web.Response:
     """Forget an adapter. It is refused to new requests at once; the reply comes when those that have it are done."""
     body = await read_body(request, UnloadBody)
+    return await _changed(service, service.client.admin.unload_adapter(body.lora_name))
+
+
+async def _changed(service: Service, change: Awaitable[None]) -> web.Response:
+    message, status = "", 200
     try:
-        await service.client.admin.unload_adapter(body.lora_name)
+        await change
     except ClientError as error:
-        return _refused(service, error)
-    return respond(AdapterReply(success=True, loaded_adapters=service.client.admin.adapters.paths))
-
-
-def _refused(service: Service, error: ClientError) -> web.Response:
+        message, status = str(error), error.status
     paths = service.client.admin.adapters.paths
-    return respond(AdapterReply(success=False, error_message=str(error), loaded_adapters=paths), error.status)
+    return respond(AdapterReply(success=status == 200, error_message=message, loaded_adapters=paths), status)
