@@ -155,7 +155,7 @@ class EcmaParser:
             self.refuse(f"the property {found[1]} (general categories are known)", offset)
         negated = self.pattern[self.at] == "P"
         self.at = found.end()
-        return in_class([ranges], negated, offset).ranges
+        return in_class([ranges], negated, lambda: offset).ranges
 
     def escaped_char(self, offset: int, inside: bool) -> int:
         if found := HEX.match(self.pattern, self.at):
@@ -192,7 +192,7 @@ class EcmaParser:
             parts.append(self.class_item())
         if not parts and not negated:
             self.wrong("an empty character set", offset)
-        return in_class(parts, negated, offset)
+        return in_class(parts, negated, lambda: offset)
 
     def class_item(self) -> Ranges:
         """A character, a class, or a range. A hyphen beside a class is literal."""

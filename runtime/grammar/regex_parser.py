@@ -6,7 +6,7 @@ of the standard library's, so an expression means what it means to `re`.
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from re import _parser  # type: ignore[attr-defined]  # the only public parser of the syntax is this private module
 from typing import Any, NoReturn
 
@@ -82,11 +82,11 @@ def check_size(node: Node) -> None:
         raise GrammarError(f"is too large: with its repetitions written out it has more than {MAX_SIZE} characters")
 
 
-def in_class(parts: list[Ranges], negated: bool, offset: int) -> Chars:
-    """What a class of characters matches."""
+def in_class(parts: list[Ranges], negated: bool, offset: Callable[[], int]) -> Chars:
+    """What a class of characters matches. `offset`: where it is, which is asked for if nothing does."""
     ranges = complement(union(*parts)) if negated else intersection(UNIVERSE, union(*parts))
     if not ranges:
-        raise GrammarError(f"has a character class at offset {offset} that no character is in")
+        raise GrammarError(f"has a character class at offset {offset()} that no character is in")
     return Chars(ranges)
 
 
@@ -156,7 +156,7 @@ class RegexReader:
 
     def char_class(self, items: list[tuple[str, Any]], negated: bool, flags: int) -> Chars:
         parts = [self.class_item(kind, item, negated, flags) for kind, item in items]
-        return in_class(parts, negated, self.offset(r"\["))
+        return in_class(parts, negated, lambda: self.offset(r"\["))
 
     def class_item(self, kind: str, item: Any, wide: bool, flags: int) -> Ranges:
         match kind:
