@@ -41,23 +41,14 @@ class TreeEdges:
         """Forget everything. Nobody may hold a lock."""
         self._roots: dict[Namespace, Node] = {}
         self._order = EvictionOrder()
-        self._dropped = DroppedNodes()
-        self._clock = self._num_nodes = 0
+        self.dropped = DroppedNodes()  # whose slots are not all given back
+        self.clock = 0  # the number of matches so far: what `Node.used` is compared with
+        self.num_nodes = 0  # without roots
         self._lost_states: list[tuple[Node, int]] = []  # of ends that were evicted
         self.evictable_tokens = 0  # those that are dropped count until their slots are given back
         self.locked_tokens = 0
         self.version = 0  # changes whenever a match could
         self.dropped_version = 0  # that of the last `drop_unlocked`: a match of an earlier version says nothing
-
-    @property
-    def num_nodes(self) -> int:
-        """The number of nodes without roots."""
-        return self._num_nodes
-
-    @property
-    def clock(self) -> int:
-        """The number of matches so far: what `Node.used` is compared with."""
-        return self._clock
 
     def newest_roots(self, num: int) -> list[Node]:
         """The roots of at most `num` namespaces, the newest one first."""
@@ -97,7 +88,7 @@ class TreeEdges:
 
     def nodes(self) -> Iterator[Node]:
         """Every node but the roots, parents first, in order of insertion; behind them those that are dropped."""
-        dropped = self._dropped.tops
+        dropped = self.dropped.tops
         stack = [child for root in self._roots.values() for child in root.children.values()]
         stack += [top for top in dropped if top.parent is not None and not top.removed]
         stack += [child for top in dropped if top.parent is None for child in top.children.values()]
@@ -171,18 +162,18 @@ class TreeEdges:
         parent.children[self._key(upper)] = upper
         node.parent, node.run, node.slots = upper, node.run[at:], node.slots[at:]
         upper.children[self._key(node)] = node
-        self._num_nodes += 1
+        self.num_nodes += 1
         if self.watch is not None:
             self.watch.note(node)
         return upper
 
     def _grow(self, parent: Node, run: Ints, slots: Ints) -> Node:
-        leaf = Node(parent.namespace, parent, run, slots, self._clock)
+        leaf = Node(parent.namespace, parent, run, slots, self.clock)
         parent.children[self._key(leaf)] = leaf
         self.evictable_tokens += len(run)
         self.version += 1
-        self._num_nodes += 1
-        self._order.offer(leaf, self._num_nodes)
+        self.num_nodes += 1
+        self._order.offer(leaf, self.num_nodes)
         if self.watch is not None:
             self.watch.note(leaf)
         return leaf
@@ -192,7 +183,7 @@ class TreeEdges:
         self.version += 1
         leaf.run, leaf.slots = leaf.run[:keep], leaf.slots[:keep]
         self._lose_end(leaf)
-        self._order.offer(leaf, self._num_nodes)
+        self._order.offer(leaf, self.num_nodes)
         if self.watch is not None:
             self.watch.note(leaf)
 
@@ -207,7 +198,7 @@ class TreeEdges:
         assert parent is not None
         self._take_out(leaf)
         self.version += 1
-        self._order.offer(parent, self._num_nodes)
+        self._order.offer(parent, self.num_nodes)
         self._drop_empty_root(parent)
 
     def _take_out(self, leaf: Node) -> None:
@@ -215,7 +206,7 @@ class TreeEdges:
         if siblings.get(key) is leaf:  # else it was dropped
             del siblings[key]
         self.evictable_tokens -= len(leaf.run)
-        self._num_nodes -= 1
+        self.num_nodes -= 1
         leaf.removed = True
         if self.watch is not None:
             self.watch.note_removed(leaf)

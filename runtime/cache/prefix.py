@@ -37,10 +37,6 @@ class PageAllocator:
         self._taken = np.zeros(num_pages + 1, dtype=np.bool_)
 
     @property
-    def total_tokens(self) -> int:
-        return self.num_pages * self.page_size
-
-    @property
     def free_tokens(self) -> int:
         return self._num_free * self.page_size
 
@@ -120,14 +116,11 @@ class PrefixCache:
 
     def __init__(self, pages: PageAllocator, enabled: bool = True) -> None:
         self._pages = pages
-        self._tree = RadixTree(pages.page_size)
+        self.tree = RadixTree(pages.page_size)
         self.enabled = enabled
         self.page_size = pages.page_size
+        self.total_tokens = pages.num_pages * pages.page_size
         self.evicted_tokens = 0
-
-    @property
-    def tree(self) -> RadixTree:
-        return self._tree
 
     @property
     def can_hold(self) -> bool:
@@ -146,37 +139,28 @@ class PrefixCache:
     @property
     def available_tokens(self) -> int:
         """What could be allocated now: free, or cached and not locked."""
-        return self._pages.free_tokens + self._tree.evictable_tokens
+        return self._pages.free_tokens + self.tree.evictable_tokens
 
     @property
     def tree_tokens(self) -> int:
-        return self._tree.evictable_tokens + self._tree.locked_tokens
-
-    @property
-    def total_tokens(self) -> int:
-        return self._pages.total_tokens
-
-    @property
-    def version(self) -> int:
-        """Unchanged means every `peek` would answer as before."""
-        return self._tree.version
+        return self.tree.evictable_tokens + self.tree.locked_tokens
 
     def peek(self, tokens: Ints, namespace: Namespace) -> int:
         """Cached tokens of a prompt, of which at least the last token must still be computed."""
-        return self._tree.match_length(tokens[:-1], namespace) if self.enabled else 0
+        return self.tree.match_length(tokens[:-1], namespace) if self.enabled else 0
 
     def find(self, tokens: Ints) -> tuple[list[tuple[Node, int]], int]:
         """Where a prompt without adapter and salt is cached, as `RadixTree.walk`, and what a request would be given.
         Of namespaces of keys, the one that has most of it counts. Changes nothing.
         """
-        roots = self._tree.newest_roots(MAX_LOOKED_THROUGH)
+        roots = self.tree.newest_roots(MAX_LOOKED_THROUGH)
         plain = [root.namespace for root in roots if not any(root.namespace[:3])] or [()]
-        namespace = max(plain, key=lambda each: self._tree.match_length(tokens, each))
-        return list(self._tree.walk(tokens, namespace)), self.peek(tokens, namespace)
+        namespace = max(plain, key=lambda each: self.tree.match_length(tokens, each))
+        return list(self.tree.walk(tokens, namespace)), self.peek(tokens, namespace)
 
     def peek_keys(self, tokens: Ints, namespace: Namespace) -> int:
         """As `peek`, whether or not all that a model needs is there with the keys (stateful.py)."""
-        return self._tree.match_length(tokens[:-1], namespace) if self.enabled else 0
+        return self.tree.match_length(tokens[:-1], namespace) if self.enabled else 0
 
     def acquire(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
         """Lease the longest cached prefix of tokens[:-1]; also its slots. [lease.length]"""
@@ -186,30 +170,30 @@ class PrefixCache:
         """As `acquire`, of tokens after which nothing is drawn: all of them may be cached."""
         if not self.enabled:
             return Lease(0, namespace, None), NO_SLOTS
-        node, slots = self._tree.match(tokens, namespace)
-        self._tree.lock(node)
+        node, slots = self.tree.match(tokens, namespace)
+        self.tree.lock(node)
         return self._grant(Lease(len(slots), namespace, node), slots)
 
     def again(self, lease: Lease) -> Lease:
         """Another lease on the same prefix."""
         if lease.node is not None:
-            self._tree.lock(lease.node)
+            self.tree.lock(lease.node)
         return replace(lease)
 
     def want(self, tokens: Ints, namespace: Namespace) -> Node:
         """As `peek`: what is cached of this prompt is evicted after what nobody waits for, until `unwant`."""
-        return self._tree.want(tokens[:-1], namespace)
+        return self.tree.want(tokens[:-1], namespace)
 
     def is_longest(self, end: Node | None, num_losses: int, page: bytes, namespace: Namespace) -> bool:
         """Whether a match is the longest one still: it ended at `end` (None: nothing was cached), which had lost its
         end so often, and `page` follows. False: it may be.
         """
         if end is None:
-            return not self._tree.has_root_with(page, namespace)
+            return not self.tree.has_root_with(page, namespace)
         return end.num_losses == num_losses and page not in end.children
 
     def unwant(self, node: Node) -> None:
-        self._tree.unwant(node)
+        self.tree.unwant(node)
 
     def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
         """Lease a prefix that is published, whole pages, whatever requests go on with it."""
@@ -227,19 +211,20 @@ class PrefixCache:
 
     def tokens_of(self, leases: Iterable[Lease]) -> int:
         """What they hold together; a prefix of several counts once."""
-        seen: set[Node] = set()
+        seen, num = set[Node](), 0
         for lease in leases:
             node = lease.node
             while node is not None and node not in seen:
                 seen.add(node)
+                num += len(node.run)
                 node = node.parent
-        return sum(len(node.run) for node in seen)
+        return num
 
     def peek_each(self, before: Ints, afters: Sequence[Ints], namespace: Namespace) -> Peeked:
         """As `peek`, of `before` (whole pages) with each of `afters`, after which nothing is drawn."""
         if not self.enabled:
             return Peeked([0] * len(afters), 0)
-        shared, each = self._tree.walk_each(before, afters, namespace)
+        shared, each = self.tree.walk_each(before, afters, namespace)
         length = sum(common for _, common in shared)
         leased: dict[Node, int] = {}
         for node, common in chain(shared, *each):
@@ -249,7 +234,7 @@ class PrefixCache:
 
     def release(self, lease: Lease) -> None:
         if lease.node is not None:
-            self._tree.unlock(lease.node)
+            self.tree.unlock(lease.node)
 
     def publish(self, lease: Lease, tokens: Ints, slots: Ints) -> tuple[Lease, Ints]:
         """Give the computed `tokens` to the tree, as far as they fill pages. Returns the longer lease, and duplicates.
@@ -260,9 +245,9 @@ class PrefixCache:
         kept = len(tokens) - len(tokens) % self.page_size
         if lease.node is None or kept <= lease.length:
             return lease, NO_SLOTS
-        node, present = self._tree.insert(tokens[:kept], slots[:kept], lease.namespace)
-        self._tree.lock(node)
-        self._tree.unlock(lease.node)
+        node, present = self.tree.insert(tokens[:kept], slots[:kept], lease.namespace)
+        self.tree.lock(node)
+        self.tree.unlock(lease.node)
         duplicates = NO_SLOTS
         if present > lease.length:
             duplicates = slots[lease.length : present].copy()
@@ -277,7 +262,7 @@ class PrefixCache:
         """Slots of `num_pages` fresh pages, evicting cached prefixes if need be; None if even that is not enough."""
         missing = num_pages * self.page_size - self._pages.free_tokens
         if missing > 0:
-            if missing > self._tree.evictable_tokens:
+            if missing > self.tree.evictable_tokens:
                 return None
             self._evict(missing)
         pages = self._pages.allocate(num_pages)
@@ -291,43 +276,38 @@ class PrefixCache:
 
     def drop_unleased(self) -> None:
         """Let nobody find what is not leased. It takes memory until `free_dropped` has freed it, or others need it."""
-        self._tree.drop_unlocked()
+        self.tree.drop_unlocked()
 
     @property
     def has_dropped(self) -> bool:
         """Some of what was dropped takes memory still."""
-        return self._tree.has_dropped
-
-    @property
-    def dropped_version(self) -> int:
-        """What was found at an earlier version may be found no more."""
-        return self._tree.dropped_version
+        return bool(self.tree.dropped)
 
     def free_dropped(self, max_nodes: int = MAX_FREED) -> None:
         """Free the memory of some nodes."""
-        self._take_evicted(self._tree.take_dropped(max_nodes))
+        self._take_evicted(self.tree.take_dropped(max_nodes))
 
     def beyond(self, tokens: Ints, namespace: Namespace, start: int) -> list[Node]:
         """Nodes that are for `withdraw`: what begins with more than the first `start` of `tokens`, to whole pages."""
-        return self._tree.beyond(tokens, start - start % self.page_size, namespace) if self.enabled else []
+        return self.tree.beyond(tokens, start - start % self.page_size, namespace) if self.enabled else []
 
     def withdraw(self, nodes: Iterable[Node]) -> None:
         """Nobody finds these, or what is below them, from now on. What is leased stays until it is evicted."""
         for node in nodes:
-            self._take_evicted(self._tree.withdraw(node))
+            self._take_evicted(self.tree.withdraw(node))
 
     def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
         """What a request gets where `lease` on `slots` was found."""
         return lease, slots
 
     def _lease_on(self, tokens: Ints, namespace: Namespace) -> Lease:
-        node, slots = self._tree.match(tokens, namespace)
+        node, slots = self.tree.match(tokens, namespace)
         assert len(slots) == len(tokens), f"{len(slots)} of {len(tokens)} tokens are cached"
-        self._tree.lock(node)
+        self.tree.lock(node)
         return Lease(len(slots), namespace, node)
 
     def _evict(self, num_tokens: int) -> None:
-        self._take_evicted(self._tree.evict(num_tokens))
+        self._take_evicted(self.tree.evict(num_tokens))
 
     def _take_evicted(self, freed: Sequence[Ints]) -> None:
         if freed:

@@ -37,7 +37,7 @@ class SequenceList(RadixTree):
         assert entry.locks and len(tokens) > len(entry.run), (entry.locks, len(tokens), len(entry.run))
         self.locked_tokens += len(tokens) - len(entry.run)
         entry.run, entry.slots = tokens.copy(), slots.copy()
-        self._clock += 1
+        self.clock += 1
         self._touch(entry)
         self.version += 1
         if self.watch is not None:
@@ -79,7 +79,7 @@ class ListCache(PrefixCache):
 
     def __init__(self, pages: PageAllocator) -> None:
         super().__init__(pages)
-        self._tree = self._list = SequenceList(pages.page_size)
+        self.tree = self._list = SequenceList(pages.page_size)
         self._copies: dict[Node, tuple[Ints, Ints]] = {}  # entry -> (from, to) that no batch has taken, in this order
 
     @property

@@ -22,7 +22,7 @@ class RadixTree(TreeEdges):
 
     def match(self, tokens: Ints, namespace: Namespace = ()) -> tuple[Node, Ints]:
         """The node that ends the longest cached prefix, and the prefix's slots. Splits an edge that matches in part."""
-        self._clock += 1
+        self.clock += 1
         node = self._root(namespace)
         pieces = []
         for child, common in self.walk(tokens, namespace):
@@ -70,7 +70,7 @@ class RadixTree(TreeEdges):
             if node.locks == 0:
                 self.evictable_tokens += len(node.run)
                 self.locked_tokens -= len(node.run)
-                self._order.offer(node, self._num_nodes)
+                self._order.offer(node, self.num_nodes)
             node = node.parent
         node.locks -= 1
         self._drop_empty_root(node)
@@ -92,7 +92,7 @@ class RadixTree(TreeEdges):
         """
         freed: list[Ints] = []
         missing = num_tokens
-        while missing > 0 and self.has_dropped:
+        while missing > 0 and self.dropped:
             dropped = self.take_dropped(1)
             freed += dropped
             missing -= sum(map(len, dropped))
@@ -150,26 +150,21 @@ class RadixTree(TreeEdges):
                 tops += top.children.values()
             elif top.parent is None:
                 del self._roots[top.namespace]
-                self._dropped.add(top)
+                self.dropped.add(top)
             else:
                 del top.parent.children[self._key(top)]
-                self._dropped.add(top)
+                self.dropped.add(top)
         self._order.clear()  # each of them is below what is dropped, or locked
         self.version += 1
         self.dropped_version = self.version
-
-    @property
-    def has_dropped(self) -> bool:
-        """Something is dropped, and not all of its slots are given back."""
-        return bool(self._dropped)
 
     def take_dropped(self, max_nodes: int) -> list[Ints]:
         """The slots of some nodes that are dropped, which are removed."""
         freed: list[Ints] = []
         for _ in range(max_nodes):
-            if not self._dropped:
+            if not self.dropped:
                 break
-            if (node := self._dropped.take()) is not None:
+            if (node := self.dropped.take()) is not None:
                 freed.append(node.slots)
                 self._take_out(node)
         return freed
@@ -185,9 +180,9 @@ class RadixTree(TreeEdges):
         while at is not None and at.parent is not None:
             at.wanted += by
             if at.wanted == max(by, 0):  # its turn has changed
-                self._order.offer(at, self._num_nodes)
+                self._order.offer(at, self.num_nodes)
             at = at.parent
 
     def _touch(self, node: Node) -> None:
-        node.used = self._clock
-        self._order.offer(node, self._num_nodes)
+        node.used = self.clock
+        self._order.offer(node, self.num_nodes)

@@ -38,7 +38,7 @@ class StatefulCache(PrefixCache):
         """The deepest node with a snapshot that `tokens` reach the end of, and its length."""
         length = 0
         best: tuple[Node | None, int] = None, 0
-        for node, common in self._tree.walk(tokens, namespace):
+        for node, common in self.tree.walk(tokens, namespace):
             length += common
             if node.state and common == len(node.run):
                 best = node, length
@@ -48,15 +48,15 @@ class StatefulCache(PrefixCache):
         if not self.enabled:
             return Lease(0, namespace, None), NO_SLOTS
         found, length = self.longest(tokens, namespace)
-        matched = self._tree.match_length(tokens, namespace)
-        node, slots = self._tree.match(tokens[:length], namespace)
-        self._tree.lock(node)
+        matched = self.tree.match_length(tokens, namespace)
+        node, slots = self.tree.match(tokens[:length], namespace)
+        self.tree.lock(node)
         if found is not None:
             self._kept.move_to_end(found)
         return Lease(length, namespace, node, matched=matched), slots
 
     def want(self, tokens: Ints, namespace: Namespace) -> Node:
-        return self._tree.want(tokens[: self.peek(tokens, namespace)], namespace)
+        return self.tree.want(tokens[: self.peek(tokens, namespace)], namespace)
 
     def is_longest(self, end: Node | None, num_losses: int, page: bytes, namespace: Namespace) -> bool:
         return False  # there may be a snapshot by now that was not there
@@ -122,13 +122,13 @@ class StatefulCache(PrefixCache):
 
     def attach(self, tokens: Ints, namespace: Namespace, place: int) -> None:
         """What was taken has the state after `tokens`, whole pages that are published."""
-        node, slots = self._tree.match(tokens, namespace)
+        node, slots = self.tree.match(tokens, namespace)
         assert len(slots) == len(tokens), f"{len(slots)} of {len(tokens)} tokens are cached"
         if node.state:
             self.give_back(place)
         else:
             self._taken.remove(place)
-            self._tree.set_state(node, place)
+            self.tree.set_state(node, place)
             self._kept[node] = None
         self._kept.move_to_end(node)
 
@@ -137,12 +137,12 @@ class StatefulCache(PrefixCache):
         if free:
             node = next((each for each in free if not each.wanted), free[0])
             self._free.append(node.state)
-            self._tree.set_state(node, 0)
+            self.tree.set_state(node, 0)
             del self._kept[node]
             self.evicted_snapshots += 1
 
     def _take_evicted(self, freed: Sequence[Ints]) -> None:
         super()._take_evicted(freed)
-        for node, place in self._tree.take_lost_states():
+        for node, place in self.tree.take_lost_states():
             del self._kept[node]
             self._free.append(place)

@@ -64,12 +64,12 @@ class Policy:
 
     def matched(self, request: Request) -> int:
         """Cached tokens of a waiting request, looked up again only where the tree has changed; it waits for them."""
-        match, version = request.match, self._cache.version
-        if match.version != version:
-            known = match.version >= self._cache.dropped_version
+        match, tree = request.match, self._cache.tree
+        if match.version != tree.version:
+            known = match.version >= tree.dropped_version
             if not (known and self._is_longest(match.end, match.losses, match.next_page, request.namespace)):
                 self._look_up(request)
-            match.version = version
+            match.version = tree.version
         return match.length
 
     def _look_up(self, request: Request) -> None:

@@ -74,7 +74,7 @@ class WatchedTree(RuleBasedStateMachine):
     @rule()
     def drop(self) -> None:
         self.tree.drop_unlocked()
-        while self.tree.has_dropped:
+        while self.tree.dropped:
             self.tree.take_dropped(2)
 
     @rule()

@@ -306,7 +306,7 @@ def test_what_is_dropped_is_found_no_more_and_goes_before_any_leaf():
     tree.match(ids("qr"))
     assert tree.evictable_tokens == 2 + 2 + 2
     assert sorted(np.concatenate(tree.evict(4)).tolist()) == [6, 7, 8, 9]
-    assert not tree.has_dropped and tree.match_length(ids("qr")) == 2
+    assert not tree.dropped and tree.match_length(ids("qr")) == 2
 
 
 def test_nodes_that_are_dropped_are_removed_some_at_a_time_however_many_a_node_has_below_it():
