@@ -172,7 +172,7 @@ class PrefixCache:
             return Lease(0, namespace, None), NO_SLOTS
         node, slots = self.tree.match(tokens, namespace)
         self.tree.lock(node)
-        return self._grant(Lease(len(slots), namespace, node), slots)
+        return Lease(len(slots), namespace, node), slots
 
     def again(self, lease: Lease) -> Lease:
         """Another lease on the same prefix."""
@@ -295,10 +295,6 @@ class PrefixCache:
         """Nobody finds these, or what is below them, from now on. What is leased stays until it is evicted."""
         for node in nodes:
             self._take_evicted(self.tree.withdraw(node))
-
-    def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
-        """What a request gets where `lease` on `slots` was found."""
-        return lease, slots
 
     def _lease_on(self, tokens: Ints, namespace: Namespace) -> Lease:
         node, slots = self.tree.match(tokens, namespace)

@@ -90,8 +90,9 @@ class ListCache(PrefixCache):
     def copies(self) -> bool:
         return True
 
-    def _grant(self, lease: Lease, slots: Ints) -> tuple[Lease, Ints]:
-        """A lease on a copy in the place of `lease`; without memory for a copy, on nothing."""
+    def acquire_all(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
+        """A lease on a copy of what is found; without memory for a copy, on nothing."""
+        lease, slots = super().acquire_all(tokens, namespace)
         source = lease.node
         if source is None or source.parent is None:
             return lease, slots

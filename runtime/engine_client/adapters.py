@@ -4,14 +4,13 @@ A name is given to another generation only once that is loaded, and a generation
 was sent with it has ended: no request meets another adapter than the one it was sent with, nor the keys of one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
 from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.options.adapter_paths import NamedAdapter, wrong_name, wrong_path
@@ -46,18 +45,6 @@ class AdapterNames:
         if known is None:
             raise ClientError("lora_path", f"is {shown(spec.lora.name)}, {self.words}", "/load_lora_adapter loads one")
         return spec.sent_with(known.generation)
-
-    def with_generations(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
-        """Prompts that are sent now, with the generations of their adapters. Raises ClientError."""
-        found = []
-        for prompt in prompts:
-            if prompt.spec.lora is not None:
-                try:
-                    prompt = prompt._replace(spec=self.sent(prompt.spec))
-                except ClientError as error:
-                    raise prompt.places.as_written(error.record) from None
-            found.append(prompt)
-        return found
 
     @property
     def words(self) -> str:

@@ -13,6 +13,7 @@ from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable
 from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
+from ramet.runtime.errors import ClientError
 
 
 class PromptOutbox:
@@ -30,9 +31,16 @@ class PromptOutbox:
 
     def marked(self, prompts: Sequence[Prompt], owner: Owner) -> Sequence[Prompt]:
         """The prompts as they are sent. Raises ClientError where they name an adapter that is not loaded."""
-        if owner.name:
-            prompts = [prompt._replace(spec=prompt.spec.owned_by(owner.name, owner.scope)) for prompt in prompts]
-        return self._adapters.with_generations(prompts)
+        marked = []
+        for prompt in prompts:
+            spec = prompt.spec.owned_by(owner.name, owner.scope) if owner.name else prompt.spec
+            if spec.lora is not None:
+                try:
+                    spec = self._adapters.sent(spec)
+                except ClientError as error:
+                    raise prompt.places.as_written(error.record) from None
+            marked.append(prompt if spec is prompt.spec else prompt._replace(spec=spec))
+        return marked
 
     def send(self, prompts: Sequence[Prompt], submission: Submission) -> None:
         num, recording = sum(prompt.spec.params.n for prompt in prompts), submission.origin.recording

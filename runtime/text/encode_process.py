@@ -47,10 +47,31 @@ def answer(
 ) -> None:
     """As Desk.serve. A failure of ours ends that request alone."""
     try:
-        if isinstance(message, Render):
-            _render(encoder, message, server, aside)
-        else:
-            _serve(encoder, message, scheduler, server)
+        match message:
+            case Generate():
+                admitted = encoder.admit(message)
+                (server if isinstance(admitted, Rejected) else scheduler).send(admitted)
+            case GenerateAll():
+                batch, rejected = encoder.admit_all(message)
+                scheduler.send_all(batch)
+                for each in rejected:
+                    server.send(each)
+            case Abort():
+                scheduler.send(message)
+            case Tokenize():
+                server.send(encoder.tokenize(message))
+            case Render():
+                _render(encoder, message, server, aside)
+            case ChatText():
+                server.send(encoder.read(message))
+            case Detokenize():
+                server.send(encoder.detokenize(message))
+            case RenderPrompt():
+                server.send(encoder.segments.render(message))
+            case RenderChoices():
+                server.send(encoder.segments.render_choices(message))
+            case Limits():
+                LOGGER.warning("limits arrived twice; the first ones stay")
     except Exception as error:  # noqa: BLE001 - logged, and sent to the caller
         LOGGER.exception("the tokenizer failed on one %s", type(message).__name__)
         fact = f"failed in the tokenizer: {type(error).__name__}: {error}"
@@ -68,32 +89,6 @@ def _render(encoder: Encoder, call: Render, server: Outbox, aside: Callable[[Cha
         aside(written)
     else:
         server.send(encoder.read(written))
-
-
-def _serve(encoder: Encoder, message: ToTokenizer | ChatText, scheduler: BatchOutbox, server: Outbox) -> None:
-    match message:
-        case Generate():
-            admitted = encoder.admit(message)
-            (server if isinstance(admitted, Rejected) else scheduler).send(admitted)
-        case GenerateAll():
-            batch, rejected = encoder.admit_all(message)
-            scheduler.send_all(batch)
-            for each in rejected:
-                server.send(each)
-        case Abort():
-            scheduler.send(message)
-        case Tokenize():
-            server.send(encoder.tokenize(message))
-        case ChatText():
-            server.send(encoder.read(message))
-        case Detokenize():
-            server.send(encoder.detokenize(message))
-        case RenderPrompt():
-            server.send(encoder.segments.render(message))
-        case RenderChoices():
-            server.send(encoder.segments.render_choices(message))
-        case Limits():
-            LOGGER.warning("limits arrived twice; the first ones stay")
 
 
 class EncoderDesk:
