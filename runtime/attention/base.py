@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ramet.kernels.attention_call import AttendCall, AttentionRule, Extends
@@ -46,6 +48,30 @@ class ForwardInputs:
     @property
     def num_tokens(self) -> int:
         return self.token_ids.shape[0]
+
+    @property
+    def is_text(self) -> bool:
+        """Every token is an id at one position."""
+        return not self.embeds and self.mrope_positions is None
+
+    def drawing(self, draws: Ints) -> "ForwardInputs":
+        """The last tokens of the rows `draws` [Q] alone, as a step: what is before them is in the pool by then."""
+        at, rows = self.last_tokens, self.rows[draws]
+        return ForwardInputs(
+            token_ids=self.token_ids.index_select(0, at),
+            positions=self.positions.index_select(0, at),
+            slots=self.slots.index_select(0, at),
+            last_tokens=torch.arange(len(at), device=at.device),
+            table=self.table,
+            rows=rows,
+            num_new=np.ones(len(rows), np.int32),
+            seq_lens=self.seq_lens[draws],
+            num_decode=len(rows),
+            position_offsets=None if self.position_offsets is None else self.position_offsets[draws],
+            rope_positions=None if self.rope_positions is None else self.rope_positions.index_select(0, at),
+            mrope_positions=self.mrope_positions,
+            adapters=None if self.adapters is None else self.adapters.index_select(0, at),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,8 +126,10 @@ class LoadedModel:
         if layout is not None:
             self.routes = RouteTable(layout, num_slots, device, self.device.ops.store_routes)
         self._forward = ForwardPass(
-            self.device, model, attention, self.routes, self._table.device,
-            replays=not args.execute.disable_cuda_graph and model.replayable, has_states=shape.has_states,
+            self.device, model, attention, self._table.device,
+            replays=not args.execute.disable_cuda_graph and model.replayable,
+            captures_prompts=not shape.has_states,  # whose snapshots are taken inside a prompt
+            plan_tokens=None if self.routes is None else self.routes.plan,
         )  # fmt: skip
         self.prepare_model(model)
 

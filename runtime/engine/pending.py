@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.engine.batch import Batch, StepResult
 from ramet.runtime.engine.devices.base import Device
 from ramet.runtime.engine.devices.copies import Readback
 from ramet.runtime.engine.extras import Answer
 from ramet.runtime.engine.prepared import BegunStep
-from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, on_device
 from ramet.runtime.sampling.processing import Failures
 
@@ -24,8 +23,6 @@ class StepLogits:
     """What a step draws from, computed or queued, and what its result has beside tokens."""
 
     logits: Tensor  # [Q, V] float32
-    columns: SamplingColumns
-    rows: Ints  # [Q] of the slot table
     phases: dict[str, float]
     answers: tuple[Answer, ...] = ()
 
@@ -40,10 +37,11 @@ class PendingStep:
     """
 
     def __init__(
-        self, compute: Callable[[], StepResult | StepLogits], epilogue: Epilogue, device: Device,
+        self, compute: Callable[[Batch], StepResult | StepLogits], batch: Batch, epilogue: Epilogue, device: Device,
         begun: BegunStep | None = None,
     ) -> None:  # fmt: skip
-        self._compute, self._epilogue, self._device, self._begun = compute, epilogue, device, begun
+        self._compute, self._batch = compute, batch
+        self._epilogue, self._device, self._begun = epilogue, device, begun
         self._logits: StepLogits | None = None  # once it is computed
         self._drawn: Drawn | None = None
         self._readback: Readback | None = None  # None: what was drawn is on the host already
@@ -67,12 +65,12 @@ class PendingStep:
         """Compute or queue it, if nobody has yet, and draw what needs no masks."""
         if not self._waits:
             return
-        computed = self._compute()
+        computed = self._compute(self._batch)
         if isinstance(computed, StepResult):
             self._result = computed
             return
         self._logits = computed
-        if computed.columns.masked is None:
+        if self._batch.sampling.masked is None:
             self._draw(computed, None)
 
     def draw(self, allowed: Ints) -> None:
@@ -84,8 +82,9 @@ class PendingStep:
     @torch.inference_mode()
     def _draw(self, step: StepLogits, allowed: Ints | None) -> None:
         started = time.perf_counter()
-        rows = on_device(step.rows.astype(np.int64), step.logits.device)
-        drawn = self._drawn = self._epilogue.run(step.logits, step.columns, rows, allowed)
+        batch = self._batch
+        rows = on_device(batch.rows[batch.draws].astype(np.int64), step.logits.device)
+        drawn = self._drawn = self._epilogue.run(step.logits, batch.sampling, rows, allowed)
         self._readback = self._device.to_host((drawn.tokens, drawn.finite))
         if self._readback is None:  # the next step may write its logits to the same place
             self._failed = drawn.outcome(drawn.finite)
@@ -105,7 +104,7 @@ class PendingStep:
         return StepResult(
             tokens.numpy().astype(np.int32),
             broken,
-            tuple((row, *failure) for row, failure in failures.items()),
+            tuple((row, *failure) for row, failure in failures.items()) if failures else (),
             drawn.logprobs,
             drawn.healed,
             step.answers,

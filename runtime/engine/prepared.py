@@ -19,9 +19,10 @@ from ramet.kernels.draw_params import COLUMNS
 from ramet.runtime.arrays import Ints
 from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.engine.batch import Batch
+from ramet.runtime.engine.column_extras import fill_extras
 from ramet.runtime.engine.devices.base import CapturedStep, Device, NotReplayable
 from ramet.runtime.engine.devices.step_inputs import Columns, StepInputs
-from ramet.runtime.engine.extras import PositionOffsets, RowAdapters
+from ramet.runtime.engine.extras import RowAdapters
 from ramet.runtime.sampling.epilogue import Epilogue, RowBuffer
 
 if TYPE_CHECKING:
@@ -51,16 +52,11 @@ def few_sizes_up_to(max_rows: int) -> list[int]:
     return [*(size for size in sizes if size < max_rows), max_rows]
 
 
-COLUMN_OF = {PositionOffsets: "shifts", RowAdapters: "adapters"}  # inputs that decoding rows may bring
-
-
 def fill(columns: Columns, batch: Batch) -> None:
     """WRITES columns on the host. Every row of the batch decodes. The padding row takes its best token."""
     of, num, sampling = columns.of, len(batch.rows), batch.sampling
-    assert columns.bytes is not None, "columns are filled on the host"
-    if num < len(of["ids"]):
-        columns.bytes[:] = 0
-        of["seq_lens"][:] = of["repetition"][:] = 1
+    if num < len(of["ids"]) or columns.has_extras:
+        columns.clear()
     for name, values in (
         ("ids", batch.token_ids), ("positions", batch.positions), ("slots", batch.slots), ("rows", batch.rows),
         ("drawn_rows", batch.rows), ("seq_lens", batch.seq_lens), ("drawn_positions", sampling.positions),
@@ -68,15 +64,9 @@ def fill(columns: Columns, batch: Batch) -> None:
         of[name][:num] = values
     for name in COLUMNS:
         of[name][:num] = getattr(sampling.draw_params, name).view(of[name].dtype)
-    of["penalty_slots"][:] = 0  # a row without penalties has slot 0
-    if (penalties := sampling.penalties) is not None:
-        of["penalty_slots"][penalties.rows] = penalties.slots
-        for name in ("frequency", "presence", "repetition"):
-            of[name][penalties.rows] = getattr(penalties, name)
-    of["shifts"][:num] = of["adapters"][:num] = 0
-    for each in batch.inputs:
-        assert isinstance(each, PositionOffsets | RowAdapters), "rows that decode bring nothing else"
-        of[COLUMN_OF[type(each)]][:num] = each.values
+    if batch.inputs or sampling.penalties is not None:
+        fill_extras(columns, batch)
+        columns.has_extras = True
     of["relayed"][:] = 0
     of["relayed"][batch.relayed] = 1
 
@@ -113,6 +103,11 @@ class BegunStep:
             tokens, finite = self.step.drawn[self.place]
             self._drawn = tokens.numpy()[: self.num].astype(np.int32), finite.numpy()[: self.num].copy()
         return self._drawn
+
+    def phases(self, started: float) -> dict[str, float]:
+        """Seconds of the step, a draw of its own among them: the device's, or the host's since it was `started`."""
+        took_s = self.took_s
+        return {"forward": time.perf_counter() - started if took_s is None else took_s, "sample": 0.0}
 
     def leave(self) -> None:
         """Keep what was drawn: another step may write to the same place."""

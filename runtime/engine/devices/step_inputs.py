@@ -38,10 +38,18 @@ class Columns:
             start += span
         self.tensors["seq_lens"].fill_(1)
         self.tensors["repetition"].fill_(1)  # not read where a row has no penalty slot, but by what it would divide
+        self.has_extras = False  # rows ask for more than their draw, or bring more than their token
         self.bytes = host_view(self.memory)  # None: a GPU's, which the host does not fill
         self.of: dict[str, npt.NDArray[Any]] = {}
         if self.bytes is not None:
             self.of = {name: tensor.numpy() for name, tensor in self.tensors.items()}
+
+    def clear(self) -> None:
+        """WRITES padding in every row, on the host."""
+        assert self.bytes is not None, "columns are filled on the host"
+        self.bytes[:] = 0
+        self.of["seq_lens"][:] = self.of["repetition"][:] = 1
+        self.has_extras = False
 
 
 class StepInputs:

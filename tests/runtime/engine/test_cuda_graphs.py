@@ -13,7 +13,7 @@ from recording_device import CUDA, recording_device
 from toy_gpu_model import LENGTHS, ROWS, Toy
 
 from ramet.kernels.draw_params import neutral
-from ramet.runtime.engine.inputs import drawing, place
+from ramet.runtime.engine.inputs import place
 from ramet.runtime.engine.prepared import few_sizes_up_to, prepare_all
 from ramet.runtime.sampling.columns import Penalties, PenaltyReset, SamplingColumns
 
@@ -45,7 +45,7 @@ def test_a_second_plan_attends_for_rows_that_draw_alone() -> None:
     batch = toy.batch([(1, 3, 10), (2, 40, 41), (4, 33, 34), (5, 17, 30)], draws=np.array([0, 1, 3], np.int32))
     of_all = toy.plain(batch)
     inputs = place(batch, toy.table, toy.row_buffer, CUDA)
-    wanted = drawing(inputs, batch.draws)
+    wanted = inputs.drawing(batch.draws)
     toy.attention.plan(wanted)
     torch.testing.assert_close(toy.forward(wanted), of_all, rtol=1e-5, atol=1e-5)
 
