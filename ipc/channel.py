@@ -116,7 +116,7 @@ class Receiver(Generic[M]):
 
 
 class AsyncReceiver(Generic[M]):
-    """The same inbox for an asyncio process."""
+    """An inbox like Receiver, for an asyncio process."""
 
     def __init__(self, address: str, union: Any) -> None:
         self._codec: Codec[M] = Codec(union)
@@ -162,7 +162,7 @@ class ThreadInbox(Generic[M]):
             self._changed.notify()
 
     def drain(self, block: bool, timeout_s: float | None = None, most: int | None = None) -> list[M]:
-        """As Receiver.drain. Raises InboxStopped."""
+        """Takes messages as Receiver.drain does. Raises InboxStopped."""
         with self._changed:
             while block and not self._queue and not self._stopped:
                 block = self._changed.wait(timeout_s)  # until something is sent, or the time has passed

@@ -59,5 +59,5 @@ class ClientError(RametError):
         return cls(record.place, record.fact, record.hint, record.status, record.code)
 
     def at(self, place: str) -> "ClientError":
-        """The same error under another name of its field."""
+        """This error under another name of its field."""
         return ClientError.of(msgspec.structs.replace(self.record, place=place))

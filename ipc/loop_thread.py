@@ -22,7 +22,7 @@ GRACE_S = 5.0  # how long open calls may take to notice that the loop ends
 
 
 class LoopClosed(RametError):
-    """It takes no more coroutines. `pid`: of the process it belongs to, where another one, a fork, gave it one."""
+    """The loop takes no more coroutines. `pid`: of the process it belongs to, if another one, a fork, gave it one."""
 
     def __init__(self, pid: int | None = None) -> None:
         super().__init__("The event loop was closed." if pid is None else f"The event loop is one of process {pid}.")
@@ -88,7 +88,7 @@ class LoopThread(NotCopied):
         return threading.current_thread() is self._thread
 
     def closed_error(self) -> Exception:
-        """Of whoever gave it work too late."""
+        """The error for a caller that gives it work too late."""
         return self._error(None if os.getpid() == self._pid else self._pid)
 
     def _run(self) -> None:

@@ -66,7 +66,7 @@ class Prepared(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def num_tokens(self) -> int:
-        """Those that have features."""
+        """The number of tokens that have features."""
         return sum(part for part in self.expansion if isinstance(part, int))
 
 

@@ -333,7 +333,7 @@ class RouteLayout(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def numbers(self) -> int:
-        """Of a token, where layers without experts count as well."""
+        """How many numbers a token has, where layers without experts count as well."""
         return self.layers * self.per_token
 
 

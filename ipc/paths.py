@@ -67,7 +67,7 @@ class SocketFolder:
         return self.path / f"{name}.ring"
 
     def rings(self) -> dict[str, Path]:
-        """Of every process that has begun one, by name."""
+        """The ring of every process that has begun one, by name."""
         return {path.stem: path for path in sorted(self.path.glob("*.ring"))}
 
     def remove(self) -> None:

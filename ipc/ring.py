@@ -73,7 +73,10 @@ class NoRing(RametError):
 
 
 class Ring:
-    """Of the process that makes it. `kinds`: of each kind of event the names of its numbers; `add` takes its index."""
+    """The ring of the process that makes it.
+
+    `kinds`: of each kind of event the names of its numbers; `add` takes its index.
+    """
 
     def __init__(self, path: Path, kinds: Mapping[str, tuple[str, ...]], num_records: int) -> None:
         described = json.dumps({name: list(numbers) for name, numbers in kinds.items()}).encode()
@@ -88,7 +91,7 @@ class Ring:
         _HEAD.pack_into(self._map, 0, MAGIC, os.getpid(), num_records)
 
     def beat(self, activity: Activity) -> None:
-        """It moves, and is at this from now on."""
+        """Note that the process moves and is at this activity from now on."""
         self._seconds[_BEAT_S] = time.monotonic()  # before the activity: from which it counts
         self._whole[_ACTIVITY] = activity
 
@@ -103,7 +106,10 @@ class Ring:
 
 
 class RingView:
-    """Of another process, or of one that has ended. Raises OSError where there is no file, ValueError for another."""
+    """The ring of another process, or of one that has ended.
+
+    Raises OSError where there is no file, ValueError for another.
+    """
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:

@@ -127,7 +127,7 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     key_name: str = ""  # the name of the key that it was sent with; empty: clients have no keys of their own
 
     def holding(self, seconds: float) -> "RequestSpec":
-        """Of a request that only has the prefix of such a prompt kept for so long; 0: no longer."""
+        """The spec of a request that only has this prompt's prefix kept for so many seconds; 0: no longer."""
         params = SamplingParams(max_new_tokens=0)
         return RequestSpec(
             params, namespace=self.namespace, prefix_lease_s=seconds, lora=self.lora, key_name=self.key_name

@@ -23,7 +23,7 @@ class PrefillChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SequenceTimes(msgspec.Struct, frozen=True, array_like=True):
-    """Of one sequence, until the scheduler was done with it."""
+    """When a sequence passed its stages, until the scheduler was done with it."""
 
     pid: int = 0  # of the scheduler
     queued_s: float = 0.0  # it came to the scheduler

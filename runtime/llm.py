@@ -68,7 +68,7 @@ class LLM(EngineOwner):
     async def agenerate(
         self, prompts: TextOrIds | Sequence[TextOrIds], sampling_params: Params = None, **extras: Any
     ) -> list[Reply]:
-        """As `generate`, from any event loop. Cancelling it ends what it asked for."""
+        """Replies of `generate`, from any event loop. Cancelling it ends what it asked for."""
         asked = read_prompts(prompts, sampling_params, extras, self._defaults)
         done = await self._elsewhere(self._finished(asked))
         return [await made_in_turn(whole_reply(output)) for output in done]
@@ -83,7 +83,7 @@ class LLM(EngineOwner):
     async def astream(
         self, prompt: TextOrIds, sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> AsyncIterator[Reply]:
-        """As `stream`, from any event loop."""
+        """Replies of `stream`, from any event loop."""
         stream = ReplyStream(self._handle, sending(read_prompt(prompt, sampling_params, extras, self._defaults)))
         try:
             while replies := await self._elsewhere(stream.next()):
@@ -135,7 +135,10 @@ class LLM(EngineOwner):
     def stream_chat(
         self, messages: Sequence[dict[str, Any]], sampling_params: dict[str, Any] | None = None, **extras: Any
     ) -> Iterator[Reply]:
-        """As `stream`, of one chat by the model's template: the text is all that the model writes, thoughts as well."""
+        """Replies of one chat by the model's template as they grow, as `stream` has them.
+
+        The text is all that the model writes, thoughts as well.
+        """
         asked = read_chats(
             [messages], sampling_params, {}, extras, self._defaults, self._style, thoughts=Thoughts.IN_TEXT
         )
@@ -183,7 +186,7 @@ class LLM(EngineOwner):
 
     @property
     def labels(self) -> list[str]:
-        """Of a classifier, in the order of its numbers."""
+        """The labels of a classifier, in the order of its numbers."""
         return [self._labels.name_of(index) for index in range(self._handle.limits.num_labels)]
 
     def score(

@@ -176,7 +176,7 @@ async def _nothing() -> None:
 
 
 def _close(loop: LoopThread, engine: InProcessEngine) -> None:
-    """Of a garbage collection on one of the engine's own threads, which cannot wait for itself."""
+    """End the engine, maybe in a garbage collection on one of its own threads, which cannot wait for itself."""
     wait = not loop.is_current() and not engine.owns(threading.current_thread())
     loop.close(engine.close(), wait)
 

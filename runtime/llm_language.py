@@ -126,7 +126,7 @@ class EngineCalls(NotCopied):
     async def stream(
         self, fields: Body, sampling: Mapping[str, Any], follow_up: tuple[str, int, str] | None = None
     ) -> AsyncIterator[ProgramOutput]:
-        """The same as it grows: what is new."""
+        """The output as it grows: what is new."""
         with self._calls.open(streaming=True) as submission:
             outputs = await self._start(submission, fields, sampling, follow_up, new_id())
             while fresh := await submission.next():

@@ -66,7 +66,7 @@ def parse_origin(text: str) -> Origin | None:
 
 
 def read_origins(words: Sequence[str]) -> OriginRules:
-    """Of --allowed-origins. Raises ConfigError."""
+    """Reads --allowed-origins. Raises ConfigError."""
     origins = [(word, parse_origin(word)) for word in words if word != ANY]
     for word, origin in origins:
         if origin is None:
@@ -76,7 +76,7 @@ def read_origins(words: Sequence[str]) -> OriginRules:
 
 
 def read_hosts(words: Sequence[str]) -> HostRules:
-    """Of --allowed-hosts. Raises ConfigError."""
+    """Reads --allowed-hosts. Raises ConfigError."""
     names, endings = set[str](), list[str]()
     for word in words:
         if word == ANY:

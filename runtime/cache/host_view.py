@@ -12,5 +12,5 @@ def is_host(device: torch.device) -> bool:
 
 
 def host_view(tensor: Tensor) -> npt.NDArray[Any] | None:
-    """The same memory as a numpy array; None where the host cannot address it."""
+    """The memory of a tensor as a numpy array; None where the host cannot address it."""
     return tensor.numpy() if tensor.is_cpu else None

@@ -64,7 +64,7 @@ class KVPool:
 
     @property
     def shapes(self) -> tuple[KVShape, ...]:
-        """Those that layers have, each once."""
+        """The shapes that layers have, each once."""
         return tuple(dict.fromkeys(of for of in self.layers if of.heads))
 
     @property
@@ -174,10 +174,10 @@ def zeros_of(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
 
 
 def bytes_per_token(layers: Sequence[KVShape], dtype: torch.dtype) -> int:
-    """Of keys and values over all layers."""
+    """The bytes of a token's keys and values over all layers."""
     return sum(of.heads * (bytes_per_head(of.key, dtype) + bytes_per_head(of.value, dtype)) for of in layers)
 
 
 def bytes_per_head(size: int, dtype: torch.dtype) -> int:
-    """Of the `size` numbers of one token's key or value, with their scale."""
+    """The bytes of the `size` numbers of one token's key or value, with their scale."""
     return size * dtype.itemsize + (torch.float32.itemsize if dtype == torch.int8 and size else 0)

@@ -159,7 +159,7 @@ class PrefixCache:
         return list(self.tree.walk(tokens, namespace)), self.peek(tokens, namespace)
 
     def peek_keys(self, tokens: Ints, namespace: Namespace) -> int:
-        """As `peek`, whether or not all that a model needs is there with the keys (stateful.py)."""
+        """The tokens that `peek` counts, whether or not all that a model needs is there with the keys (stateful.py)."""
         return self.tree.match_length(tokens[:-1], namespace) if self.enabled else 0
 
     def acquire(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
@@ -167,7 +167,7 @@ class PrefixCache:
         return self.acquire_all(tokens[:-1], namespace)
 
     def acquire_all(self, tokens: Ints, namespace: Namespace) -> tuple[Lease, Ints]:
-        """As `acquire`, of tokens after which nothing is drawn: all of them may be cached."""
+        """Lease as `acquire` does, of tokens after which nothing is drawn: all of them may be cached."""
         if not self.enabled:
             return Lease(0, namespace, None), NO_SLOTS
         node, slots = self.tree.match(tokens, namespace)
@@ -181,7 +181,7 @@ class PrefixCache:
         return replace(lease)
 
     def want(self, tokens: Ints, namespace: Namespace) -> Node:
-        """As `peek`: what is cached of this prompt is evicted after what nobody waits for, until `unwant`."""
+        """Find a prompt as `peek` does: until `unwant`, what is cached of it is evicted after what nobody waits for."""
         return self.tree.want(tokens[:-1], namespace)
 
     def is_longest(self, end: Node | None, num_losses: int, page: bytes, namespace: Namespace) -> bool:
@@ -221,7 +221,7 @@ class PrefixCache:
         return num
 
     def peek_each(self, before: Ints, afters: Sequence[Ints], namespace: Namespace) -> Peeked:
-        """As `peek`, of `before` (whole pages) with each of `afters`, after which nothing is drawn."""
+        """Peek at `before` (whole pages) with each of `afters`, after which nothing is drawn."""
         if not self.enabled:
             return Peeked([0] * len(afters), 0)
         shared, each = self.tree.walk_each(before, afters, namespace)

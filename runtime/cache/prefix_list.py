@@ -116,7 +116,7 @@ class ListCache(PrefixCache):
             self.free(self._list.drop(lease.node))
 
     def publish(self, lease: Lease, tokens: Ints, slots: Ints) -> tuple[Lease, Ints]:
-        """As the tree's; there are no duplicates. A lease that was shortened publishes nothing more."""
+        """Publish as the tree does; there are no duplicates. A lease that was shortened publishes nothing more."""
         kept, entry = len(tokens) - len(tokens) % self.page_size, lease.node
         if entry is None or kept <= lease.length or len(entry.run) != lease.length:
             return lease, NO_SLOTS

@@ -52,7 +52,7 @@ class StatePool:
 
 
 def bytes_per_state(layers: Sequence[DeltaShape | None], dtype: torch.dtype) -> int:
-    """Of one place, over all layers; 0: no layer has a state."""
+    """The bytes of one place over all layers; 0: no layer has a state."""
     return sum(
         of.channels * (of.taps - 1) * dtype.itemsize + of.value_heads * of.key * of.value * torch.float32.itemsize
         for of in layers

@@ -116,7 +116,7 @@ class StatefulCache(PrefixCache):
         return place
 
     def give_back(self, place: int) -> None:
-        """It was taken, and nobody needs what is there."""
+        """Free a place that was taken; nobody needs what is there."""
         self._taken.remove(place)
         self._free.append(place)
 

@@ -82,7 +82,7 @@ class TreeWatch:
         )  # fmt: skip
 
     def number_of(self, node: Node | None) -> int:
-        """Of the nearest node at or above this one that is shown; 0: there is none."""
+        """The number of the nearest node at or above this one that is shown; 0: there is none."""
         while node is not None and node not in self._ids:
             node = node.parent
         return 0 if node is None else self._ids[node]
@@ -93,7 +93,7 @@ class TreeWatch:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _show_more(self) -> None:
-        """Of the nodes that were there when the watch began: the newest, and what is below them."""
+        """Show the newest of the nodes that were there when the watch began, and what is below them."""
         room = min(MAX_NEW, self._max - len(self._ids))
         while self._there and room > 0:
             node = self._there.pop()

@@ -39,7 +39,7 @@ class AdapterNames:
         return {name: known.named.path for name, known in self._known.items()}
 
     def sent(self, spec: RequestSpec) -> RequestSpec:
-        """Of a request that names one and is sent now, with the generation that it gets. Raises ClientError."""
+        """The spec of a request that names an adapter, with the generation that it gets now. Raises ClientError."""
         assert spec.lora is not None
         known = self._known.get(spec.lora.name)
         if known is None:
@@ -89,5 +89,5 @@ def in_use(sequences: Iterable[GeneratedSequence]) -> tuple[frozenset[str], froz
 
 
 def has_generation(spec: RequestSpec, generation: int) -> bool:
-    """Of a request that was sent."""
+    """Whether a request that was sent has this generation of its adapter."""
     return spec.lora is not None and spec.lora.generation == generation

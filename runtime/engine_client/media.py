@@ -43,7 +43,7 @@ class Preparing(NamedTuple):
 
 
 def counted(sources: Sequence[GivenMedia]) -> list[GivenMedia]:
-    """Those of one prompt: some models make less of a picture where there are several."""
+    """The pieces of one prompt with their number: some models make less of a picture where there are several."""
     num = sum(source.kind is MediaKind.IMAGE for source in sources)
     return [
         replace(source, options={**source.options, "num_pictures": num})

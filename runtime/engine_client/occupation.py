@@ -29,7 +29,7 @@ class Occupation:
             self._pauses.hold(self._pauses.released | frozenset(tags))
 
     async def resume(self, caller: Caller, tags: Collection[MemoryTag]) -> None:
-        """Of what is not released it changes nothing. Raises ClientError; then all of it stays released."""
+        """Take back the memory that is released. Raises ClientError; then all of it stays released."""
         async with caller.turn(self._changing):
             _check(await self._ask(lambda call: ResumeMemory(call, list(tags))))
             self._pauses.hold(self._pauses.released - frozenset(tags))

@@ -48,7 +48,7 @@ class Pauses:
         await self._sequences.none_left(lambda sequence: sequence.uid in hit)
 
     async def go_on(self) -> None:
-        """Of an engine that is not paused it changes nothing."""
+        """Compute again. Nothing changes where the engine is not paused."""
         self.is_paused = False
         self._tell()
         await self._ask(ContinueGeneration)

@@ -57,7 +57,7 @@ class Prompt(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Of one sample; those of a text are its characters."""
+        """The bytes of one sample; the characters of a text count as its bytes."""
         constraint = self.spec.constraint
         return self.content.size + (len(constraint.text) if constraint else 0)
 
@@ -76,7 +76,7 @@ def in_pieces(entries: Sequence[E], weigh: Callable[[E], tuple[int, int]]) -> It
 
 
 class Weight(NamedTuple):
-    """Of prompts, each as often as it is sampled."""
+    """The size of prompts, each counted as often as it is sampled."""
 
     num_sequences: int
     num_bytes: int  # as Prompt.num_bytes counts them

@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 class RequestRecording:
-    """Of one request, which came at `start_s`. `done` gets it when nothing more will be told."""
+    """The record of one request, which came at `start_s`. `done` gets it when nothing more will be told."""
 
     def __init__(
         self, trace: TraceContext, path: str, start_s: float, done: Callable[["RequestRecording"], None]

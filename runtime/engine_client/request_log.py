@@ -69,7 +69,7 @@ class RequestLog:
         self.on, self.keeps_texts = settings.on, settings.on and settings.level >= 2
 
     def begins(self, sequence: GeneratedSequence) -> None:
-        """It is about to be sent. The first sample of a prompt speaks for all of them."""
+        """Log a sequence that is about to be sent. The first sample of a prompt speaks for all of them."""
         if self.keeps_texts:
             sequence.said = []
         if sequence.sample == 0 and self.settings.format == "json" and self.settings.min_ms is None:
@@ -157,7 +157,7 @@ def as_text(entry: LogEntry) -> bytes:
 
 
 def _asked(entry: LogEntry) -> Fields:
-    """Of the prompt, and what is asked of it."""
+    """The fields of the prompt and of what is asked of it."""
     prompt, level = entry.prompt, entry.level
     fields: Fields = {"sampling_params": _given(prompt.spec.params, level)} if level >= 1 else {}
     content = prompt.content

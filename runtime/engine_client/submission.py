@@ -29,7 +29,7 @@ MAX_RENDERED = 8  # waits for the tokenizer that are kept of a request that is t
 
 
 def ended(why: str) -> ClientError:
-    """Of a request that somebody ended, and that has nothing to show."""
+    """The error of a request that somebody ended and that has nothing to show."""
     return ClientError("", f"The request was ended before it was done: {why}")
 
 
@@ -155,7 +155,7 @@ class GeneratedSequence:
 
     @property
     def pooled(self) -> list[float]:
-        """Of one that has ended and asked for one state of its prompt: its numbers, or what a head made of them."""
+        """The numbers of the one state of its prompt that it asked for, or what a head made of them, once it ended."""
         assert self.hidden is not None, f"{self.uid} did not ask for hidden states"
         return self.hidden.pooled
 
@@ -212,7 +212,7 @@ class Submission:
 
     @property
     def is_mixed(self) -> bool:
-        """Of a request that has not ended, and is worth nothing in part: other weights have computed some of it."""
+        """Whether other weights have computed some of a request that is worth nothing in part."""
         return self._is_whole and any(each.finish is not None or each.is_told for each in self.sequences)
 
     async def next(self, most: int | None = None) -> list[GeneratedSequence]:
@@ -238,7 +238,7 @@ class Submission:
         return self.sequences
 
     async def whole(self) -> list[GeneratedSequence]:
-        """As `finished`, for a reply that is worth nothing in part: an abort is an error."""
+        """Every sequence, as `finished` has them, for a reply that is worth nothing in part: an abort is an error."""
         self._is_whole = True
         for sequence in await self.finished():
             assert sequence.finish is not None
@@ -303,5 +303,5 @@ class Submission:
 
 
 async def _awaited(asked: Awaitable[T]) -> T:
-    """As a task, which can be cancelled without a trace; asyncio logs a gathering future that nobody awaits."""
+    """A task of the answer is cancelled without a trace; asyncio logs a gathering future that nobody awaits."""
     return await asked

@@ -18,7 +18,7 @@ _MEMBER = re.compile(rf"(?P<key>{_KEY})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{{0,255}}[\
 
 
 class TraceContext(NamedTuple):
-    """Of one request. Ids in hexadecimal digits, as headers have them."""
+    """The trace that a request belongs to. Ids in hexadecimal digits, as headers have them."""
 
     trace_id: str
     span_id: str  # of what this server does for it

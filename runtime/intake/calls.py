@@ -96,14 +96,14 @@ class CallDefaults(NamedTuple):
 
     @property
     def to_the_end(self) -> "CallDefaults":
-        """Of a chat: without max_new_tokens an output may go on to the end of the context."""
+        """The defaults of a chat: without max_new_tokens an output may go on to the end of the context."""
         return self._replace(params=replace(self.params, max_new_tokens=MAX_NEW_TOKENS))
 
 
 def make_prompts(
     body: SpecLists, contents: list[Placed], batch: bool, rids: list[str], defaults: CallDefaults, batch_rid: str = ""
 ) -> list[Prompt]:
-    """Of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
+    """A prompt of each content, with what is asked of it. `batch_rid`: of them all. Raises ClientError."""
     specs = read_specs(body, len(contents), batch, defaults.params, defaults.processors_on)
     places = places_of(body, contents)
     unasked, healing = defaults.healing_on, body.token_healing
@@ -154,7 +154,7 @@ def num_asked(written: dict[str, Any]) -> tuple[str, int]:
 
 
 def _samples(params: Any) -> int:
-    """Those of one prompt; 1 where the number is absent or wrong."""
+    """The samples of one prompt; 1 where the number is absent or wrong."""
     n = params.get("n") if params.__class__ is dict else None
     return n if n.__class__ is int and 1 <= n <= MAX_SAMPLES else 1
 
@@ -206,7 +206,7 @@ def with_sources_of(prompts: list[Prompt], sources: list[tuple[GivenMedia, ...]]
 
 
 def read_turn(body: GenerateBody, request_id: str, defaults: CallDefaults) -> AskedTurn | None:
-    """Of a request of a session: its one prompt, which is its own part alone. None: it is of none. Raises ClientError.
+    """The one prompt of a session's request, its own part alone. None: no session is named. Raises ClientError.
 
     An end of a text that is chosen again would be in the prompt and in the output of a request that is kept.
     """

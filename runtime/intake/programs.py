@@ -53,7 +53,7 @@ def read_prompts(prompts: Any, sampling_params: Any, extras: dict[str, Any], def
 
 
 def read_prompt(prompt: Any, sampling_params: Any, extras: dict[str, Any], defaults: CallDefaults) -> list[Prompt]:
-    """As `read_prompts`, for a call that takes a single one."""
+    """Reads what `read_prompts` does, for a call that takes a single one."""
     if _is_list(prompt) and len(prompt) and not _is_single(prompt):
         raise ClientError("text", f"is {shown(prompt)}, must be one prompt: {PROMPT}")
     return _read([("", prompt)], sampling_params, extras, defaults)
@@ -139,7 +139,10 @@ def _is_single(prompts: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Of whatever type. An array of one can be made a number, but is none; numpy's texts have the method as well."""
+    """Whether it is a number, of whatever type. An array of one can be made a number, but is none.
+
+    numpy's texts have the method as well.
+    """
     return hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0 and not isinstance(value, str | bytes)
 
 
@@ -240,7 +243,7 @@ class _ReadChat(NamedTuple):
     places: FieldPlaces  # how the program wrote what it asks
 
     async def prepare(self, render: Render, media: Preparing) -> tuple[Prompt, Reading]:
-        """As chat.prepare."""
+        """Renders the chat, as chat.prepare does."""
         try:
             written = write_chat(self.chat, media.tokens)
             spec, held = hold_calls(self.spec, self.chat, self.form.calls, self.style, self.keeping)

@@ -28,14 +28,14 @@ def is_batch(given: Any) -> bool:
 
 
 def num_prompts(given: Any) -> int:
-    """Of a text, token ids, or a list of either."""
+    """The number of prompts in a text, token ids, or a list of either."""
     return len(given) if given and is_batch(given) else 1
 
 
 def read_contents(
     place: str, given: Any, limits: Limits, hint: str = "", new: int | None = None
 ) -> tuple[list[Placed], bool]:
-    """Of each prompt, and whether the client sent a list of them. The first one says what all must be.
+    """The content of each prompt, and whether the client sent a list of them. The first one says what all must be.
 
     given: a text, token ids, or a list of either, not empty. `hint`: for ids outside the vocabulary. `new`: as in
     `check_context`.
@@ -129,7 +129,7 @@ def check_count(place: str, samples: int) -> None:
 
 
 def check_length(place: str, length: int, count: int, batch: bool) -> None:
-    """Of a list that gives one value per prompt."""
+    """Check a list that gives one value per prompt. Raises ClientError."""
     if not batch:
         raise ClientError(place, "is a list, must be one value for one prompt")
     if length != count:

@@ -141,7 +141,7 @@ class GrowingReply:
 
     @property
     def ids(self) -> list[int]:
-        """Of its output, those that have come."""
+        """The ids of its output that have come."""
         return [*self._ids, *self._sequence.tokens]
 
     def whole(self) -> GenerateReply:
@@ -182,9 +182,9 @@ class GrowingReply:
 
 
 def meta_info(sequence: GeneratedSequence, asked: dict[str, Any]) -> MetaInfo:
-    """Of all that was taken of it. `asked`: fields as LogprobLists.meta gives them. Without a rid its uid names it.
+    """The `meta_info` of all that was taken of a sequence. `asked`: fields as LogprobLists.meta gives them.
 
-    Latency, retractions and hidden states are known at the end.
+    Without a rid its uid names it. Latency, retractions and hidden states are known at the end.
     """
     finish, hidden = sequence.finish, sequence.hidden
     return MetaInfo(
@@ -204,7 +204,7 @@ def meta_info(sequence: GeneratedSequence, asked: dict[str, Any]) -> MetaInfo:
 
 
 def weight_spans(sequence: GeneratedSequence) -> list[WeightSpan] | UnsetType:
-    """Of all that was taken of it, if others than one version have computed it."""
+    """The versions of all that was taken of it, if others than one version have computed it."""
     if not sequence.weights.changes:
         return UNSET
     spans, start = list[WeightSpan](), 0
@@ -242,7 +242,7 @@ async def made_in_turn(body: Any) -> dict[str, Any]:
 
 
 async def meta_in_turn(meta: MetaInfo) -> dict[str, Any]:
-    """The same of a `meta_info` alone."""
+    """A `meta_info` as a dictionary, its long lists made likewise."""
     made: dict[str, Any] = fields_of(meta)
     for name, long in longs_of(meta).items():
         made[name] = await long.in_turn()
@@ -250,7 +250,7 @@ async def meta_in_turn(meta: MetaInfo) -> dict[str, Any]:
 
 
 def chat_message(sequence: GeneratedSequence, reader: OutputReader) -> ChatMessage:
-    """Of a sequence that has ended. Thousands of pieces are joined once: adding them up copies each as often."""
+    """The message of a sequence that has ended. Thousands of pieces are joined once: a sum would copy each as often."""
     said, thoughts, calls = list[str](), list[str](), list[tuple[str, list[str]]]()
     for part in [part for text in sequence.take()[0] for part in reader.push(text)] + reader.close(sequence.tail):
         match part:
@@ -273,7 +273,7 @@ def chat_message(sequence: GeneratedSequence, reader: OutputReader) -> ChatMessa
 
 
 def chat_reply(sequence: GeneratedSequence, reader: OutputReader) -> dict[str, Any]:
-    """Of one that has ended: its message as OpenAI's chat completions have it, and `meta_info` as of /generate."""
+    """The reply of a sequence that has ended: a message as OpenAI's chats have it, `meta_info` as in /generate."""
     finish = sequence.finish
     assert finish is not None, f"{sequence.uid} has not ended"
     message = to_builtins(chat_message(sequence, reader))

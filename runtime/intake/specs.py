@@ -60,7 +60,7 @@ class ConstraintFields(Checked, frozen=True, kw_only=True):
         super().__post_init__()
 
     def constraints(self, place: str = "") -> list[Constraint]:
-        """Those that are asked for. `place`: what stands before the fields' names. Raises ClientError."""
+        """The constraints that are asked for. `place`: what stands before the fields' names. Raises ClientError."""
         return [READERS[name](place + name, value) for name, value in self._asked.items()]
 
     def backend(self) -> BackendName | None:
@@ -68,7 +68,7 @@ class ConstraintFields(Checked, frozen=True, kw_only=True):
         return self.grammar_backend
 
     def whitespace(self) -> Whitespace | None:
-        """That of its JSON. Raises ClientError."""
+        """The whitespace of its JSON. Raises ClientError."""
         return None
 
     @property
@@ -127,7 +127,7 @@ RouteStart = Annotated[int, named("an integer in [0, prompt_tokens]", ge=0, le=I
 
 
 class SpecFields(SharedParams, frozen=True, kw_only=True):
-    """Of bodies that ask the same for all of their prompts."""
+    """The fields of bodies that ask the same for all of their prompts."""
 
     priority: Annotated[Int32 | None, PRIORITY] = None
     cache_salt: Annotated[Key | None, SALT] = None
@@ -137,7 +137,7 @@ class SpecFields(SharedParams, frozen=True, kw_only=True):
 
 
 class SpecLists(Checked, frozen=True, kw_only=True):
-    """Of /generate and LLM, where a list gives one value per prompt."""
+    """The fields of /generate and LLM, where a list gives one value per prompt."""
 
     sampling_params: Annotated[OrEach[GivenParams], about("see docs/sampling.md; one for all prompts or for each")] = (
         None
@@ -262,7 +262,7 @@ def backends_of(body: SpecLists, count: int) -> list[str]:
 
 
 def listed_fields(body: SpecLists) -> list[str]:
-    """Those with one value for each prompt; a list of ids is one value. Raises ClientError."""
+    """The fields with one value for each prompt; a list of ids is one value. Raises ClientError."""
     names = [name for name in SpecLists.__struct_fields__ if isinstance(getattr(body, name), list)]
     ids = body.token_ids_logprob
     if ids is not None and all(isinstance(item, int) for item in ids[: MAX_IDS + 1]):
