@@ -4,20 +4,23 @@ Knows no torch and no request. R rows (sequences), T new tokens over all rows, Q
 Rows with one new token come first (decode), rows with more follow (extend): section 5.3 of the SGLang paper.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from ramet.ipc.control import MemoryTag
 from ramet.ipc.media import MediaTokens, Prepared
 from ramet.ipc.messages import ModelFacts, RouteLayout
-from ramet.ipc.spec import PoolingTask
-from ramet.runtime.arrays import Floats, Ints
+from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.extras import Answer, Ask, Command, Features, RowInput
 from ramet.runtime.engine.step_cost import StepCost, StepLoad
 from ramet.runtime.sampling.columns import HealedPlace, PlaceLogprobs, SamplingColumns
+
+if TYPE_CHECKING:
+    from ramet.runtime.engine.occupation import RunnerMemory
+    from ramet.runtime.engine.pooler import HostPooler
+    from ramet.runtime.engine.reloading import WeightReader
 
 NO_ROWS: Ints = np.empty(0, dtype=np.int32)
 T = TypeVar("T")
@@ -78,12 +81,6 @@ class Pending(Protocol):
         """Blocks until the device is done; call it once."""
 
 
-class Runner(Protocol):
-    """Runs batches in the order they are launched."""
-
-    def launch(self, batch: Batch) -> Pending: ...
-
-
 class RouteSource(Protocol):
     """Which experts every cached token went through."""
 
@@ -92,17 +89,6 @@ class RouteSource(Protocol):
 
     def read(self, slots: Ints) -> Ints:
         """slots [n] of tokens that steps have computed -> [n, layers with experts, experts of a token]"""
-
-
-class Pooler(Protocol):
-    """The heads of a model that make something else of a hidden state than logits."""
-
-    @property
-    def sizes(self) -> Mapping[PoolingTask, int]:
-        """Numbers that each of its heads makes."""
-
-    def apply(self, task: PoolingTask, states: Floats) -> Floats:
-        """states [n, N] -> [n, sizes[task]]"""
 
 
 class AdapterSource(Protocol):
@@ -140,44 +126,18 @@ class MediaSource(Protocol):
         """Of each, or why there are none."""
 
 
-class WeightSource(Protocol):
-    """Other weights for the model of a runner."""
-
-    def read(self, path: str) -> Any:
-        """What `place` is given, on any thread, while steps run. Raises ConfigError."""
-
-    def place(self, read: Any) -> None:
-        """From the next step on. No step is in flight. Raises ConfigError; then nothing has changed."""
-
-
-class MemorySource(Protocol):
-    """What a runner has of memory. No step is in flight while it is released or resumed."""
-
-    def check(self, tags: Collection[MemoryTag]) -> None:
-        """Raises ConfigError where it cannot be released."""
-
-    def release(self, tags: Collection[MemoryTag]) -> None:
-        """To the system, after `check`. No slot of the KV pool is in use if it is among them."""
-
-    def check_room(self, tags: Collection[MemoryTag]) -> None:
-        """Raises ConfigError where others have taken the memory since."""
-
-    def read(self) -> Any:
-        """The weights that were released, on any thread. Raises ConfigError."""
-
-    def resume(self, tags: Collection[MemoryTag], read: Any) -> None:
-        """`read`: what it has returned, if weights are among them. Raises ConfigError; then nothing has changed."""
-
-
-class LoadedRunner(Runner, Protocol):
+class LoadedRunner(Protocol):
     """A runner that is ready. Its rows are those of requests, the padding row and PART_ROWS."""
 
+    def launch(self, batch: Batch) -> Pending:
+        """Run it behind the batches that were launched before."""
+
     @property
-    def weights(self) -> WeightSource | None:
+    def weights(self) -> "WeightReader | None":
         """None: it has no model."""
 
     @property
-    def memory(self) -> MemorySource | None:
+    def memory(self) -> "RunnerMemory | None":
         """None: it has no model."""
 
     @property
@@ -202,7 +162,7 @@ class LoadedRunner(Runner, Protocol):
     def facts(self) -> ModelFacts: ...
 
     @property
-    def pooler(self) -> Pooler | None:
+    def pooler(self) -> "HostPooler | None":
         """None: the model has no other head."""
 
     @property

@@ -26,7 +26,7 @@ class ReleaseHooks:
 
 
 class RunnerMemory:
-    """Fits MemorySource. `num_bytes` are those of the weights."""
+    """Releases and resumes memory while no step is in flight. `num_bytes` are those of the weights."""
 
     def __init__(
         self, args: Args, device: Device, pool: KVPool, weights: WeightReader, num_bytes: int, hooks: ReleaseHooks
@@ -36,12 +36,14 @@ class RunnerMemory:
         self._hooks = hooks
 
     def check(self, tags: Collection[MemoryTag]) -> None:
+        """Raises ConfigError where it cannot be released."""
         if self._device.keeps_addresses:
             raise ConfigError("on a GPU memory cannot be released: graphs have its addresses")
         if MemoryTag.WEIGHTS in tags:
             self._weights.check_kind()
 
     def release(self, tags: Collection[MemoryTag]) -> None:
+        """To the system, after `check`. No slot of the KV pool is in use if it is among them."""
         if MemoryTag.CUDA_GRAPH in tags:
             self._hooks.drop_recorded_steps()
         if MemoryTag.KV_CACHE in tags:
@@ -52,15 +54,18 @@ class RunnerMemory:
         trim_heap()
 
     def check_room(self, tags: Collection[MemoryTag]) -> None:
+        """Raises ConfigError where others have taken the memory since."""
         needed = self._pool.num_bytes if MemoryTag.KV_CACHE in tags else 0
         needed += int(self._num_bytes * ROOM) if MemoryTag.WEIGHTS in tags else 0
         if needed > (free := available_memory()):
             raise ConfigError(f"{needed} bytes were released, and {free} are free: others have taken them")
 
     def read(self) -> ReadWeights:
+        """The weights that were released, on any thread. Raises ConfigError."""
         return self._weights.read_again()
 
     def resume(self, tags: Collection[MemoryTag], read: ReadWeights | None) -> None:
+        """`read`: what it has returned, if weights are among them. Raises ConfigError; then nothing has changed."""
         if MemoryTag.WEIGHTS in tags:
             assert read is not None, "weights are read before they are resumed"
             self._weights.place(read)

@@ -13,11 +13,14 @@ from ramet.runtime.weights.heads import Heads
 
 
 class HostPooler:
+    """The heads of a model that make something else of a hidden state than logits."""
+
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
 
     @property
     def sizes(self) -> Mapping[PoolingTask, int]:
+        """Numbers that each of its heads makes."""
         return {task: len(layers[-1].weight) for task, layers in self._heads.items()}
 
     def take(self, heads: Heads) -> None:

@@ -44,7 +44,7 @@ class ReadWeights:
 
 
 class WeightReader:
-    """Fits WeightSource. `swap` gives the runner a model, its heads and its tower; no step runs then."""
+    """Reads and places other weights. `swap` gives the runner a model, its heads and its tower; no step runs then."""
 
     def __init__(
         self, args: Args, shape: ModelShape, dtype: torch.dtype, device: Device, num_bytes: int,

@@ -3,12 +3,14 @@
 Called for steps that asked for something or have broken results, and while requests are computed once more.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish
 from ramet.runtime.arrays import Flags
-from ramet.runtime.engine.batch import Pooler, StepResult
+from ramet.runtime.engine.batch import StepResult
 from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.features.hidden import HiddenSpan
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
@@ -21,12 +23,15 @@ from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.step import Step
 
+if TYPE_CHECKING:
+    from ramet.runtime.engine.pooler import HostPooler
+
 
 class StepAnswers:
     """Takes what rows asked for out of the results of steps. R rows of a step."""
 
     def __init__(
-        self, running: RunningSet, late: LateTokens, unsound: UnsoundPrefixes, news: News, pooler: Pooler | None
+        self, running: RunningSet, late: LateTokens, unsound: UnsoundPrefixes, news: News, pooler: "HostPooler | None"
     ) -> None:
         self._running, self._late, self._unsound, self._news = running, late, unsound, news
         self._pooler = pooler

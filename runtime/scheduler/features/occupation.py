@@ -5,15 +5,17 @@ What cannot be resumed stays released.
 """
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ramet.ipc.control import MemoryTag, ReleaseMemory, ResumeMemory
-from ramet.runtime.engine.batch import MemorySource
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.features.background import Background, ReadFailure
 from ramet.runtime.scheduler.steps import StepRunner
+
+if TYPE_CHECKING:
+    from ramet.runtime.engine.occupation import RunnerMemory
 
 log = logging.getLogger("ramet")
 RELEASED = "memory is released: waits for /resume_memory_occupation"
@@ -21,7 +23,7 @@ RELEASED = "memory is released: waits for /resume_memory_occupation"
 
 class MemoryOccupation:
     def __init__(
-        self, source: MemorySource | None, core: Core, background: Background, steps: StepRunner,
+        self, source: "RunnerMemory | None", core: Core, background: Background, steps: StepRunner,
         control: ControlHandler,
     ) -> None:  # fmt: skip
         self._source, self._core, self._background, self._steps = source, core, background, steps

@@ -8,14 +8,17 @@ Knows no batch and no device. n states, N hidden size, M numbers of a head.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ramet.ipc.spec import HiddenMode, PoolingTask
 from ramet.runtime.arrays import Floats
-from ramet.runtime.engine.batch import Pooler
 from ramet.runtime.scheduler.features.returned import ReturnedStates
 from ramet.runtime.scheduler.request import Request
+
+if TYPE_CHECKING:
+    from ramet.runtime.engine.pooler import HostPooler
 
 Pooled = tuple[Request, Floats]  # and its state or states [n, N]
 
@@ -34,7 +37,7 @@ def add_states(request: Request, states: Floats) -> Floats | None:
     return mean
 
 
-def through_heads(pooler: Pooler | None, pooled: Sequence[Pooled]) -> list[Pooled]:
+def through_heads(pooler: "HostPooler | None", pooled: Sequence[Pooled]) -> list[Pooled]:
     """Each [1, N] of a request that asks for a head becomes [1, M]; others stay."""
     made = {id(request): states for request, states in pooled}
     for task in PoolingTask:

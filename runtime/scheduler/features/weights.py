@@ -6,11 +6,10 @@ in its cache namespace. A request that runs on keeps its keys and its number; on
 """
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
 from ramet.ipc.params import shown
-from ramet.runtime.engine.batch import WeightSource
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
@@ -19,11 +18,14 @@ from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.steps import StepRunner
 
+if TYPE_CHECKING:
+    from ramet.runtime.engine.reloading import WeightReader
+
 
 class WeightUpdates:
     def __init__(
-        self, source: WeightSource | None, core: Core, leases: PrefixLeases, background: Background, steps: StepRunner,
-        control: ControlHandler,
+        self, source: "WeightReader | None", core: Core, leases: PrefixLeases, background: Background,
+        steps: StepRunner, control: ControlHandler,
     ) -> None:  # fmt: skip
         self._source, self._core, self._background, self._steps = source, core, background, steps
         self._leases, self._control = leases, control
@@ -81,7 +83,7 @@ class WeightUpdates:
         self._control.flush()
 
 
-def _read(source: WeightSource, path: str) -> Any:
+def _read(source: "WeightReader", path: str) -> Any:
     try:
         return source.read(path)
     except OSError as error:  # a name that no file has, or who may not read it
