@@ -58,7 +58,7 @@ class SamplingOps(NativeCalls):
 
     def draw(self, logits: Tensor, params: DrawParams[Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
         """As kernels/reference.py; logits [Q, V] float32."""
-        _assert_contiguous(logits)
+        assert logits.is_contiguous(), logits.stride()
         num, vocabulary = logits.shape
         tokens, finite = self.empty(num, dtype=torch.int64), self.empty(num, dtype=torch.bool)
         self.native.draw(

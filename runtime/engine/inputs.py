@@ -32,8 +32,9 @@ class SlotTable:
     def update(self, batch: Batch, *, prepared: bool = False) -> None:
         """A prepared step of a GPU writes the slots of its new tokens itself."""
         updates, new_tokens = self._updates, self._host is not None or not prepared
-        if self._host is not None and batch.only_decodes and not updates:
-            self._host[batch.rows, batch.positions] = batch.slots
+        of_tokens = batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new)
+        if self._host is not None and not updates:
+            self._host[of_tokens, batch.positions] = batch.slots
             return
         if not new_tokens and not updates:
             return
@@ -42,7 +43,7 @@ class SlotTable:
         slots = [update.slots for update in updates]
         self._updates = []
         if new_tokens:
-            rows.append(batch.rows if batch.num_decode == len(batch.rows) else np.repeat(batch.rows, batch.num_new))
+            rows.append(of_tokens)
             positions.append(batch.positions)
             slots.append(batch.slots)
         at, where, values = (
