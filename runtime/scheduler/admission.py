@@ -1,11 +1,11 @@
-"""Which waiting request may run now: Admitted, or Refused with the reason.
+"""Which waiting request may run now: it has a row then, or is Refused with the reason.
 
 Decides how much memory running requests are promised (reservation by ratio) and which request waits for a prefix
 that is being computed. Section 5.2 and Algorithm 1 of the SGLang paper, with what it leaves open: outputs not yet
 generated need memory too. Knows the cache and the running set, not the device.
 """
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ramet.ipc.messages import Finish
 from ramet.ipc.stats import WaitKind
-from ramet.runtime.cache.prefix import PrefixCache
+from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.reserve_ratio import ReserveRatio
@@ -24,12 +24,6 @@ from ramet.runtime.scheduler.wait_reasons import WaitReason
 
 CLIP_NEW_TOKENS = 4096  # of one output that are reserved for at most: a huge max_new_tokens keeps no other request out
 Own = TypeVar("Own")
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    running: RunningRequest
-    is_whole: bool = True  # False: parts of its prompt are computed before its row has slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +45,29 @@ class Admission:
     """What all rounds of admission share. `kept`: memory that may be free later although nothing runs."""
 
     def __init__(
-        self, cache: PrefixCache, running: RunningSet, policy: Policy, kept: Sized, conservativeness: float
-    ) -> None:
-        self.cache, self.running, self.policy, self.kept = cache, running, policy, kept
+        self, running: RunningSet, unpublished: UnpublishedPrefixes, policy: Policy, beside: Sequence[TurnFeature],
+        kept: Sized, conservativeness: float,
+    ) -> None:  # fmt: skip
+        self.running, self.unpublished, self.policy, self.beside, self.kept = running, unpublished, policy, beside, kept
         self.ratio = ReserveRatio(conservativeness)
-        self.unpublished = UnpublishedPrefixes(cache.page_size)
-
-    def round(self, now_s: float) -> "AdmissionRound":
-        """Admission in one turn."""
-        return AdmissionRound(self, now_s)
 
 
 class AdmissionRound:
     """What is promised in one turn: `try_add` is called for each waiting request in the policy's order."""
 
     def __init__(self, shared: Admission, now_s: float) -> None:
-        self.cache, self.running, self.unpublished = shared.cache, shared.running, shared.unpublished
+        self.cache, self.running, self.unpublished = shared.running.memory.cache, shared.running, shared.unpublished
         self._policy, self._kept, self._ratio, self._now_s = shared.policy, shared.kept, shared.ratio.value, now_s
         table, rows = self.running.table, self.running.rows
         remaining = np.minimum(table.limits[rows] - table.planned_totals[rows], CLIP_NEW_TOKENS)
         self._reserved = int((remaining * self._ratio).astype(np.int64).sum())
-        if self.running.parts.assemblies:
-            self._reserved += self.running.parts.promised_tokens(self.cache.page_size)
-        computing = (each.request for each in self.running if each.applied < len(each.request.tokens))
+        for each in shared.beside:
+            if each.work:
+                self._reserved += each.promised_tokens
+        computing = [each.request for each in self.running if each.applied < len(each.request.tokens)]
         self._computing = [(request, request.namespace) for request in computing]
         self._num_announced = 0  # the first of them, which others may wait for
-        self._own: dict[type, object] = {}  # what features keep for this round, by its kind
+        self._own: dict[type, object] = {}  # what each feature keeps for this round, by its kind
 
     def own(self, kind: type[Own], make: Callable[[], Own] | None = None) -> Own:
         """What a feature keeps for this round: made when it is first asked for."""
@@ -88,7 +79,7 @@ class AdmissionRound:
         """Why a waiting request can never run; None: it can."""
         return next((finish for each in request.asked if (finish := each.fails(request))), None)
 
-    def try_add(self, request: Request) -> Admitted | Refused:
+    def try_add(self, request: Request) -> RunningRequest | Refused:
         if not self.running.num_free_rows:
             return refused(
                 WaitKind.ROWS, f"finds all {len(self.running)} rows of --max-running-requests taken", full=True
@@ -104,18 +95,8 @@ class AdmissionRound:
         return self._run(request)
 
     def _worth_waiting(self, request: Request) -> int:
-        is_announced = self.announce()
-        matched, states = self._policy.matched(request), self.running.memory.states
-        if not is_announced:
-            return 0
-        tokens, namespace = request.reusable, request.namespace
-        if states is None:
-            return self.unpublished.worth_waiting(tokens, namespace, matched)
-        matched = self.cache.peek_keys(tokens, namespace)
-        gain = self.unpublished.worth_waiting(tokens, namespace, matched)
-        if gain:
-            states.want_shared(self.running.prefilling, tokens[: matched + gain], namespace)
-        return gain
+        is_announced, matched = self.announce(), self._policy.matched(request)
+        return self.unpublished.worth_waiting(request.reusable, request.namespace, matched) if is_announced else 0
 
     def announce(self) -> bool:
         """Add the requests admitted in this round to those announced at its first one; False: none is announced."""
@@ -127,19 +108,19 @@ class AdmissionRound:
             self._num_announced = len(self._computing)
         return self._num_announced > 0
 
-    def _run(self, request: Request) -> Admitted | Refused:
+    def _run(self, request: Request) -> RunningRequest | Refused:
         # the prefix is locked before memory is counted: otherwise making room could evict it
         lease, prefix = self.cache.acquire(request.reusable, request.namespace)
         reserve = self.reserve(request)
         promised = len(request.tokens) - lease.length + self.cache.page_size + reserve
-        lacking = next((why for each in request.asked if (why := each.lacks(request, lease.length))), None)
-        why_not = lacking or self.refusal(request, promised, lease.length)
+        lacking = [why for each in request.asked if (why := each.lacks(request, lease.length))]
+        why_not = lacking[0] if lacking else self.refusal(request, promised, lease.length)
         running = self.running.take(request, lease, prefix) if why_not is None else None
         if running is None:
             self.cache.release(lease)
             return why_not or self._is_full(promised)
         self.begins(request, reserve, lease.length)
-        return Admitted(running)
+        return running
 
     def refusal(self, request: Request, needed: int, num_cached: int) -> Refused | None:
         """Why the request cannot have the tokens that it needs; None: it can."""

@@ -1,31 +1,22 @@
 """What leaves the running set while a step in flight may still use it: slots, leases and rows."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """What was left, and step `until` may still read or write; no later step does."""
-
-    until: int
-    slots: Ints
-    lease: Lease | None = None
-    row: int | None = None
-
-
 class LeftBehind:
     """What running requests have left: free when the result of the last step that used it was applied, not before.
 
-    Steps are numbered.
+    Steps are numbered. `free_row` is set when the scheduler is composed.
     """
 
-    def __init__(self, cache: PrefixCache, free_row: Callable[[int], None]) -> None:
-        self._cache, self._free_row = cache, free_row
-        self.all: list[Left] = []  # that are not free yet
+    free_row: Callable[[int], None]
+
+    def __init__(self, cache: PrefixCache) -> None:
+        self._cache = cache
+        self.all: list[tuple[int, Ints, Lease | None, int | None]] = []  # (last step, slots, lease, row): not free yet
         self.planned = self._confirmed = 0  # numbers of the last step that was planned, and whose result was applied
 
     @property
@@ -35,34 +26,35 @@ class LeftBehind:
 
     @property
     def rows(self) -> list[int]:
-        return [left.row for left in self.all if left.row is not None]
+        return [row for *_, row in self.all if row is not None]
 
     @property
     def slots(self) -> list[Ints]:
-        return [left.slots for left in self.all]
+        return [slots for _, slots, *_ in self.all]
 
     @property
     def leases(self) -> list[Lease]:
-        return [left.lease for left in self.all if left.lease is not None]
+        return [lease for _, _, lease, _ in self.all if lease is not None]
 
-    def add(self, left: Left) -> None:
-        if left.until > self._confirmed:
-            self.all.append(left)
+    def add(self, until: int, slots: Ints, lease: Lease | None = None, row: int | None = None) -> None:
+        """Step `until` may still read or write what was left; no later step does."""
+        if until > self._confirmed:
+            self.all.append((until, slots, lease, row))
         else:
-            self._free(left)
+            self._free(slots, lease, row)
 
     def confirm(self, number: int) -> None:
         """The result of step `number` was applied: what only it and earlier steps used is free."""
         self._confirmed = number
-        done = [left for left in self.all if left.until <= number]
+        done = [left for left in self.all if left[0] <= number]
         if done:
-            self.all = [left for left in self.all if left.until > number]
-            for left in done:
-                self._free(left)
+            self.all = [left for left in self.all if left[0] > number]
+            for _, slots, lease, row in done:
+                self._free(slots, lease, row)
 
-    def _free(self, left: Left) -> None:
-        self._cache.free(left.slots)
-        if left.lease is not None:
-            self._cache.release(left.lease)
-        if left.row is not None:
-            self._free_row(left.row)
+    def _free(self, slots: Ints, lease: Lease | None, row: int | None) -> None:
+        self._cache.free(slots)
+        if lease is not None:
+            self._cache.release(lease)
+        if row is not None:
+            self.free_row(row)

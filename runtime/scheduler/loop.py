@@ -1,18 +1,16 @@
 """The scheduler: each turn it receives, plans a step, runs it and sends what is new. Algorithm 1 of the SGLang paper.
 
-Decides the order of the parts and nothing inside them. A step is planned as an immutable value and its result is
+Decides the order of a turn and nothing inside it. A step is planned as an immutable value and its result is
 applied as a value, so `turn_overlapped`, which plans a step while the device runs the one before, is another turn over
-the same parts, not another scheduler. Knows no socket type, no tensor, no model and no feature.
+the same objects, not another scheduler. Knows no socket type, no tensor, no model and no feature.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ramet.ipc.message import Uid
 from ramet.runtime.cache.prefix import Lease
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.feature import MemoryShort
-from ramet.runtime.scheduler.features.composed import SchedulerFeatures
-from ramet.runtime.scheduler.invariants import check_counts, check_idle, check_leases
+from ramet.runtime.scheduler.feature import MemoryShort, TurnFeature
 from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.receiving import MessageReceiver
@@ -21,20 +19,20 @@ from ramet.runtime.scheduler.steps import InFlight, StepRunner
 
 
 class Scheduler:
-    """The parts that build.py composes, and the order in which a turn goes through them."""
+    """What process/compose.py puts together, and the order in which a turn goes through it."""
+
+    check: Callable[[bool], None]  # that nothing is lost, given whether the scheduler is idle; set when it is composed
 
     def __init__(
-        self, core: Core, features: SchedulerFeatures, receiver: MessageReceiver, planner: StepPlanner,
-        steps: StepRunner, report: Callable[[bool], None], *, overlapped: bool, checks: bool,
+        self, core: Core, beside: Sequence[TurnFeature], receiver: MessageReceiver, planner: StepPlanner,
+        steps: StepRunner, report: Callable[[bool], None], *, overlapped: bool,
     ) -> None:  # fmt: skip
-        """`report` is called at the end of each turn, with whether the scheduler is idle.
-
-        `checks`: nothing is lost after any step, which tests ask for; it is checked whenever nothing runs.
-        """
-        self._core, self.features, self._receiver, self.planner = core, features, receiver, planner
+        """`report` is called at the end of each turn, with whether the scheduler is idle."""
+        self._core, self._beside, self._receiver, self.planner = core, beside, receiver, planner
         self.cache, self.running, self.waiting, self.results = core.cache, core.running, core.waiting, core.results
         self._steps, self._report, self.control = steps, report, receiver.control
-        self.overlapped, self._checks = overlapped, checks
+        self.overlapped = overlapped
+        self.checks_turns = False  # check every turn, which tests ask for, and not only those in which nothing runs
         self.waits_for_kept = False  # what waits needs memory that a feature keeps for a moment, and nothing runs
 
     @property
@@ -47,14 +45,14 @@ class Scheduler:
         """Nothing can be computed before something arrives, or what is kept for a moment ends."""
         if self._receiver.aborts.left or self.cache.has_dropped:
             return False
-        if any(each.work and each.keeps_awake for each in self.features.of_turns):
+        if any(each.work and each.keeps_awake for each in self._beside):
             return False
         return self.idle or self.waits_for_kept or (self._is_paused and self._steps.in_flight is None)
 
     @property
     def kept(self) -> list[Lease]:
         """What stays cached while no request needs it."""
-        return [lease for each in self.features.of_turns if each.work for lease in each.leases]
+        return [lease for each in self._beside if each.work for lease in each.leases]
 
     def run(self, beat: Callable[[bool], None]) -> None:
         """For ever. `beat(idle)` is called before each wait and each step."""
@@ -106,11 +104,11 @@ class Scheduler:
 
     def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""
-        return where(uid, self._core, self.features.of_turns)
+        return where(uid, self._core, self._beside)
 
     def close(self) -> None:
-        """End what features have begun, and the step that runs. What is in flight is not applied."""
-        for feature in self.features.of_turns:
+        """End what was begun beside steps, and the step that runs. What is in flight is not applied."""
+        for feature in self._beside:
             feature.close()
         self._steps.close()
 
@@ -123,14 +121,14 @@ class Scheduler:
     @property
     def _wait_s(self) -> float | None:
         """Until something that is kept has to end or a flush gives up; None: there is nothing."""
-        kept = (each.wait_s(is_awaited=self.waits_for_kept) for each in self.features.of_turns if each.work)
+        kept = (each.wait_s(is_awaited=self.waits_for_kept) for each in self._beside if each.work)
         ends = [each for each in kept if each is not None]
         if self.control.flushes:
             ends.append(self.control.wait_s)
         return min(ends, default=None)
 
     def _begin_turn(self) -> None:
-        for feature in self.features.of_turns:
+        for feature in self._beside:
             if feature.work:
                 feature.begin_turn()
 
@@ -148,18 +146,17 @@ class Scheduler:
 
         `stuck`: nothing was computed or is being computed.
         """
-        busy = [each for each in self.features.of_turns if each.work]
+        busy = [each for each in self._beside if each.work]
         for feature in busy:
             feature.settle()
         self.results.send()
         awaited = stuck and self.waiting.num_ready > 0 and any(each.gives_way for each in busy)
         self.waits_for_kept = awaited and not any(each.goes_on for each in busy)
-        if self.idle and not any(each.apart for each in self.features.of_turns):  # their leases are claimed already
-            check_idle(self.cache, self.running, self.kept)
-            check_leases(self.features.leases)
+        is_idle = self.idle and not any(each.apart for each in self._beside)  # their leases are claimed already
+        if is_idle or self.checks_turns:
+            self.check(is_idle)
+        if is_idle:
             self.planner.admission.ratio.reset()
-        elif self._checks:
-            check_counts(self.cache, self.running)
         if self.control.flushes:
             self.control.settle(self.idle or (self._is_paused and not len(self.running)))
         if self.cache.has_dropped:

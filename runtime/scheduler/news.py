@@ -1,13 +1,15 @@
-"""What is new since the last message to the detokenizer: tokens, opened and closed requests, what is returned beside
-tokens. One message says it for a whole step.
+"""What is new since the last message to the detokenizer: tokens, opened and closed requests, and what some are returned
+beside tokens. One message says it for a whole step.
 """
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import ID_BYTES, Closed, HiddenStates, Logprobs, Opened, TokenStep
-from ramet.runtime.arrays import Floats, Ints
+from ramet.ipc.messages import ID_BYTES, Closed, Opened, TokenStep
+from ramet.runtime.arrays import Ints
 
 
 class News:
@@ -23,23 +25,21 @@ class News:
         self._uids += uids.tolist()
         self._tokens += tokens.tobytes()
 
-    def add_token(self, uid: Uid, token: int, logprobs: Logprobs | None) -> None:
+    def add_token(self, uid: Uid, token: int) -> None:
         self.generated_tokens += 1
         self._uids.append(uid)
         self._tokens += token.to_bytes(ID_BYTES, "little")
-        if logprobs is not None:
-            self.logprobs.append(logprobs)
 
-    def add_states(self, uid: Uid, states: Floats) -> None:
-        """states [n, N]: hidden states, or what a head made of them."""
-        self._hidden.append(HiddenStates(uid, states.shape[1], states.tobytes()))
+    def add_beside(self, field: str, value: object) -> None:
+        """Return something beside tokens, in a list of this name (a field of TokenStep)."""
+        self._beside.setdefault(field, []).append(value)
 
     def take(self) -> TokenStep | None:
         """The message; None: nothing is new."""
-        if not (self._uids or self.opened or self.closed or self.logprobs or self._hidden):
+        if not (self._uids or self.opened or self.closed or self._beside):
             return None
         uids, tokens = self._uids, bytes(self._tokens)
-        message = TokenStep(uids, tokens, self.opened, self.closed, self.logprobs, self._hidden)
+        message = TokenStep(uids, tokens, self.opened, self.closed, **self._beside)
         self._clear()
         return message
 
@@ -48,5 +48,4 @@ class News:
         self._tokens = bytearray()
         self.opened: list[Opened] = []
         self.closed: list[Closed] = []
-        self.logprobs: list[Logprobs] = []
-        self._hidden: list[HiddenStates] = []
+        self._beside: dict[str, Any] = {}

@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.admission import Admission, Admitted, Refused
-from ramet.runtime.scheduler.batch import DecodePlanner, plan_step
+from ramet.runtime.scheduler.admission import Admission, AdmissionRound, Refused
+from ramet.runtime.scheduler.batch import BatchPlanner
 from ramet.runtime.scheduler.begin_share import ENOUGH, OTHERS, BeginShare
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.feature import MemoryShort, TurnFeature
-from ramet.runtime.scheduler.features.pace import Pace
+from ramet.runtime.scheduler.feature import MemoryShort, StepBound, TurnFeature
 from ramet.runtime.scheduler.policy import Policy
-from ramet.runtime.scheduler.prefill_budget import PrefillBudget
+from ramet.runtime.scheduler.prefill_budget import Limits, PrefillBudget
 from ramet.runtime.scheduler.step import Prefill, Step, StepTimes
 
 
@@ -19,13 +18,13 @@ class StepPlanner:
     """`plan` once in a turn. `chunk`: prompt tokens of a step. `bound`: on a step's time; None: there is none."""
 
     def __init__(
-        self, core: Core, policy: Policy, admission: Admission, *, chunk: int, hidden_size: int, bound: Pace | None,
-        features: Sequence[TurnFeature], clock: Callable[[], float],
+        self, core: Core, policy: Policy, admission: Admission, batches: BatchPlanner, *, chunk: int, limits: Limits,
+        bound: StepBound | None, clock: Callable[[], float],
     ) -> None:  # fmt: skip
-        self._core, self._policy, self.admission, self._bound = core, policy, admission, bound
-        self.chunk, self._hidden_size, self._features, self._clock = chunk, hidden_size, features, clock
+        self._core, self._policy, self.admission, self._batches = core, policy, admission, batches
+        self.chunk, self._limits, self._bound, self._clock = chunk, limits, bound, clock
+        self._beside: Sequence[TurnFeature] = admission.beside
         self._share = BeginShare(core.running.table, chunk, clock)
-        self._decodes = DecodePlanner(core.running, core.results.eos_ids)
         self._num_planned = 0
 
     def plan(self) -> Step | None:
@@ -35,22 +34,22 @@ class StepPlanner:
         if core.pausing.why:
             core.why.end(WaitKind.PAUSE, core.pausing.why)
             return None
-        for feature in self._features:
+        for feature in self._beside:
             if feature.work:
                 for request in feature.take_back():
                     core.waiting.add(request)
         retracted = core.retraction.make_room()
         if retracted is None:
             raise MemoryShort
-        for feature in self._features:
+        for feature in self._beside:
             if feature.work:
                 retracted += feature.proceed()
         for request in retracted:
             core.waiting.add(request)
-        decoding, budget = running.decoding, PrefillBudget(self.chunk, self._hidden_size)
-        if self._bound is not None and running.num_in_output:
-            time = self._bound.beside(running.table, decoding)
-            budget = PrefillBudget(self.chunk, self._hidden_size, time)
+        decoding, table = running.decoding, running.table
+        is_bound = self._bound is not None and running.num_in_output
+        time = self._bound.beside(table, decoding) if self._bound is not None and is_bound else None
+        budget = PrefillBudget(table, self.chunk, self._limits, time)
         prefills = [prefill for each in running.prefilling for prefill in budget.take(each)]
         if retracted:
             fact = f"memory ran out: {len(retracted)} running requests were retracted in this step"
@@ -64,8 +63,8 @@ class StepPlanner:
             return None
         self._num_planned += 1
         if prefills:
-            return plan_step(self._num_planned, running, decoding, prefills, core.results.eos_ids)
-        return self._decodes.plan(self._num_planned, decoding)
+            return self._batches.plan(self._num_planned, decoding, prefills)
+        return self._batches.plan_decode(self._num_planned, decoding)
 
     def after_step(self, step: Step, result: StepResult, times: StepTimes) -> None:
         """The result of a step was applied."""
@@ -85,7 +84,7 @@ class StepPlanner:
             core.why.end(WaitKind.PREFILL_BUDGET, no_budget)
             return prefills
         now_s = self._clock()
-        turn = self.admission.round(now_s)
+        turn = AdmissionRound(self.admission, now_s)
         for request in self._share.allowed(self._policy.order(core.waiting, now_s)):
             if self._share.is_used_up:
                 core.why.end(WaitKind.PREFILL_BUDGET, ENOUGH)
@@ -101,18 +100,19 @@ class StepPlanner:
                 core.results.close_waiting(request, failure)
                 continue
             match turn.try_add(request):
-                case Admitted(running, is_whole):
-                    core.waiting.begin(request, now_s)
-                    taken: list[Prefill] = []
-                    if is_whole and core.results.open(running) and running.uid not in core.running.held:
-                        taken = list(budget.take(running))
-                    self._share.begins(request, taken)
-                    prefills += taken
                 case Refused(reason, full):
                     core.why.note(request.uid, reason)
                     if full:
                         core.why.end(reason.kind, f"is behind a request that {reason.text}")
                         break
+                case running:
+                    core.waiting.begin(request, now_s)
+                    taken: list[Prefill] = []
+                    goes_on = request.uid not in core.running.slotless and core.results.open(running)
+                    if goes_on and request.uid not in core.running.held:
+                        taken = list(budget.take(running))
+                    self._share.begins(request, taken)
+                    prefills += taken
         else:
             if self._share.has_kept_out:
                 core.why.end(WaitKind.PREFILL_BUDGET, OTHERS)

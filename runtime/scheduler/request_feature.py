@@ -4,8 +4,10 @@ from typing import Any, ClassVar
 
 from ramet.ipc.messages import Finish, Generate
 from ramet.runtime.arrays import Ints
-from ramet.runtime.scheduler.admission import AdmissionRound, Admitted, Refused
+from ramet.runtime.scheduler.admission import AdmissionRound, Refused
 from ramet.runtime.scheduler.request import Request
+from ramet.runtime.scheduler.rows import RunningRequest
+from ramet.runtime.scheduler.unpublished import Announcement
 
 
 class RequestFeature:
@@ -29,7 +31,10 @@ class RequestFeature:
     def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
         """Why it cannot run yet, before anything is looked up for it."""
 
-    def admit(self, request: Request, round: AdmissionRound) -> Admitted | Refused | None:
+    def announces(self, request: Request) -> Announcement | None:
+        """What others may wait for while it is computed, in the place of its tokens; None: these."""
+
+    def admit(self, request: Request, round: AdmissionRound) -> RunningRequest | Refused | None:
         """Admit it in the feature's own way; None: in the way of all others."""
 
     def lacks(self, request: Request, num_cached: int) -> Refused | None:

@@ -1,25 +1,23 @@
-"""From a step's result to requests that go on or end, and to the one message that says so. Algorithm 1, last part.
+"""From a step's result to requests that go on or end, and to the one message that says so. The end of Algorithm 1.
 
 Decides publishing and the order of messages: a request is opened before its first token and closed after its last, and
 every one that was accepted is closed exactly once. Results are matched by (uid, epoch): those of a request that has
-ended or was retracted since the step was planned are dropped. Knows running requests, not the policy. What features
-make of a result is called only for steps, rows and requests that asked for it.
+ended or was retracted since the step was planned are dropped. Knows running requests, not the policy. What is made
+of a result beside tokens is called only for steps, rows and requests that asked for it.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
 
 from ramet.ipc.channel import Outbox
-from ramet.ipc.messages import Closed, Finish, FinishKind, Opened, TokenStep
+from ramet.ipc.messages import Closed, Finish, FinishKind, Opened
 from ramet.runtime.arrays import Flags, Ints
 from ramet.runtime.engine.batch import StepResult
-from ramet.runtime.scheduler.features.answers import StepAnswers
-from ramet.runtime.scheduler.features.late_tokens import LateTokens
-from ramet.runtime.scheduler.features.lifecycle import Lifecycle
+from ramet.runtime.scheduler.feature import AnswerReader, LateReader, RequestLife, StepApplied
 from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.row_flag import RowFlag
@@ -33,23 +31,25 @@ NOT_FINITE = "the model produced logits that are not finite"
 
 
 @dataclass(frozen=True, slots=True)
-class ResultFeatures:
-    """What features make of results."""
+class BesideResults:
+    """What is made of results beside tokens, each called only where it was asked for."""
 
-    answers: StepAnswers  # of steps that asked for more than tokens
-    late: LateTokens  # rows with a bit of RowFlag.TOLD_LATE
-    life: Lifecycle  # of requests with the bit RowFlag.WATCHED
+    answers: AnswerReader  # of steps that asked for more than tokens
+    late: LateReader  # rows with a bit of RowFlag.TOLD_LATE
+    life: RequestLife  # of requests with the bit RowFlag.WATCHED
+    applied: Sequence[StepApplied] = ()  # called with every step
 
 
 class Results:
     """Applies step results to the running set and sends what is new to the detokenizer."""
 
     def __init__(
-        self, running: RunningSet, stopping: Stopping, news: News, beyond: ResultFeatures, detokenizer: Outbox,
+        self, running: RunningSet, stopping: Stopping, news: News, beside: BesideResults, detokenizer: Outbox,
         clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self._running, self._stopping, self.news, self._detokenizer = running, stopping, news, detokenizer
-        self._answers, self._late, self._life, self._clock = beyond.answers, beyond.late, beyond.life, clock
+        self._answers, self._late, self._life, self._clock = beside.answers, beside.late, beside.life, clock
+        self._applied = beside.applied
         self.eos_ids, self._eos_ids = stopping.eos_ids, sorted(stopping.eos_ids)
         self.cached_tokens = 0  # prompt tokens that were found in the tree
         self.discarded_tokens = 0  # drawn for requests that had ended meanwhile
@@ -90,7 +90,7 @@ class Results:
             self._answers.end(step, result, going, ends)
         for index in sorted(ends):
             self.end(self._running.at(rows[index]), ends[index])
-        self._running.left.confirm(step.number)
+        self._running.memory.left.confirm(step.number)
 
     def _advance(self, step: Step) -> Flags:
         """Note what was computed. Returns [R] rows that still are what the step was planned for."""
@@ -101,8 +101,8 @@ class Results:
         else:
             self.discarded_tokens += int((~alive[step.batch.draws]).sum())
             table.applied[rows[alive]] += step.batch.num_new[alive]
-        if self._running.memory.states is not None:
-            self._running.memory.states.apply(step.number, rows, alive)
+        for applied in self._applied:
+            applied(step, alive)
         return alive
 
     def _publish(self, running: RunningRequest, now_s: float) -> None:
@@ -183,7 +183,7 @@ class Results:
     def end(self, running: RunningRequest, finish: Finish) -> None:
         """End a request that runs; what it computed is shared unless it failed."""
         if running.request.flags & RowFlag.PART:
-            return self._running.parts.park(running)
+            return self._life.park(running)
         returned = self._life.end(running, finish) if running.request.flags & RowFlag.WATCHED else b""
         self._running.end(running, publish=not finish.aborted)
         self._close(running.request, finish, returned)
@@ -193,10 +193,6 @@ class Results:
         message = self.news.take()
         if message is not None:
             self._detokenizer.send(message)
-
-    def tell_weights(self, number: int) -> None:
-        """What is told from now on is computed with the weights of this number. All that came before is sent."""
-        self._detokenizer.send(TokenStep([], b"", weights=number))
 
     def _open(self, request: Request) -> None:
         if request.opened:

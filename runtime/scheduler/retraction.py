@@ -20,12 +20,12 @@ class Retraction:
         None: memory is short, but steps are in flight; what they hold may be enough, so apply their results first.
         """
         running = self._running
-        if running.stuck and running.left.in_flight:
+        if running.stuck and running.memory.left.in_flight:
             return None
         stuck, running.stuck = running.stuck, []
         retracted = [request for each in stuck if running.get(each.uid) is each for request in self._free(each)]
         while len(rows := running.memory.without_slot(running.decoding)) and not running.memory.add_pages(rows):
-            if running.left.in_flight:
+            if running.memory.left.in_flight:
                 return None
             retracted += self.free_some()
         return retracted

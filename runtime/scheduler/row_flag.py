@@ -27,6 +27,8 @@ class RowFlag:
     READS_OTHERS = 1 << 20  # some of what it has read was computed by others
     APART = 1 << 21  # it shares nothing with anybody
     WATCHED = 1 << 22  # a feature does something when it is opened, when its prompt is computed, or when it ends
+    CONTEXTS = 1 << 23  # parallel contexts of its prompt are computed in rows of their own
+    STATES = 1 << 24  # its layers have states
     CHANGES = PROCESSOR | MIN_NEW  # samples in another way from step to step
     SERIAL = PROCESSOR | JUMPS | HEALING
     MASKED = CONSTRAINED | HEALING

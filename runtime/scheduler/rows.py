@@ -138,7 +138,7 @@ class RunningRequest:
         return self.scheduled < self.target
 
     def append(self, token: int) -> None:
-        """One more known token, which no step draws. `RowMemory.replace` has found its slot."""
+        """One more known token, which no step draws. `RewrittenRows.replace` has found its slot."""
         table, row = self.table, self.row
         table.tokens[row, table.totals[row]] = token
         table.totals[row] += 1

@@ -1,7 +1,7 @@
-"""The running requests: who runs in which row, who prefills, who decodes, and who takes part in no step for now.
+"""The running requests: who runs in which row, who prefills, who decodes, and who is in no step for now.
 
 Knows the rows and, through RowMemory, what each has; not the policy and not the device. What some rows ask beyond
-tokens is the business of the features whose bit they have (RowFlag).
+tokens is done by each RowFeature whose bit they have (RowFlag).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,53 +12,42 @@ import numpy as np
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace
-from ramet.runtime.cache.prefix import NO_SLOTS, Lease, PrefixCache, RowAllocator
-from ramet.runtime.engine.extras import Command
-from ramet.runtime.scheduler.deferred import Left, LeftBehind
-from ramet.runtime.scheduler.feature import RowFeature
-from ramet.runtime.scheduler.features.parts import Parts
-from ramet.runtime.scheduler.features.row_features import ANY, RowFeatures
+from ramet.runtime.cache.prefix import NO_SLOTS, Lease, RowAllocator
+from ramet.runtime.engine.batch import PART_ROWS
+from ramet.runtime.scheduler.feature import RowFeature, RowFeatures
 from ramet.runtime.scheduler.memory import RowMemory
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.row_flag import RowFlag
-from ramet.runtime.scheduler.rows import RowTable, RunningRequest
+from ramet.runtime.scheduler.rows import RunningRequest
 
 
 class Hold(Flag):
-    """Why a request takes part in no step."""
+    """Why a request is in no step."""
 
     ASIDE = auto()  # it is not known what it may draw
     SLOW = auto()  # it has taken more than its share of the thread
-    LATE = auto()  # what its constraint or stop patterns need is done in a later turn
+    LATE = auto()  # what its last tokens lead to is done in a later turn
 
 
 class RunningSet:
     """Every running request, in the order they were admitted."""
 
-    def __init__(
-        self,
-        cache: PrefixCache,
-        rows: RowAllocator,
-        table: RowTable,
-        features: RowFeatures,
-        give_way: Callable[[bool], bool],
-    ) -> None:
+    def __init__(self, memory: RowMemory, rows: RowAllocator, give_way: Callable[[bool], bool]) -> None:
         """`give_way` ends something that is kept for a client, if that gives memory; False: there is nothing. Its
         argument: no request can be retracted, so leases that clients have asked for end as well.
         """
-        self.free_rows, self.table, self.features, self.give_way = rows, table, features, give_way
-        self.left = LeftBehind(cache, self._free_row)
-        self.memory = RowMemory(cache, table, self.left, features.states)
+        self.memory, self.table, self.give_way = memory, memory.table, give_way
+        self.memory.left.free_row = self._free_row
+        self.free_rows, self.spare_rows = rows, RowAllocator(PART_ROWS, first=rows.num_rows + 1)
+        self.beside = RowFeatures()
         self._running: dict[Uid, RunningRequest] = {}
-        self._by_row: list[RunningRequest | None] = [None] * len(table.uids)
+        self._by_row: list[RunningRequest | None] = [None] * len(self.table.uids)
         self._prefilling: dict[Uid, RunningRequest] = {}
         self._extending: dict[Uid, RunningRequest] = {}  # their outputs have tokens that nobody drew
         self._decoding: Ints | None = None  # rows; None: look again
         self._admitted: Ints | None = None  # all rows; None: look again
-        self.held: dict[Uid, Hold] = {}  # requests that take part in no step for now
-        self.parts = Parts(
-            self.memory, table, self.left, rows.num_rows + 1, self._features_of, self._prefill, self._vacate
-        )
+        self.held: dict[Uid, Hold] = {}  # requests that are in no step for now
+        self.slotless: set[Uid] = set()  # requests that have no slots until what comes before is computed
         self._num_serial = 0  # running requests that are planned only when their last token is known
         self.stuck: list[RunningRequest] = []  # memory is short for them: they are retracted before the next step
         self.num_retractions = 0
@@ -96,9 +85,7 @@ class RunningSet:
     def decoding(self) -> Ints:
         """Rows whose next token can be planned now: all known tokens but the last are scheduled, more may follow."""
         if self._decoding is None:
-            waits = self._prefilling.keys() | self._extending.keys() | self.held.keys()
-            if self.parts.assemblies:
-                waits |= {assembly.owner.uid for assembly in self.parts.open}
+            waits = self._prefilling.keys() | self._extending.keys() | self.held.keys() | self.slotless
             decoding = [each.row for each in self._running.values() if each.uid not in waits]
             self._decoding = np.array(decoding, dtype=np.int32)
         rows, table = self._decoding, self.table
@@ -111,8 +98,7 @@ class RunningSet:
     @property
     def num_in_output(self) -> int:
         """Running requests that wait for their next token, and for no prompt."""
-        waits = self._prefilling.keys() | {assembly.owner.uid for assembly in self.parts.open}
-        return len(self._running.keys() - waits)
+        return len(self._running.keys() - self._prefilling.keys() - self.slotless)
 
     def hold(self, running: RunningRequest, why: Hold) -> None:
         """Keep a request out of all steps until `release`; after that, it joins a step once its last token is known."""
@@ -143,9 +129,7 @@ class RunningSet:
     @property
     def owned_tokens(self) -> int:
         """Slots that belong to running requests, or to steps in flight, and not to the tree."""
-        own = sum(map(self.memory.owned_tokens, self._running.values()))
-        parts = self.parts.owned_tokens if self.parts.assemblies else 0
-        return own + parts + sum(map(len, self.left.slots))
+        return sum(map(self.memory.owned_tokens, self._running.values())) + sum(map(len, self.memory.left.slots))
 
     # -- to run, and to leave ---------------------------------------------------------------------------------------
 
@@ -157,26 +141,25 @@ class RunningSet:
         """
         running = self._open(request, lease)
         while not self.memory.occupy(running, prefix):
-            if self.left.in_flight or not self.give_way(True):
-                self._vacate(running)
-                self.left.add(Left(0, NO_SLOTS, None, running.row))
+            if self.memory.left.in_flight or not self.give_way(True):
+                self.vacate(running)
+                self.memory.left.add(0, NO_SLOTS, None, running.row)
                 return None
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
         if lease.length:
             request.flags |= RowFlag.READS_OTHERS
-        if self.memory.states is not None:
-            self.memory.states.begin(running)
         self._enter(running)
-        self._prefill(running)
+        self.prefill(running)
         return running
 
-    def take_apart(self, request: Request, namespace: Namespace) -> RunningRequest:
-        """Run a request whose prompt has contexts: it has no slots until they are computed (assembler.py)."""
+    def take_without_slots(self, request: Request, namespace: Namespace, flag: int) -> RunningRequest:
+        """Run a request that has no slots until the feature of the bit `flag` has computed what comes before."""
         running = self._open(request, Lease(0, namespace, None))
+        self.table.flags[running.row] |= flag
+        self.slotless.add(running.uid)
         self._enter(running)
         request.flags |= RowFlag.READS_OTHERS  # maybe
-        self.parts.begin(running)
         return running
 
     def _open(self, request: Request, lease: Lease) -> RunningRequest:
@@ -185,14 +168,15 @@ class RunningSet:
         return running
 
     def _enter(self, running: RunningRequest) -> None:
-        for feature in self._features_of(running.row):
+        for feature in self.features_of(running.row):
             self.memory.commands += feature.begin(running)
         self._num_serial += self._is_serial(running)
         self._running[running.uid] = self._by_row[running.row] = running
         self._admitted = None
 
-    def _prefill(self, running: RunningRequest) -> None:
+    def prefill(self, running: RunningRequest) -> None:
         """Its slots are there: steps may compute what it has known when it began to wait."""
+        self.slotless.discard(running.uid)
         self._by_row[running.row] = self._prefilling[running.uid] = running
 
     def end(self, running: RunningRequest, *, publish: bool = True) -> None:
@@ -200,7 +184,7 @@ class RunningSet:
         if publish:
             self.memory.publish_all(running)
         self._leave(running)
-        for feature in self._features_of(running.row):
+        for feature in self.features_of(running.row):
             self.memory.commands += feature.end(running)
 
     def retract(self, running: RunningRequest) -> Request:
@@ -218,6 +202,8 @@ class RunningSet:
         request.epoch += 1
         self.memory.publish_all(running)
         self._leave(running)
+        for feature in self.features_of(running.row):
+            feature.put_back(running)
         return request
 
     def retract_next(self, running: RunningRequest) -> None:
@@ -225,17 +211,17 @@ class RunningSet:
         self.stuck.append(running)
 
     def _leave(self, running: RunningRequest) -> None:
-        self._vacate(running)
+        self.vacate(running)
+        self.slotless.discard(running.uid)
         self._extending.pop(running.uid, None)
         self.held.pop(running.uid, None)
         self._num_serial -= self._is_serial(running)
         del self._running[running.uid]
         self._decoding = self._admitted = None
         self.memory.leave(running)
-        if running.uid in self.parts.assemblies:
-            self.parts.take_down(running.uid)
 
-    def _vacate(self, running: RunningRequest) -> None:
+    def vacate(self, running: RunningRequest) -> None:
+        """Its row runs nothing."""
         self.table.uids[running.row] = 0
         self._by_row[running.row] = None
         self._prefilling.pop(running.uid, None)
@@ -243,15 +229,14 @@ class RunningSet:
 
     def _free_row(self, row: int) -> None:
         """No step in flight has it any more."""
-        for feature in self._features_of(row):
+        for feature in self.features_of(row):
             feature.free(self.table, row)
-        (self.parts.rows if row > self.free_rows.num_rows else self.free_rows).free(row)
+        (self.spare_rows if row > self.free_rows.num_rows else self.free_rows).free(row)
 
-    def _features_of(self, row: int) -> Sequence[RowFeature]:
+    def features_of(self, row: int) -> Sequence[RowFeature]:
+        """The features whose bits a row has."""
         flags = int(self.table.flags[row])
-        return self.features.of(flags) if flags & ANY else ()
-
-    # -- tokens that nobody draws -----------------------------------------------------------------------------------
+        return self.beside.of(flags) if flags & self.beside.bits else ()
 
     def extend(self, running: RunningRequest) -> None:
         """Plan all known tokens: those that were appended have been seen by nobody."""
@@ -260,36 +245,6 @@ class RunningSet:
             if running.uid not in self._prefilling:
                 self._extending[running.uid] = running
         self._decoding = None
-        for feature in self._features_of(running.row):
-            self.memory.commands += feature.changed(running)
-
-    def take_back(self, running: RunningRequest) -> None:
-        """Its last token should not have been drawn: the one before it is read once more."""
-        table, row = self.table, running.row
-        if self.memory.replace(running, 1, 0):
-            self.extend(running)
-        else:
-            table.totals[row] -= 1
-            table.planned_totals[row] = table.totals[row]
-            self.retract_next(running)
-        self.forget_memory(running)
-
-    def drop_planned(self, running: RunningRequest) -> None:
-        """What steps in flight draw for it is dropped, and drawn once more when it is planned again."""
-        table, row = self.table, running.row
-        if table.planned_totals[row] == table.totals[row]:
-            return
-        if self.memory.replace(running, 0, 0):
-            self.extend(running)
-        else:
-            running.drop_results()
-            table.planned_totals[row] = table.totals[row]
-            self.retract_next(running)
-
-    def forget_memory(self, running: RunningRequest) -> None:
-        """Tokens were taken back that a feature of the row may remember."""
-        for feature in self._features_of(running.row):
-            self.memory.commands += feature.taken_back(running)
 
     # -- what steps are made of -------------------------------------------------------------------------------------
 
@@ -298,18 +253,12 @@ class RunningSet:
         table = self.table
         table.scheduled[rows] += num_new
         table.planned_totals[drawing] += 1
-        table.last_steps[rows] = self.left.planned = number
+        table.last_steps[rows] = self.memory.left.planned = number
         for running in self.prefilling:
             if not running.prefilling:
                 self._prefilling.pop(running.uid, None)
                 self._extending.pop(running.uid, None)
                 self._decoding = None
-
-    def take_commands(self) -> tuple[Command, ...]:
-        """What the runner does before the next step."""
-        if self.features.adapters.placements:
-            self.memory.commands += self.features.adapters.take_placements()
-        return self.memory.take_commands()
 
     def _is_serial(self, running: RunningRequest) -> bool:
         return bool(self.table.flags[running.row] & RowFlag.SERIAL)

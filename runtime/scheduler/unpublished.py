@@ -1,7 +1,7 @@
 """Prefixes that running requests compute and that are not in the tree yet: a request that shares one waits for it.
 
-Each request is announced once, until it is computed or has left. Prompts that begin with the same contexts, of which
-there may be a thousand, are announced as one. Knows no memory.
+Each request is announced once, until it is computed or has left. A feature may announce other prefixes in the place of
+the request's tokens, once for all requests with the same key: there may be a thousand. Knows no memory.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,11 +11,11 @@ from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace, Node
 from ramet.runtime.cache.radix import RadixTree
-from ramet.runtime.scheduler.features.contexts import FirstGroup, RequestContexts
 from ramet.runtime.scheduler.request import Request
 
 MIN_SHARED = 32  # tokens: a shared prefix shorter than this is not worth waiting for, nor is a shorter prompt announced
 Key = Uid | Namespace
+Announcement = tuple[Namespace, Iterable[Ints]]  # the key of requests that are announced as one, and their prefixes
 
 
 @dataclass(slots=True)
@@ -40,13 +40,12 @@ class UnpublishedPrefixes:
     def add(self, computing: Iterable[tuple[Request, Namespace]]) -> None:
         """These are being computed as well."""
         for request, namespace in computing:
-            is_worth = len(request.tokens) >= MIN_SHARED or request.own.get(RequestContexts) is not None
-            if is_worth and request.uid not in self._keys:
+            if request.uid not in self._keys:
                 self._announce(request, namespace)
 
-    def has(self, first: FirstGroup, namespace: Namespace) -> bool:
-        """A prompt that begins with it is announced."""
-        return namespace + first.key in self._announced
+    def has(self, key: Namespace) -> bool:
+        """A request is announced under this key, which begins with its namespace."""
+        return key in self._announced
 
     def worth_waiting(self, tokens: Ints, namespace: Namespace, matched: int) -> int:
         """Tokens that a prompt would find cached if it waited, beyond those that are; 0 when it is not worth it."""
@@ -55,20 +54,18 @@ class UnpublishedPrefixes:
         gain = self._tree.match_length(tokens[:-1], namespace) - matched
         return gain if gain >= MIN_SHARED else 0
 
-    def worth_waiting_for_contexts(self, first: FirstGroup, namespace: Namespace, matched: Sequence[int]) -> int:
-        """As `worth_waiting`, of all contexts together. `matched`: of each, with what all begin with."""
-        found, shared = self._tree.match_lengths(first.before, first.contexts, namespace), len(first.before)
-        each = zip(found, matched, strict=True)
-        gain = sum(max(0, max(length, shared) - max(known, shared)) for length, known in each)
-        gain += max(0, min(found[0], shared) - min(matched[0], shared))
-        return gain if gain >= MIN_SHARED else 0
+    def match_lengths(self, before: Ints, each: Sequence[Ints], namespace: Namespace) -> Sequence[int]:
+        """Tokens that are announced of each of these sequences, which all begin with `before`."""
+        return self._tree.match_lengths(before, each, namespace)
 
     def _announce(self, request: Request, namespace: Namespace) -> None:
-        contexts = request.own.get(RequestContexts)
-        first = None if contexts is None else contexts.first
-        key = self._keys[request.uid] = request.uid if first is None else namespace + first.key
+        made = [each.announces(request) for each in request.asked]
+        own = next((each for each in made if each is not None), None)
+        if own is None and len(request.tokens) < MIN_SHARED:
+            return
+        key = self._keys[request.uid] = request.uid if own is None else namespace + own[0]
         if key not in self._announced:
-            prefixes = [request.tokens] if first is None else first.prefixes
+            prefixes = [request.tokens] if own is None else own[1]
             self._announced[key] = _Announced([self._insert(each, namespace) for each in prefixes])
         self._announced[key].uids.add(request.uid)
 

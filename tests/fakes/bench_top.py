@@ -30,8 +30,8 @@ from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
-from ramet.runtime.scheduler.invariants import check_locks, check_owners, check_wanted
 from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
+from ramet.runtime.scheduler.process.invariants import check_locks, check_owners, check_wanted
 from ramet.runtime.text.healing import take_tail
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
@@ -120,8 +120,8 @@ class BenchTop:
         self.scheduler.receive(block=False)
         self.scheduler.turn()
         if self.deep_checks:
-            check_owners(self.scheduler.cache, self.scheduler.running)
-            check_locks(self.scheduler.cache, self.scheduler.running, self.scheduler.kept)
+            check_owners(self.scheduler.cache, self.scheduler.running, self.features.parts)
+            check_locks(self.scheduler.cache, self.scheduler.running, self.features.parts, self.scheduler.kept)
             check_wanted(self.scheduler.cache, self.scheduler.waiting)
             self._check_in_flight()
         for step in self.steps.drain():

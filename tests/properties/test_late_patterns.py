@@ -40,7 +40,8 @@ class Late(BenchTop):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         patterns, running = self.features.late.patterns, self.scheduler.running
-        catch_up, drop_planned = patterns.catch_up, running.drop_planned
+        rewritten = self.features.late.rewritten
+        catch_up, drop_planned = patterns.catch_up, rewritten.drop_planned
 
         def counted(row: RunningRequest) -> Finish | None:
             Late.num_late += 1
@@ -51,7 +52,7 @@ class Late(BenchTop):
             Late.num_dropped += int(table.planned_totals[row.row] > table.totals[row.row])
             drop_planned(row)
 
-        patterns.catch_up, running.drop_planned = counted, dropped  # type: ignore[method-assign]
+        patterns.catch_up, rewritten.drop_planned = counted, dropped  # type: ignore[method-assign]
 
 
 def check(schedule: Schedule, seed: int, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:

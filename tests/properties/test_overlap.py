@@ -5,6 +5,8 @@ seeds, samples, leases of clients) run twice: step after step, and overlapped on
 can.
 """
 
+from functools import partial
+
 import pytest
 from bench_top import BenchTop
 from delayed_runner import DelayedRunner, fingerprint
@@ -12,9 +14,6 @@ from schedules import TOKENIZER, Schedule, make_schedule, play, run, what_client
 
 from ramet.ipc.messages import FinishKind
 from ramet.ipc.spec import HiddenMode, LogprobSpec
-from ramet.runtime.arrays import Ints
-from ramet.runtime.scheduler.batch import plan_step
-from ramet.runtime.scheduler.loop import Scheduler
 from ramet.runtime.scheduler.step import Step
 
 
@@ -58,21 +57,12 @@ def test_overlapped_is_plain_for_long(first: int):
         check(seed)
 
 
-class PlainPlanner:
-    """Keeps nothing from step to step."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._running, self._eos_ids = scheduler.running, scheduler.results.eos_ids
-
-    def plan(self, number: int, decoding: Ints) -> Step:
-        return plan_step(number, self._running, decoding, [], self._eos_ids)
-
-
 def planned(schedule: Schedule, overlap: str, *, kept: bool) -> list[str]:
     """Every step of a schedule."""
     top = BenchTop(tokenizer=TOKENIZER, overlap=overlap, **schedule.options)
     if not kept:
-        top.scheduler.planner._decodes = PlainPlanner(top.scheduler)  # type: ignore[assignment]
+        batches = top.scheduler.planner._batches
+        batches.plan_decode = partial(batches.plan, prefills=())  # type: ignore[method-assign]
     plan, prints = top.scheduler.planner.plan, list[str]()
 
     def recorded() -> Step | None:

@@ -21,7 +21,7 @@ from ramet.ipc.spec import FollowUp
 from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.scheduler.features import states
 from ramet.runtime.scheduler.features.follow_ups import KEPT_S
-from ramet.runtime.scheduler.invariants import check_snapshots
+from ramet.runtime.scheduler.process.invariants import check_snapshots
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from test_constrained_schedules import constrained

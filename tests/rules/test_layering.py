@@ -13,7 +13,6 @@ OF_IPC = {
     "ipc/choices.py", "ipc/errors.py", "ipc/params.py", "ipc/loop_thread.py", "ipc/owned.py", "ipc/waits.py",
     "ipc/__init__.py",
 }  # fmt: skip
-FEATURES = Path("runtime/scheduler/features")  # composed with the scheduler's core by one file of it
 PICKLES = {"runtime/server/http/body_reader.py", "runtime/server/http/body_worker.py"}  # to each other, through a pipe
 CONVERTS_PICKLES = "runtime/weights/convert.py"  # the one file that reads some, of weights alone, on command
 DOOR = "frontend/backends/inprocess.py"  # the one file of the language that knows the runtime
@@ -200,10 +199,8 @@ def test_a_surface_imports_neither_another_nor_what_composes_them(path: Path):
 
 
 def package(path: Path) -> str:
-    """The folder of a module; one directly in a room stands for itself, and features for their room."""
+    """The folder of a module; one directly in a room stands for itself."""
     inside = path.relative_to(ROOT)
-    if inside.is_relative_to(FEATURES):
-        return str(FEATURES.parent)
     return str(inside.with_suffix("") if len(inside.parts) <= 2 else inside.parent)
 
 

@@ -3,6 +3,7 @@
 Called for steps that asked for something or have broken results, and while requests are computed once more.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +12,7 @@ from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish
 from ramet.runtime.arrays import Flags
 from ramet.runtime.engine.batch import StepResult
+from ramet.runtime.scheduler.features.beside_tokens import BesideTokens
 from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.features.hidden import HiddenSpan
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
@@ -19,7 +21,6 @@ from ramet.runtime.scheduler.features.media import ids_of
 from ramet.runtime.scheduler.features.pooled import Pooled, add_states, through_heads
 from ramet.runtime.scheduler.features.returned import ReturnedLogprobs, ReturnedStates
 from ramet.runtime.scheduler.features.unsound import UnsoundPrefixes
-from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.scheduler.step import Step
 
@@ -31,11 +32,12 @@ class StepAnswers:
     """Takes what rows asked for out of the results of steps. R rows of a step."""
 
     def __init__(
-        self, running: RunningSet, late: LateTokens, unsound: UnsoundPrefixes, news: News, pooler: "HostPooler | None"
-    ) -> None:
-        self._running, self._late, self._unsound, self._news = running, late, unsound, news
+        self, running: RunningSet, late: LateTokens, unsound: UnsoundPrefixes, beside: BesideTokens,
+        pooler: "HostPooler | None",
+    ) -> None:  # fmt: skip
+        self._running, self._late, self._unsound, self._beside = running, late, unsound, beside
         self._pooler = pooler
-        self.apart = unsound.apart  # requests that are computed once more
+        self.apart: Collection[Uid] = unsound.apart  # requests that are computed once more
         self._waiting: set[int] = set()  # rows whose states wait until it is known which tokens heal their prompt
 
     def begin(self, step: Step, result: StepResult, alive: Flags) -> Flags:
@@ -47,9 +49,12 @@ class StepAnswers:
             if going[span.index]:
                 request = self._running.at(step.batch.rows[span.index]).request
                 request.own[ReturnedLogprobs].next = span.stop if span.stop < request.prompt_len else None
+                logprobs = packed(request.uid, True, ids_of(request, span.start, span.stop), values)
                 part = request.own.get(Part)
-                news = self._news.logprobs if part is None else part.logprobs
-                news.append(packed(request.uid, True, ids_of(request, span.start, span.stop), values))
+                if part is None:
+                    self._beside.add_logprobs([logprobs])
+                else:
+                    part.logprobs.append(logprobs)
         return going
 
     def read(self, step: Step, result: StepResult, going: Flags) -> None:
@@ -72,7 +77,7 @@ class StepAnswers:
 
     def end(self, step: Step, result: StepResult, going: Flags, ends: dict[int, Finish]) -> None:
         """Tell what is left of the answers. `ends`: by row, why requests end with this step."""
-        self._news.logprobs += self._late.drawn.values()
+        self._beside.add_logprobs(self._late.drawn.values())
         self._late.drawn.clear()
         pooled = list[Pooled]()
         for span, states in step.answered(HiddenSpan, result):
@@ -85,7 +90,7 @@ class StepAnswers:
             elif (returned := add_states(request, states)) is not None:
                 pooled.append((request, returned))
         for request, states in through_heads(self._pooler, pooled) if pooled else ():
-            self._news.add_states(request.uid, states)
+            self._beside.add_states(request.uid, states)
         if self.apart:
             drew = step.batch.draws[going[step.batch.draws]]
             done = [index for index, finish in ends.items() if not finish.aborted]

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.assembly import Assembly, request_of_part
 from ramet.runtime.scheduler.features.contexts import Part, RequestContexts
+from ramet.runtime.scheduler.features.parts import Parts
 from ramet.runtime.scheduler.features.returned import (
     ReturnedLogprobs,
     ReturnedStates,
@@ -33,11 +33,12 @@ MAX_BEGUN = 256  # parts in one turn: some 10 ms
 
 class Assembler(TurnFeature):
     def __init__(
-        self, cache: PrefixCache, running: RunningSet, retraction: Retraction, opened: Callable[[RunningRequest], bool]
+        self, parts: Parts, running: RunningSet, retraction: Retraction, opened: Callable[[RunningRequest], bool]
     ) -> None:
         """`opened` is told of each request whose contexts are computed: its own tokens come next."""
-        self._cache, self._running, self._retraction, self._opened = cache, running, retraction, opened
-        self.work = running.parts.assemblies
+        self._parts, self._running, self._retraction, self._opened = parts, running, retraction, opened
+        self._cache = running.memory.cache
+        self.work = parts.assemblies
         self._num_left = 0  # parts that this turn may still begin
 
     def proceed(self) -> list[Request]:
@@ -51,18 +52,22 @@ class Assembler(TurnFeature):
         return retracted
 
     @property
+    def promised_tokens(self) -> int:
+        return self._parts.promised_tokens(self._cache.page_size)
+
+    @property
     def goes_on(self) -> bool:
-        return not self._num_left and bool(self._running.parts.open)
+        return not self._num_left and bool(self._parts.open)
 
     @property
     def _is_stuck(self) -> bool:
         running = self._running
-        if running.left.in_flight or running.prefilling or len(running.decoding):
+        if running.memory.left.in_flight or running.prefilling or len(running.decoding):
             return False
-        return bool(running.parts.open)
+        return bool(self._parts.open)
 
     def _proceed(self) -> None:
-        for assembly in self._running.parts.open:
+        for assembly in self._parts.open:
             if not self._num_left:
                 return
             self._proceed_with(assembly)
@@ -79,7 +84,7 @@ class Assembler(TurnFeature):
 
     def _begin(self, assembly: Assembly, part: Part) -> bool:
         """Compute a part, if it is not cached whole; False: there is no row or no memory."""
-        if not self._running.parts.rows.num_free:
+        if not self._parts.rows.num_free:
             return False
         request, base = request_of_part(assembly.owner.request, part), part.base
         if next_logprob(request) is None and not returns_early_states(request):
@@ -89,7 +94,7 @@ class Assembler(TurnFeature):
         slots = np.concatenate([base.slots, prefix])
         if len(slots) == len(request.tokens):
             part.lease, part.slots = lease, slots[part.own :]
-        elif not self._running.parts.take(request, lease, slots):
+        elif not self._parts.take(request, lease, slots):
             self._cache.release(lease)
             return False
         part.num_cached = max(len(slots) - max(part.own, base.length), 0)
@@ -109,7 +114,7 @@ class Assembler(TurnFeature):
         if returns_early_states(request):
             request.own[ReturnedStates].next = max(told, base.length)
         lease, prefix = self._cache.acquire(request.reusable[base.length :], base.namespace)
-        if not self._running.parts.take_rest(owner, lease, np.concatenate([base.slots, prefix])):
+        if not self._parts.take_rest(owner, lease, np.concatenate([base.slots, prefix])):
             self._cache.release(lease)
             contexts.base = None
             if asked is not None:

@@ -21,12 +21,12 @@ from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constraints import failed
 from ramet.runtime.scheduler.features.logprobs import logprob_row
 from ramet.runtime.scheduler.features.returned import next_logprob
+from ramet.runtime.scheduler.features.rewriting import RewrittenRows
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
 from ramet.runtime.scheduler.features.stop_patterns import forced_bytes
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
-from ramet.runtime.scheduler.running import RunningSet
 
 SMALLEST = np.finfo(np.float32).min  # the log-probability of a token that cannot be drawn
 
@@ -56,19 +56,20 @@ class ConstrainedRows:
 
     def __init__(
         self,
-        running: RunningSet,
+        rewritten: RewrittenRows,
         slow: SlowRows,
         late: LateRows,
+        aside: AsideRows,
         *,
         decide: Decide,
         rewound: Callable[[RunningRequest], None],
         send: Send,
         fill: Callable[[RunningRequest, Ints], bool],
     ) -> None:
-        self._running, self._slow, self._late = running, slow, late
+        self._rewritten, self._slow, self._late = rewritten, slow, late
         self._decide, self._rewound, self._send, self._fill = decide, rewound, send, fill
         self._turn, self._left = 0, MAX_TURN_FORCED  # tokens that jumps may still append in this turn
-        self.aside = AsideRows(running, failed)
+        self.aside = aside
         self.forced_tokens = 0  # that nobody drew
 
     def catch_up(self, running: RunningRequest) -> Finish | None:
@@ -184,7 +185,7 @@ class ConstrainedRows:
     def take_back(self, running: RunningRequest, constrained: Constrained) -> None:
         """What was drawn had no mask."""
         constrained.undo = False
-        self._running.take_back(running)
+        self._rewritten.take_back(running)
         if constrained.output.pending:
             self.aside.hold(running)
         elif constrained.late_mask is not None:
@@ -223,7 +224,7 @@ class ConstrainedRows:
     def _apply(self, running: RunningRequest, constrained: Constrained, jump: Jump) -> tuple[bool, Finish | None]:
         """Whether there was memory for it, and why the request ends with one of its tokens."""
         tokens, finish = jump.tokens[: running.remaining + jump.num_dropped], None
-        if not self._running.memory.replace(running, jump.num_dropped, len(tokens)):
+        if not self._rewritten.replace(running, jump.num_dropped, len(tokens)):
             return False, None
         if jump.num_dropped:
             constrained.output.drop(jump.num_dropped)
@@ -238,7 +239,7 @@ class ConstrainedRows:
             if constrained.output.pending:  # this token was too much: the others are drawn when it is parsed aside
                 constrained.output.expect(tokens[num:])
                 break
-        self._running.extend(running)
+        self._rewritten.extend(running)
         return True, finish
 
     def _take(

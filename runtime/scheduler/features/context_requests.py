@@ -4,6 +4,7 @@ Decides that the contexts of a prompt's first group are looked up once in a turn
 and how many contexts a turn looks up. What running requests have leased of them takes no memory.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ramet.ipc.messages import Finish, Generate
@@ -12,7 +13,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.batch import LoadedRunner
-from ramet.runtime.scheduler.admission import AdmissionRound, Admitted, Refused, refused, waits_for_prefix
+from ramet.runtime.scheduler.admission import AdmissionRound, Refused, refused, waits_for_prefix
 from ramet.runtime.scheduler.features.contexts import (
     FirstGroup,
     Group,
@@ -24,6 +25,8 @@ from ramet.runtime.scheduler.features.contexts import (
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.request_feature import RequestFeature
 from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
+from ramet.runtime.scheduler.unpublished import MIN_SHARED, Announcement, UnpublishedPrefixes
 
 _Shared = tuple[tuple[Group, ...], FirstGroup]
 MAX_LOOKED_UP = 4096  # contexts of waiting prompts in a step: some 40 ms
@@ -79,7 +82,12 @@ class ParallelContexts(RequestFeature):
             return None
         return refused(WaitKind.CONTEXTS, f"waits for a step that looks up its {len(first.contexts)} contexts")
 
-    def admit(self, request: Request, round: AdmissionRound) -> Admitted | Refused | None:
+    def announces(self, request: Request) -> Announcement | None:
+        """Its first contexts, as one with all prompts that begin with them."""
+        contexts = request.own.get(RequestContexts)
+        return None if contexts is None else (contexts.first.key, contexts.first.prefixes)
+
+    def admit(self, request: Request, round: AdmissionRound) -> RunningRequest | Refused | None:
         contexts, namespace = request.own.get(RequestContexts), request.namespace
         if contexts is None:
             return None
@@ -92,9 +100,23 @@ class ParallelContexts(RequestFeature):
         if (why := round.refusal(request, promised, found.num_leased)) is not None:
             return why
         round.begins(request, promised, found.num_leased)
-        if not round.unpublished.has(first, namespace):
+        if not round.unpublished.has(namespace + first.key):
             del round.own(_LookUps).known[namespace + first.key]  # who shares them may wait from here on
-        return Admitted(round.running.take_apart(request, namespace), is_whole=False)
+        return round.running.take_without_slots(request, namespace, RowFlag.CONTEXTS)
+
+
+def worth_waiting(
+    unpublished: UnpublishedPrefixes, first: FirstGroup, namespace: Namespace, matched: Sequence[int]
+) -> int:
+    """Tokens of all contexts together that a prompt would find cached if it waited; 0 when it is not worth it.
+
+    `matched`: of each, with what all begin with.
+    """
+    found, shared = unpublished.match_lengths(first.before, first.contexts, namespace), len(first.before)
+    each = zip(found, matched, strict=True)
+    gain = sum(max(0, max(length, shared) - max(known, shared)) for length, known in each)
+    gain += max(0, min(found[0], shared) - min(matched[0], shared))
+    return gain if gain >= MIN_SHARED else 0
 
 
 def _look_up(first: FirstGroup, namespace: Namespace, round: AdmissionRound, *, is_announced: bool) -> _LookUp:
@@ -103,6 +125,6 @@ def _look_up(first: FirstGroup, namespace: Namespace, round: AdmissionRound, *, 
     if key not in looked_up.known:
         looked_up.num_contexts += len(first.contexts)
         lengths, num_leased = round.cache.peek_each(first.before, first.contexts, namespace)
-        gain = round.unpublished.worth_waiting_for_contexts(first, namespace, lengths) if is_announced else 0
+        gain = worth_waiting(round.unpublished, first, namespace, lengths) if is_announced else 0
         looked_up.known[key] = _LookUp(gain, num_leased)
     return looked_up.known[key]

@@ -16,6 +16,7 @@ from ramet.runtime.sampling.columns import HealedPlace
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constrained_rows import ConstrainedRows, Send
 from ramet.runtime.scheduler.features.returned import ReturnedStates, num_logprob_ids
+from ramet.runtime.scheduler.features.rewriting import RewrittenRows
 from ramet.runtime.scheduler.features.tail_search import MAX_NODES, Healing, Path
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.row_flag import RowFlag
@@ -32,13 +33,14 @@ class HealedRows:
     def __init__(
         self,
         running: RunningSet,
+        rewritten: RewrittenRows,
         constrained: ConstrainedRows,
         *,
         push: Callable[[RunningRequest, int, Logprobs | None], Finish | None],
         send: Send,
         show: Callable[[Uid, Floats], None],
     ) -> None:
-        self._running, self._constrained = running, constrained
+        self._running, self._rewritten, self._constrained = running, rewritten, constrained
         self._push, self._send, self._show = push, send, show
 
     def hold(self, running: RunningRequest, states: Floats) -> None:
@@ -75,11 +77,11 @@ class HealedRows:
         """
         differing = (i for i, (own, other) in enumerate(zip(path, goal)) if own != other)
         kept = next(differing, min(len(path), len(goal) - 1))
-        if not self._running.memory.replace(running, len(path) + 1 - kept, 1):
+        if not self._rewritten.replace(running, len(path) + 1 - kept, 1):
             return False
         running.append(goal[kept])
-        self._running.extend(running)
-        self._running.forget_memory(running)
+        self._rewritten.extend(running)
+        self._rewritten.forget(running)
         return True
 
     def _found(self, running: RunningRequest, healing: Healing) -> Finish | None:

@@ -9,12 +9,8 @@ from ramet.runtime.scheduler.steps import StepRunner
 
 
 class HeldRows(TurnFeature):
-    """`steps` is set when the scheduler is composed."""
-
-    steps: StepRunner
-
-    def __init__(self, core: Core, late: LateTokens) -> None:
-        self._running, self._results, self._late = core.running, core.results, late
+    def __init__(self, core: Core, late: LateTokens, steps: StepRunner) -> None:
+        self._running, self._results, self._late, self._steps = core.running, core.results, late, steps
         self.work: dict[Uid, Hold] = core.running.held
 
     @property
@@ -22,6 +18,6 @@ class HeldRows(TurnFeature):
         return True
 
     def begin_turn(self) -> None:
-        others = len(self._running.decoding) or self._running.prefilling or self.steps.in_flight is not None
+        others = len(self._running.decoding) or self._running.prefilling or self._steps.in_flight is not None
         for running, finish in self._late.settle(alone=not others):
             self._results.end(running, finish)

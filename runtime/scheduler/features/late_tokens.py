@@ -9,14 +9,16 @@ from collections.abc import Callable, Iterator
 
 from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.sampling.columns import HealedPlace
+from ramet.runtime.scheduler.features.aside import AsideRows
+from ramet.runtime.scheduler.features.beside_tokens import BesideTokens
 from ramet.runtime.scheduler.features.constrained import Constrained
 from ramet.runtime.scheduler.features.constrained_rows import ConstrainedRows
-from ramet.runtime.scheduler.features.constraints import place_of
+from ramet.runtime.scheduler.features.constraints import failed, place_of
 from ramet.runtime.scheduler.features.healing import HealedRows
 from ramet.runtime.scheduler.features.masks import fill_mask
+from ramet.runtime.scheduler.features.rewriting import RewrittenRows
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
 from ramet.runtime.scheduler.features.stop_patterns import PatternRows
-from ramet.runtime.scheduler.news import News
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
@@ -30,18 +32,23 @@ class LateTokens:
     """Rows with a bit of RowFlag.TOLD_LATE. `drawn` and `places` are set by whoever reads the answers of a step."""
 
     def __init__(
-        self, running: RunningSet, stopping: Stopping, news: News, budget_s: float, clock: Callable[[], float]
-    ) -> None:
+        self, running: RunningSet, rewritten: RewrittenRows, stopping: Stopping, beside: BesideTokens, budget_s: float,
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
         """`budget_s`: processor time that one request's stop patterns and constraint may take on this thread."""
-        self._running, self._news, self._decide = running, news, stopping.decide
+        self._running, self._beside, self._decide = running, beside, stopping.decide
+        self.rewritten = rewritten
         self.slow = SlowRows(running, budget_s, clock)
         self._late = LateRows(running, self.slow)
-        decide, send = stopping.decide, news.add_token
+        decide, send = stopping.decide, beside.add_token
+        aside = AsideRows(running, failed)
         self.constrained = ConstrainedRows(
-            running, self.slow, self._late, decide=decide, rewound=stopping.rewound, send=send, fill=fill_mask
+            rewritten, self.slow, self._late, aside, decide=decide, rewound=stopping.rewound, send=send, fill=fill_mask
         )
-        self.patterns = PatternRows(running, self.slow, self._late, decide=decide, send=send)
-        self.healed = HealedRows(running, self.constrained, push=self._push_free, send=send, show=news.add_states)
+        self.patterns = PatternRows(rewritten, self.slow, self._late, decide=decide, send=send)
+        self.healed = HealedRows(
+            running, rewritten, self.constrained, push=self._push_free, send=send, show=beside.add_states
+        )
         self.drawn: dict[int, Logprobs] = {}  # by uid: what the step says of drawn tokens that were not told yet
         self.places: dict[int, HealedPlace] = {}  # by uid: where the step looked for what heals a prompt
 
@@ -69,7 +76,7 @@ class LateTokens:
         """The last token of its output, which nobody knows of yet."""
         if running.request.params.stop_regex:
             return self.patterns.push(running, token, logprobs)
-        self._news.add_token(running.uid, token, logprobs)
+        self._beside.add_token(running.uid, token, logprobs)
         return self._decide(running, token)
 
     def _pushed(self, running: RunningRequest, finish: Finish | None, seconds: float, before: int) -> Finish | None:

@@ -1,7 +1,7 @@
 """Requests whose prompts have pictures, films or sound: what the tree knows these by, and when their towers run.
 
 Decides what a turn computes of towers: for the requests that are next, at most so many tokens, between two steps, and
-where these have a bound no more pieces than fit beside the next one (scheduler/pace.py), but one in any case. A request
+where these have a bound no more pieces than fit beside the next one (pace.py), but one in any case. A request
 runs when it has the features of all that is not cached. In all that the tree sees, the tokens of one piece are
 its number, below zero: the text before it is shared with everybody, the piece with those who sent the same one, and
 what follows with those who sent all of it. Numbers are given out by key, so two pieces never have the same one.

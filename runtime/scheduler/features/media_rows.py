@@ -3,9 +3,23 @@
 import numpy as np
 
 from ramet.runtime.engine.extras import MropePositions
+from ramet.runtime.scheduler.feature import PromptLimit
 from ramet.runtime.scheduler.features.media import RequestMedia
 from ramet.runtime.scheduler.features.position_offsets import Shifts
+from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.step import StepBuilder
+
+
+class WholePieces(PromptLimit):
+    """No piece is cut whose tokens see each other: the first one of a step is computed whatever it counts as."""
+
+    def take(self, running: RunningRequest, num: int, cost: int, room: int, *, is_first: bool) -> tuple[int, int]:
+        media, start = running.request.own[RequestMedia], running.scheduled
+        if not media.is_whole:
+            return num, cost
+        earlier, later = media.whole(start, start + num)
+        taken = earlier - start if earlier > start or not is_first else later - start
+        return taken, cost + taken - num
 
 
 def plan(step: StepBuilder) -> None:

@@ -10,11 +10,10 @@ from ramet.runtime.scheduler.steps import StepRunner
 
 
 class TowerTurns(TurnFeature):
-    """`steps` is set when the scheduler is composed. `bound`: on the time of a step; None: there is none."""
+    """`bound`: on the time of a step; None: there is none."""
 
-    steps: StepRunner
-
-    def __init__(self, core: Core, towers: Towers, bound: Pace | None) -> None:
+    def __init__(self, core: Core, towers: Towers, bound: Pace | None, steps: StepRunner) -> None:
+        self._steps = steps
         self._running, self._results, self._towers, self._bound = core.running, core.results, towers, bound
         self._spent_s = 0.0  # what towers took in this turn
 
@@ -39,7 +38,7 @@ class TowerTurns(TurnFeature):
         bound = self._bound if self._running.num_in_output else None
         if not self._towers.has_work or (bound is not None and self._spent_s):
             return 0.0
-        self.steps.apply_in_flight()
+        self._steps.apply_in_flight()
         self._results.send()
         if bound is None or not self._running.num_in_output:
             return self._towers.compute()

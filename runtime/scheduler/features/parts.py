@@ -1,32 +1,28 @@
 """What runs, and what is kept, for prompts with parallel contexts: their parts, the rows of these and their memory."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ramet.ipc.message import Uid
 from ramet.runtime.arrays import Ints
-from ramet.runtime.cache.prefix import NO_SLOTS, Lease, RowAllocator
-from ramet.runtime.engine.batch import PART_ROWS
-from ramet.runtime.scheduler.deferred import Left, LeftBehind
+from ramet.runtime.cache.prefix import NO_SLOTS, Lease
+from ramet.runtime.engine.extras import Command
 from ramet.runtime.scheduler.feature import RowFeature
 from ramet.runtime.scheduler.features.assembly import Assembly
 from ramet.runtime.scheduler.features.contexts import Part, RequestContexts
 from ramet.runtime.scheduler.features.position_offsets import shift_row
 from ramet.runtime.scheduler.features.returned import plan_all
-from ramet.runtime.scheduler.memory import RowMemory
 from ramet.runtime.scheduler.request import Request
-from ramet.runtime.scheduler.rows import RowTable, RunningRequest
+from ramet.runtime.scheduler.row_flag import RowFlag
+from ramet.runtime.scheduler.rows import RunningRequest
+from ramet.runtime.scheduler.running import RunningSet
 
 
-class Parts:
-    def __init__(
-        self, memory: RowMemory, table: RowTable, left: LeftBehind, first_row: int,
-        features_of: Callable[[int], Sequence[RowFeature]], prefill: Callable[[RunningRequest], None],
-        vacate: Callable[[RunningRequest], None],
-    ) -> None:  # fmt: skip
-        """`features_of` a row. `prefill`: steps may compute it. `vacate`: its row runs nothing."""
-        self._memory, self._table, self._left = memory, table, left
-        self._features_of, self._prefill, self._vacate = features_of, prefill, vacate
-        self.rows = RowAllocator(PART_ROWS, first=first_row)
+class Parts(RowFeature):
+    flag = RowFlag.CONTEXTS
+
+    def __init__(self, running: RunningSet) -> None:
+        self._set, self.memory, self._table, self._left = running, running.memory, running.table, running.memory.left
+        self.rows = running.spare_rows
         self.running: dict[Uid, RunningRequest] = {}
         self.assemblies: dict[Uid, Assembly] = {}  # of running requests with contexts, until they leave
         self.parked_tokens = 0  # in the slots of parked parts that the tree has not
@@ -55,7 +51,7 @@ class Parts:
     @property
     def owned_tokens(self) -> int:
         """Slots that belong to parts and not to the tree."""
-        return sum(map(self._memory.owned_tokens, self.running.values())) + self.parked_tokens
+        return sum(map(self.memory.owned_tokens, self.running.values())) + self.parked_tokens
 
     def promised_tokens(self, page_size: int) -> int:
         """What running requests will need at most for their contexts and what follows, beyond what they have."""
@@ -63,11 +59,15 @@ class Parts:
 
     # -- their life -------------------------------------------------------------------------------------------------
 
-    def begin(self, running: RunningRequest) -> None:
+    def begin(self, running: RunningRequest) -> Sequence[Command]:
         """A request runs whose prompt has contexts; its lease says the namespace."""
-        cache = self._memory.cache
+        cache = self.memory.cache
         assembly = Assembly(running, running.lease.namespace, cached=cache.enabled, copies=cache.copies)
         self.assemblies[running.uid] = assembly
+        return ()
+
+    def put_back(self, running: RunningRequest) -> None:
+        self.end(running)
 
     def take(self, request: Request, lease: Lease, slots: Ints) -> bool:
         """Compute a part, whose first `slots` [n] are there; False: memory is short. A row of parts must be free."""
@@ -75,15 +75,15 @@ class Parts:
         base = running.request.own[Part].base
         running.base_length = base.length
         self._table.open(running.row, request, len(slots))
-        if not self._memory.occupy(running, slots):
-            self._vacate(running)
+        if not self.memory.occupy(running, slots):
+            self._set.vacate(running)
             self.rows.free(running.row)
             return False
-        for feature in self._features_of(running.row):
-            self._memory.commands += feature.begin(running)
+        for feature in self._set.features_of(running.row):
+            self.memory.commands += feature.begin(running)
         shift_row(running, base.shift)
         self.running[request.uid] = running
-        self._prefill(running)
+        self._set.prefill(running)
         return True
 
     def take_rest(self, running: RunningRequest, lease: Lease, slots: Ints) -> bool:
@@ -92,36 +92,37 @@ class Parts:
         assert base is not None, running.uid
         running.lease, running.base_length = lease, base.length
         self._table.begin(running.row, len(slots))
-        if not self._memory.occupy(running, slots):
+        if not self.memory.occupy(running, slots):
             running.lease, running.base_length = nothing, 0
             self._table.begin(running.row, 0)
             return False
         shift_row(running, base.shift)
         plan_all(running.request)
-        self._prefill(running)
+        self._set.prefill(running)
         return True
 
     def park(self, running: RunningRequest) -> None:
         """A part is computed: its row is free, its slots stay until its request leaves."""
-        self._memory.publish(running)
+        self.memory.publish(running)
         part, row = running.request.own[Part], running.row
         part.lease, part.slots = running.lease, running.slots[part.own : running.total].copy()
         part.pages = running.slots[running.leased :].copy()
         self.parked_tokens += len(part.pages)
         del self.running[running.uid]
-        self._vacate(running)
-        self._left.add(Left(int(self._table.last_steps[row]), NO_SLOTS, None, row))
+        self._set.vacate(running)
+        self._left.add(int(self._table.last_steps[row]), NO_SLOTS, None, row)
 
-    def take_down(self, uid: Uid) -> None:
-        """A request leaves, and with it what was computed for it apart."""
-        assembly = self.assemblies.pop(uid)
-        assembly.owner.request.own[RequestContexts].base = None
+    def end(self, running: RunningRequest) -> Sequence[Command]:
+        """A request has left, and with it goes what was computed for it apart."""
+        assembly = self.assemblies.pop(running.uid)
+        running.request.own[RequestContexts].base = None
         for part in dict.fromkeys(assembly.parts):
-            running = self.running.pop(part.uid, None)
-            if running is not None:
-                self._memory.publish(running)
-                self._vacate(running)
-                self._memory.leave(running)
+            computing = self.running.pop(part.uid, None)
+            if computing is not None:
+                self.memory.publish(computing)
+                self._set.vacate(computing)
+                self.memory.leave(computing)
             elif part.lease is not None:
                 self.parked_tokens -= len(part.pages)
-                self._left.add(Left(self._left.planned, part.pages, part.lease))
+                self._left.add(self._left.planned, part.pages, part.lease)
+        return ()

@@ -1,9 +1,6 @@
 """Which features add to a step, and for which bits of its rows: the one list that a new feature is written into."""
 
-from collections.abc import Callable
-
-from ramet.runtime.sampling.columns import SamplingColumns
-from ramet.runtime.scheduler.drawing import DrawingRows
+from ramet.runtime.scheduler.batch import AddRows, Plan, PlannedByBit
 from ramet.runtime.scheduler.features import (
     adapters,
     biases,
@@ -18,11 +15,8 @@ from ramet.runtime.scheduler.features import (
     position_offsets,
     processors,
 )
+from ramet.runtime.scheduler.features.states import RowStates
 from ramet.runtime.scheduler.row_flag import RowFlag
-from ramet.runtime.scheduler.step import StepBuilder
-
-Plan = Callable[[StepBuilder], None]
-AddRows = Callable[[SamplingColumns, DrawingRows], SamplingColumns]
 
 OF_PROMPTS: tuple[tuple[int, Plan], ...] = (  # of steps with prefills
     (RowFlag.LOGPROBS, logprobs.plan),
@@ -44,3 +38,9 @@ OF_DRAWS: tuple[tuple[int, AddRows], ...] = (  # in this order: log-probabilitie
     (RowFlag.HEALING, masked_rows.add_healed),
     (RowFlag.LOGPROBS, logprobs.add_rows),
 )
+
+
+def planned_by_bit(states: RowStates | None) -> PlannedByBit:
+    """`states`: of a model whose layers have them."""
+    of_states = () if states is None else ((RowFlag.STATES, states.plan),)
+    return PlannedByBit(OF_PROMPTS, (*OF_ROWS, *of_states), OF_DRAWS)

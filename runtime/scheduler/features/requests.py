@@ -11,11 +11,13 @@ from ramet.ipc.stats import WaitKind
 from ramet.runtime.arrays import Ints
 from ramet.runtime.engine.batch import LoadedRunner
 from ramet.runtime.scheduler.admission import AdmissionRound, Refused, refused
+from ramet.runtime.scheduler.features.adapters import AdapterSlots
 from ramet.runtime.scheduler.features.biases import LogitBias
 from ramet.runtime.scheduler.features.constraints import Constraints
 from ramet.runtime.scheduler.features.embeds import InputEmbeds
 from ramet.runtime.scheduler.features.long_rope import LongRope
 from ramet.runtime.scheduler.features.media import RequestMedia, Towers
+from ramet.runtime.scheduler.features.penalties import PenaltySlots
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.features.returned import ReturnedLogprobs, ReturnedStates
 from ramet.runtime.scheduler.features.tail_search import Healing
@@ -57,11 +59,11 @@ class PenalisedRequests(RequestFeature):
     asked_by = "spec.params.penalised"
     flag = RowFlag.PENALTIES
 
-    def __init__(self, running: RunningSet) -> None:
-        self._running = running
+    def __init__(self, penalties: PenaltySlots) -> None:
+        self._slots = penalties.slots
 
     def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
-        if self._running.features.penalties.slots.num_free:
+        if self._slots.num_free:
             return None
         return refused(WaitKind.PENALTIES, "finds all places of --max-penalised-requests taken")
 
@@ -78,23 +80,26 @@ class AdapterRequests(RequestFeature):
     asked_by = "spec.lora"
     flag = RowFlag.ADAPTER
 
-    def __init__(self, running: RunningSet) -> None:
-        self._running = running
+    def __init__(self, running: RunningSet, slots: AdapterSlots) -> None:
+        self._running, self._slots = running, slots
 
     def refuse(self, request: Request, shared: Any) -> Finish | None:
         adapter = request.spec.lora
         assert adapter is not None, request.uid
-        if adapter.generation in self._running.features.adapters:
+        if adapter.generation in self._slots:
             return None
         return Finish.abort("lora_path", f"is {shown(adapter.name)}, which is not loaded")
 
     def waits(self, request: Request, round: AdmissionRound) -> Refused | None:
         drains = round.own(_Drains)
-        if self._running.features.adapters.place(request, drains.is_on, self._running.table):
+        if self._slots.place(request, drains.is_on, self._running.table):
             return None
         drains.is_on = drains.is_on or round.is_aged(request)
-        num = self._running.features.adapters.num_slots
+        num = self._slots.num_slots
         return refused(WaitKind.ADAPTERS, f"waits for one of the {num} adapters of --max-loras-per-batch to end")
+
+    def begins(self, request: Request, round: AdmissionRound, num_cached: int) -> None:
+        self._running.memory.commands += self._slots.take_placements()
 
 
 class InputEmbeddings(RequestFeature):

@@ -12,7 +12,7 @@ import numpy as np
 from ramet.ipc.messages import Logprobs
 from ramet.ipc.spec import HiddenMode
 from ramet.runtime.arrays import Doubles
-from ramet.runtime.scheduler.feature import RowFeature
+from ramet.runtime.scheduler.feature import PromptLimit, RowFeature
 from ramet.runtime.scheduler.request import FeatureState, Request
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
@@ -124,14 +124,18 @@ def returns_prompt(running: RunningRequest) -> bool:
     return _planned_logprob(running) is not None or returns_all_states(running.request)
 
 
-class ReturnBudget:
+class ReturnBudget(PromptLimit):
     """What a step may still return of prompts."""
 
     def __init__(self, hidden_size: int) -> None:
         self._hidden_size = hidden_size
         self._logprobs, self._hidden = MAX_LOGPROBS, MAX_HIDDEN
 
-    def limit(self, running: RunningRequest, num: int, tokens: int) -> int:
+    def take(self, running: RunningRequest, num: int, cost: int, room: int, *, is_first: bool) -> tuple[int, int]:
+        num = max(self._limit(running, num, room), int(is_first))
+        return num, self._count(running, num)
+
+    def _limit(self, running: RunningRequest, num: int, tokens: int) -> int:
         """How many of its next `num` tokens fit, where a step may compute prompt tokens that count as `tokens`."""
         num = self._limit_logprobs(running, num, tokens)
         if returns_all_states(running.request):
@@ -140,7 +144,7 @@ class ReturnBudget:
             num = min(num, known + self._hidden // max(1, self._hidden_size))
         return num
 
-    def take(self, running: RunningRequest, num: int) -> int:
+    def _count(self, running: RunningRequest, num: int) -> int:
         """Its next `num` tokens are computed; returns what they count as."""
         places = _places(running, num)
         self._logprobs -= places * _num_logprobs(running.request)

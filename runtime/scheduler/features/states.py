@@ -12,7 +12,7 @@ step that computes it, others before the next step. A snapshot is the row's unti
 and places, no tensor.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,8 +22,13 @@ from ramet.runtime.arrays import Flags, Ints
 from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.cache.stateful import StatefulCache
+from ramet.runtime.engine.extras import Command
+from ramet.runtime.scheduler.deferred import LeftBehind
+from ramet.runtime.scheduler.memory import RowMemory
+from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
-from ramet.runtime.scheduler.step import StepBuilder
+from ramet.runtime.scheduler.step import Step, StepBuilder
+from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
 
 MIN_GAP = 16  # tokens: to compute fewer again costs less than a place
 INTERVAL = 256  # tokens
@@ -61,6 +66,7 @@ class RowStates:
     def begin(self, running: RunningRequest) -> None:
         """Its prefix is leased: its state is a copy of that prefix's, or begins anew with its first token."""
         lease, row = running.lease, running.row
+        self._table.flags[row] |= RowFlag.STATES
         if lease.length:
             assert lease.node is not None and lease.node.state, "a prefix is leased that has no state"
             self._copies.append(StateCopy(lease.node.state, row))
@@ -150,9 +156,10 @@ class RowStates:
                 at[index, i], to[index, i] = position - int(step.starts[index]), place
         step.inputs.append(StateSaves(at, to))
 
-    def apply(self, number: int, rows: Ints, alive: Flags) -> None:
-        """Step `number` was computed; rows [R] that are not `alive` have left or were taken back since."""
-        for index, snapshot in self._planned.pop(number, ()):
+    def apply(self, step: Step, alive: Flags) -> None:
+        """A step was computed; rows [R] that are not `alive` have left or were taken back since."""
+        rows = step.batch.rows
+        for index, snapshot in self._planned.pop(step.number, ()):
             if not alive[index]:
                 self._cache.give_back(snapshot.place)
                 continue
@@ -181,3 +188,48 @@ class RowStates:
                 found.append(Snapshot(position, place))
                 own.newest = position
         return found
+
+
+class StatefulMemory(RowMemory):
+    """The memory of rows whose layers have states, which follow keys and values wherever these change hands."""
+
+    def __init__(self, cache: StatefulCache, table: RowTable, left: LeftBehind) -> None:
+        super().__init__(cache, table, left)
+        self.states = RowStates(cache, table)
+
+    def occupy(self, running: RunningRequest, prefix: Ints) -> bool:
+        if not super().occupy(running, prefix):
+            return False
+        self.states.begin(running)
+        return True
+
+    def publish(self, running: RunningRequest) -> None:
+        super().publish(running)
+        self.states.publish(running)
+
+    def publish_all(self, running: RunningRequest) -> None:
+        self.states.end(running)
+        self.publish(running)
+
+    def leave(self, running: RunningRequest) -> None:
+        self.states.leave(running)
+        super().leave(running)
+
+    def take_commands(self) -> tuple[Command, ...]:
+        return super().take_commands() + self.states.take_copies()
+
+
+class StatefulPrefixes(UnpublishedPrefixes):
+    """Prefixes that are being computed: where another request waits for one, its end gets a snapshot."""
+
+    def __init__(self, memory: StatefulMemory, prefilling: Callable[[], Sequence[RunningRequest]]) -> None:
+        super().__init__(memory.cache.page_size)
+        self._memory, self._prefilling = memory, prefilling
+
+    def worth_waiting(self, tokens: Ints, namespace: Namespace, matched: int) -> int:
+        """`matched` tokens have a state; as many as their keys are there are not waited for."""
+        matched = self._memory.cache.peek_keys(tokens, namespace)
+        gain = super().worth_waiting(tokens, namespace, matched)
+        if gain:
+            self._memory.states.want_shared(self._prefilling(), tokens[: matched + gain], namespace)
+        return gain

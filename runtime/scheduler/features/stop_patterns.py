@@ -11,9 +11,9 @@ from collections.abc import Callable
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Finish, Logprobs
 from ramet.runtime.grammar.base import MAX_FORCED_BYTES
+from ramet.runtime.scheduler.features.rewriting import RewrittenRows
 from ramet.runtime.scheduler.features.slow_rows import LateRows, SlowRows
 from ramet.runtime.scheduler.rows import RunningRequest
-from ramet.runtime.scheduler.running import RunningSet
 from ramet.runtime.text.pattern import build_automaton
 
 MAX_SEARCHED = 50_000  # states of stop patterns, times bytes of forced text that a step searches: 10 ms
@@ -30,14 +30,14 @@ class PatternRows:
 
     def __init__(
         self,
-        running: RunningSet,
+        rewritten: RewrittenRows,
         slow: SlowRows,
         late: LateRows,
         *,
         decide: Callable[[RunningRequest, int], Finish | None],
         send: Callable[[Uid, int, Logprobs | None], None],
     ) -> None:
-        self._running, self._slow, self._late = running, slow, late
+        self._rewritten, self._slow, self._late = rewritten, slow, late
         self._decide, self._send = decide, send
         self._left: dict[Uid, Logprobs | None] = {}  # of the last tokens that wait
 
@@ -51,7 +51,7 @@ class PatternRows:
         if not self._late.is_late(running):
             return self._search(running, token, logprobs)
         self._left[running.uid] = logprobs
-        self._running.drop_planned(running)
+        self._rewritten.drop_planned(running)
         self._late.wait(running)
         return None
 

@@ -27,6 +27,7 @@ from ramet.runtime.scheduler.feature import MemoryShort, TurnFeature
 from ramet.runtime.scheduler.features.assembly import request_of_part
 from ramet.runtime.scheduler.features.contexts import Part
 from ramet.runtime.scheduler.features.long_rope import prompt_namespace
+from ramet.runtime.scheduler.features.parts import Parts
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.row_flag import RowFlag
@@ -47,8 +48,8 @@ class _Prefix(NamedTuple):
 class UnsoundPrefixes(TurnFeature):
     """`again`: requests that are to be computed once more, `work`: prefixes that are to be withdrawn."""
 
-    def __init__(self, running: RunningSet, leases: PrefixLeases) -> None:
-        self._running, self._leases = running, leases
+    def __init__(self, running: RunningSet, parts: Parts, leases: PrefixLeases) -> None:
+        self._running, self._parts, self._leases = running, parts, leases
         self.again: list[RunningRequest] = []
         self.work: list[_Prefix] = []  # whoever is computed once more has some here as well
         self.apart: dict[Uid, list[_Prefix]] = {}  # what those that are computed once more have read before
@@ -88,7 +89,7 @@ class UnsoundPrefixes(TurnFeature):
             self.work.append(_Prefix(request.tokens, prompt_namespace(request), 0))
 
     def take_back(self) -> list[Request]:
-        if self._running.left.in_flight:
+        if self._running.memory.left.in_flight:
             raise MemoryShort
         retracted = []
         for running in self.again:
@@ -117,20 +118,20 @@ class UnsoundPrefixes(TurnFeature):
         part = computed.request.own.get(Part)
         if part is None:
             return computed
-        return next(each.owner for each in self._running.parts.assemblies.values() if part in each.parts)
+        return next(each.owner for each in self._parts.assemblies.values() if part in each.parts)
 
     def _leases_of(self, running: RunningRequest) -> Iterator[Lease]:
         yield running.lease
-        assembly = self._running.parts.assemblies.get(running.uid)
+        assembly = self._parts.assemblies.get(running.uid)
         for part in [] if assembly is None else dict.fromkeys(assembly.parts):
-            computing = self._running.parts.running.get(part.uid)
+            computing = self._parts.running.get(part.uid)
             lease = part.lease if computing is None else computing.lease
             if lease is not None:
                 yield lease
 
     def _prefixes_of(self, running: RunningRequest) -> Iterator[_Prefix]:
         """All that it has computed, and what of that others had."""
-        request, tokens, assembly = running.request, running.tokens, self._running.parts.assemblies.get(running.uid)
+        request, tokens, assembly = running.request, running.tokens, self._parts.assemblies.get(running.uid)
         if assembly is None:
             yield _Prefix(tokens.copy(), running.lease.namespace, request.cached_tokens or 0)
             return

@@ -8,7 +8,9 @@ in its cache namespace. A request that runs on keeps its keys and its number; on
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ramet.ipc.channel import Outbox
 from ramet.ipc.control import HoldRequests, PlaceWeights, ReadWeights
+from ramet.ipc.messages import TokenStep
 from ramet.ipc.params import shown
 from ramet.runtime.errors import ConfigError, describe
 from ramet.runtime.scheduler.control import ControlHandler
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
 class WeightUpdates:
     def __init__(
         self, source: "WeightReader | None", core: Core, leases: PrefixLeases, background: Background,
-        steps: StepRunner, control: ControlHandler,
+        steps: StepRunner, control: ControlHandler, detokenizer: Outbox,
     ) -> None:  # fmt: skip
         self._source, self._core, self._background, self._steps = source, core, background, steps
-        self._leases, self._control = leases, control
+        self._leases, self._control, self._detokenizer = leases, control, detokenizer
         self._read: Any = None  # and not placed yet
         control.on(ReadWeights, self._begin)
         control.on(HoldRequests, self._hold)
@@ -70,7 +72,7 @@ class WeightUpdates:
             self._reply(message.call, {"error": str(error)}, ok=False)
             return
         self._begin_anew(message.number)
-        self._core.results.tell_weights(message.number)
+        self._detokenizer.send(TokenStep([], b"", weights=message.number))  # what follows is computed with these
         self._reply(message.call, {"num_paused_requests": num_paused})
 
     def _begin_anew(self, number: int) -> None:

@@ -19,6 +19,7 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.features.composed import SchedulerFeatures
 from ramet.runtime.scheduler.features.prefix_leases import NOTHING_HELD
 from ramet.runtime.scheduler.policy import WINDOW
+from ramet.runtime.scheduler.process.invariants import owned_tokens
 from ramet.runtime.scheduler.step import Step, StepTimes
 
 DECODE_INTERVAL = 40  # steps between two lines of decode steps, at least
@@ -141,7 +142,7 @@ class Reporter:
             retracted_requests=sum(each.num_retractions > 0 for each in first),
             compiling_requests=sum(map(len, self._features.constraints.compiling.values())),
             constraint_bytes=self._features.constraints.num_bytes if self._features.constraints.is_used else 0,
-            adapters_in_slots=len(self._core.running.features.adapters.taken),
+            adapters_in_slots=len(self._features.adapters.taken),
             prefill_seconds=self.prefill_s,
             generated_tokens=results.news.generated_tokens,
             finished_requests=results.finished_requests,
@@ -149,11 +150,11 @@ class Reporter:
             leased_tokens=cache.tree.locked_tokens - held.num_tokens,
             prefix_leases=held.num,
             prefix_lease_tokens=held.num_tokens,
-            prefix_lease_limit=leases.max_tokens,
+            prefix_lease_limit=leases.ledger.max_tokens,
             revoked_prefix_leases=leases.num_revoked,
             next_prefix_lease_end_s=held.next_end_s,
-            owned_tokens=self._core.running.owned_tokens,
-            penalty_slots=self._core.running.features.penalties.slots.num_taken,
+            owned_tokens=owned_tokens(self._core.running, self._features.parts),
+            penalty_slots=self._features.penalties.slots.num_taken,
             cached_tokens_in_tree=cache.tree_tokens,
             free_tokens=cache.free_tokens,
             lookups=cache.tree.clock,

@@ -50,7 +50,7 @@ def bench(grammars: GrammarSource | None = None, **options: Any) -> BenchTop:
 def nothing_is_held(top: BenchTop) -> None:
     state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
-    assert not top.scheduler.running.left.all and not top.features.constraints.compiling
+    assert not top.scheduler.running.memory.left.all and not top.features.constraints.compiling
     source: Any = top.features.constraints._source
     assert source is None or source.num_requests == 0, "a request that has ended still has its constraint"
 
@@ -567,11 +567,12 @@ def rewind_one(top: BenchTop, rewind: Rewind, draw: np.random.Generator) -> None
     tokens = draw.integers(0, 97, min(num_new, running.remaining + dropped - 1)).tolist()
     if dropped == 0 and running_set.table.planned_totals[running.row] > running.total:
         return  # a step draws what comes next
-    if not running_set.memory.replace(running, dropped, len(tokens)):
+    rewritten = top.features.late.rewritten
+    if not rewritten.replace(running, dropped, len(tokens)):
         return
     for token in tokens:
         running.append(token)
-    running_set.extend(running)
+    rewritten.extend(running)
 
 
 def what_is_computed_is_known(top: BenchTop) -> None:

@@ -155,7 +155,7 @@ def test_more_contexts_than_rows(overlap: str):
     top = bench(rows=1, overlap=overlap)
     documents = [text(100 + i, 3) for i in range(3 * PART_ROWS)]
     ask(top, 1, prompt_of(*documents))
-    assert top.scheduler.running.parts.rows.num_taken == 0
+    assert top.features.parts.rows.num_taken == 0
 
 
 def test_parts_do_not_count_as_running_requests():
@@ -166,7 +166,7 @@ def test_parts_do_not_count_as_running_requests():
     seen = set()
     while len(top.finish) < 3:
         top.turn()
-        seen.add((top.reporter.state()["running_requests"], len(top.scheduler.running.parts.running)))
+        seen.add((top.reporter.state()["running_requests"], len(top.features.parts.running)))
     assert max(running for running, _ in seen) == 2 and max(parts for _, parts in seen) >= 3
 
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from bench_top import BenchTop
 from effort import num_calls
-from hash_runner import VOCABULARY
+from hash_runner import VOCABULARY, HashRunner
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.content import Contexts
+from ramet.runtime.cache.prefix import PageAllocator, PrefixCache
 from ramet.runtime.scheduler.features import assembler, context_requests
+from ramet.runtime.scheduler.features.context_requests import ParallelContexts
 from ramet.runtime.scheduler.features.contexts import FirstGroup, RequestContexts, groups_of
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
@@ -87,6 +89,7 @@ def request_of(uid: int, prompt: tuple[list[int], Contexts], page_size: int) -> 
     request = Request(uid, ids, make_spec(), seed=0)
     if groups:
         request.own[RequestContexts] = RequestContexts(groups, FirstGroup.of(ids, groups, page_size))
+        request.asked = (ParallelContexts(HashRunner(64, 4, 64), PrefixCache(PageAllocator(64, page_size))),)
     return request
 
 
@@ -96,22 +99,22 @@ def first_of(request: Request) -> FirstGroup:
 
 def gain(unpublished: UnpublishedPrefixes, request: Request, cached: int = 0) -> int:
     first = first_of(request)
-    return unpublished.worth_waiting_for_contexts(first, (), [cached] * len(first.contexts))
+    return context_requests.worth_waiting(unpublished, first, (), [cached] * len(first.contexts))
 
 
 @pytest.mark.parametrize("page_size", [1, 16])
 def test_prompts_that_begin_with_the_same_contexts_are_announced_as_one(page_size: int):
     unpublished, prompt = UnpublishedPrefixes(page_size), prompt_of(3, 32)
     first, second, other = (request_of(uid, prompt, page_size) for uid in (1, 2, 3))
-    assert not unpublished.has(first_of(first), ())
+    assert not unpublished.has(first_of(first).key)
     unpublished.keep_only([(first, ()), (second, ())])
-    assert unpublished.has(first_of(other), ())
+    assert unpublished.has(first_of(other).key)
     whole = 20 + 3 * 32 if page_size == 1 else 16 + 3 * 32
     assert gain(unpublished, other) == whole and gain(unpublished, other, 16) == whole - 16
     unpublished.keep_only([(second, ())])
     assert gain(unpublished, other) == whole
     unpublished.keep_only([])
-    assert gain(unpublished, other) == 0 and not unpublished.has(first_of(other), ())
+    assert gain(unpublished, other) == 0 and not unpublished.has(first_of(other).key)
 
 
 def test_contexts_are_announced_to_prompts_without_them():

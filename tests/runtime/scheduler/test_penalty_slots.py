@@ -54,18 +54,18 @@ def test_more_penalised_requests_than_slots_wait_and_let_others_pass():
         top.add(uid, prompt_of(uid), 10, presence_penalty=1.0)
     top.add(6, prompt_of(6), 10)
     top.turn()
-    assert top.scheduler.running.features.penalties.slots.num_free == 0 and len(top.scheduler.running) == 3
+    assert top.features.penalties.slots.num_free == 0 and len(top.scheduler.running) == 3
     assert "--max-penalised-requests" in str(top.scheduler.where(3))
     top.run()
     assert all(top.tokens[uid] == expected_without_repeats(prompt_of(uid), 10) for uid in range(1, 6))
-    assert top.scheduler.running.features.penalties.slots.num_taken == 0
+    assert top.features.penalties.slots.num_taken == 0
 
 
 def test_an_abort_gives_the_penalty_slot_back():
     top = BenchTop()
     top.add(1, prompt_of(1), 30, presence_penalty=1.0)
     top.turn()
-    assert top.scheduler.running.features.penalties.slots.num_taken == 1
+    assert top.features.penalties.slots.num_taken == 1
     top.abort(1)
     top.run()
-    assert top.scheduler.running.features.penalties.slots.num_taken == 0
+    assert top.features.penalties.slots.num_taken == 0

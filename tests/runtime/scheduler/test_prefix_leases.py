@@ -10,7 +10,7 @@ from hash_runner import VOCABULARY, expected_output
 from ramet.ipc.control import FlushCache, GetState
 from ramet.ipc.messages import FinishKind, Stats
 from ramet.ipc.spec import HiddenMode, LogprobSpec
-from ramet.runtime.scheduler.features import prefix_leases
+from ramet.runtime.scheduler.features import lease_ledger
 
 PROMPT = np.random.default_rng(1).integers(0, VOCABULARY, 40).tolist()
 OTHER = np.random.default_rng(2).integers(0, VOCABULARY, 40).tolist()
@@ -161,7 +161,7 @@ def test_no_other_owner_ends_a_lease_though_both_share_what_is_cached():
 
 def test_one_key_holds_its_share_of_what_clients_may_hold(monkeypatch: pytest.MonkeyPatch):
     top = bench()
-    monkeypatch.setattr(top.features.leases, "_share", 0.5)  # 64 of 128 tokens
+    monkeypatch.setattr(top.features.leases.ledger, "_share", 0.5)  # 64 of 128 tokens
     ask(top, 1, prefix_lease_s=60, key_name="a")
     ask(top, 2, OTHER, prefix_lease_s=60, key_name="a")
     status, message = refusal(top, 2)
@@ -325,7 +325,7 @@ def test_what_prompts_share_counts_once_before_it_is_computed():
 
 
 def test_there_are_not_more_leases_than_a_bound(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(prefix_leases, "MAX_LEASES", 2)
+    monkeypatch.setattr(lease_ledger, "MAX_LEASES", 2)
     top = bench()
     for uid in (1, 2, 3):
         ask(top, uid, [uid] * 5, prefix_lease_s=9)

@@ -14,7 +14,7 @@ from schedules import TOKENIZER
 
 from ramet.ipc.spec import Constraint, ConstraintKind, LogprobSpec
 from ramet.runtime.engine.batch import Batch
-from ramet.runtime.scheduler import batch as planning
+from ramet.runtime.scheduler.features import planned
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.step import StepBuilder, TokenSpan
 
@@ -104,8 +104,7 @@ class LateDraftingRunner(_Drafting, DelayedRunner):
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
 def test_several_tokens_of_a_row_are_an_answer(overlap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "OF_ROWS", (*planning.OF_ROWS, (RowFlag.IGNORE_EOS, plan_drafts)))
-    monkeypatch.setattr(planning, "ANY_OF_ROWS", planning.ANY_OF_ROWS | RowFlag.IGNORE_EOS)
+    monkeypatch.setattr(planned, "OF_ROWS", (*planned.OF_ROWS, (RowFlag.IGNORE_EOS, plan_drafts)))
     top = BenchTop(overlap=overlap, runners=(DraftingRunner, LateDraftingRunner))
     drafted: list[tuple[int, int, list[int]]] = []  # (uid, position of the first, tokens)
     apply = top.scheduler.results.apply

@@ -180,7 +180,7 @@ def test_tokens_that_nobody_drew_are_told_without_a_copy_for_each() -> None:
 
         def all_of_them() -> None:
             for token in range(num):
-                news.add_token(1, token, None)
+                news.add_token(1, token)
 
         return num_bytes(all_of_them)
 
