@@ -5,7 +5,6 @@ Arguments are checked here, where the user's line is at hand. None means that th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ramet.frontend.choices import check_method, token_length_normalized
@@ -255,18 +254,36 @@ def tool(expr: Any = None) -> Expr:
     return _role("tool", expr)
 
 
-def _begin(role: str) -> Expr:
-    return Begin(role, caller())
+def system_begin() -> Expr:
+    return Begin("system", caller())
 
 
-def _end(role: str) -> Expr:
-    return End(role, caller())
+def system_end() -> Expr:
+    return End("system", caller())
 
 
-system_begin, system_end = partial(_begin, "system"), partial(_end, "system")
-user_begin, user_end = partial(_begin, "user"), partial(_end, "user")
-assistant_begin, assistant_end = partial(_begin, "assistant"), partial(_end, "assistant")
-tool_begin, tool_end = partial(_begin, "tool"), partial(_end, "tool")
+def user_begin() -> Expr:
+    return Begin("user", caller())
+
+
+def user_end() -> Expr:
+    return End("user", caller())
+
+
+def assistant_begin() -> Expr:
+    return Begin("assistant", caller())
+
+
+def assistant_end() -> Expr:
+    return End("assistant", caller())
+
+
+def tool_begin() -> Expr:
+    return Begin("tool", caller())
+
+
+def tool_end() -> Expr:
+    return End("tool", caller())
 
 
 # -- texts, media and thoughts -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from ramet.ipc.messages import unpack_ids
+from ramet.runtime.engine_client.client import EngineClient
 from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.engine_client.submission import GeneratedSequence as Output
 from ramet.runtime.intake.body import convert
@@ -171,7 +172,8 @@ class LLM(EngineOwner):
         given = {"input": plain("input", input), "pooling": pooling, "normalize": normalize, "dimensions": dimensions}
         fields = convert({**given, "prompt_name": prompt_name}, EmbedFields)
         asked, used = read_inputs("", fields, self._pooling, self._handle.limits)
-        return [vector_of(output.pooled, used, dimensions).tolist() for output in self._loop.run(self._whole(asked))]
+        done = self._loop.run(_whole(self._handle, asked))
+        return [vector_of(output.pooled, used, dimensions).tolist() for output in done]
 
     def classify(
         self, input: TextOrIds | Sequence[TextOrIds], *, use_activation: bool | None = None
@@ -181,7 +183,7 @@ class LLM(EngineOwner):
         """
         fields = convert({"input": plain("input", input), "use_activation": use_activation}, ClassifyFields)
         asked = read_classified("", "input", fields.input, self._labels, self._handle.limits)
-        done = self._loop.run(self._whole(asked))
+        done = self._loop.run(_whole(self._handle, asked))
         return [class_numbers(output.pooled, self._labels, use_activation) for output in done]
 
     @property
@@ -207,7 +209,7 @@ class LLM(EngineOwner):
         given = {name: plain(name, value) for name, value in given.items()}
         fields = convert({**given, "apply_softmax": apply_softmax, "item_first": item_first}, ScoreFields)
         asked = read_pairs("", fields, self._handle.limits)
-        return [label_scores(output, fields.apply_softmax) for output in self._loop.run(self._whole(asked))]
+        return [label_scores(output, fields.apply_softmax) for output in self._loop.run(_whole(self._handle, asked))]
 
     # -- the language -----------------------------------------------------------------------------------------------
 
@@ -270,14 +272,15 @@ class LLM(EngineOwner):
             readings = [reading for prompt, reading in ready for _ in range(prompt.spec.params.n)]
             return list(zip(await submission.finished(), readings, strict=True))
 
-    async def _whole(self, prompts: list[Prompt]) -> list[Output]:
-        """For numbers, which are worth nothing in part. Raises what ended one of them."""
-        with self._handle.submit(prompts, streaming=False, as_batch=True) as submission:
-            return await submission.whole()
-
 
 def _made(reply: GenerateReply) -> Reply:
     made: Reply = fields_of(reply)
     for name, long in longs_of(reply.meta_info).items():
         made["meta_info"][name] = long.whole()
     return made
+
+
+async def _whole(handle: EngineClient, prompts: list[Prompt]) -> list[Output]:
+    """Outputs whose numbers are worth nothing in part. Raises what ended one of them."""
+    with handle.submit(prompts, streaming=False, as_batch=True) as submission:
+        return await submission.whole()

@@ -45,8 +45,9 @@ class Scheduler:
         """Nothing can be computed before something arrives, or what is kept for a moment ends."""
         if self._receiver.aborts.left or self.cache.has_dropped:
             return False
-        if any(each.work and each.keeps_awake for each in self._beside):
-            return False
+        for feature in self._beside:
+            if feature.work and feature.keeps_awake:
+                return False
         return self.idle or self.waits_for_kept or (self._is_paused and self._steps.in_flight is None)
 
     @property
@@ -57,8 +58,9 @@ class Scheduler:
     def run(self, beat: Callable[[bool], None]) -> None:
         """For ever. `beat(idle)` is called before each wait and each step."""
         while True:
-            beat(self.waits)
-            self.receive(block=self.waits)
+            waits = self.waits
+            beat(waits)
+            self.receive(block=waits)
             beat(self.idle)
             self.turn()
 
