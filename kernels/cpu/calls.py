@@ -19,11 +19,13 @@ LARGE_BYTES = 1 << 17  # from which on malloc asks the system for pages and give
 
 
 class NativeCalls:
-    """`native` is what the library's functions are called by now. Jobs are cut for `threads`."""
+    """`native` is what the library's functions are called by now, by the thread that runs steps. Other threads, which
+    read weights meanwhile, call `direct`: what it is told is never recorded. Jobs are cut for `threads`.
+    """
 
     def __init__(self, library: ctypes.CDLL, threads: int) -> None:
         self.library, self.threads = library, threads
-        self.native = self._direct = Natives(library)
+        self.native = self.direct = Natives(library)
         self._taped = TapedNatives(library)
         self._arena, self._tape_arena = Arena(), Arena()
 
@@ -52,7 +54,7 @@ class NativeCalls:
         try:
             yield tape
         finally:
-            self._taped.tape, self.native = None, self._direct
+            self._taped.tape, self.native = None, self.direct
         tape.seal()
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:

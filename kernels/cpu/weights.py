@@ -33,14 +33,14 @@ def packers_of(ops: NativeCalls) -> Packers:
 
 def pack(ops: NativeCalls, weight: Tensor) -> PlainWeight:
     num_out, num_in = weight.shape
-    packed = huge_empty((ops.native.packed_size(num_out, num_in),), weight.dtype)
-    ops.native.pack(DTYPES[weight.dtype], weight, weight.stride(0), num_out, num_in, packed, ops.threads)
+    packed = huge_empty((ops.direct.packed_size(num_out, num_in),), weight.dtype)
+    ops.direct.pack(DTYPES[weight.dtype], weight, weight.stride(0), num_out, num_in, packed, ops.threads)
     return PlainWeight(ops, packed, num_out, num_in, weight.dtype)
 
 
 def pack_int8(ops: NativeCalls, weight: Tensor, *, weight_only: bool = False) -> PackedInt8:
     made = _int8_zeros(ops, weight.shape, weight.dtype, weight_only)
-    ops.native.pack_int8(
+    ops.direct.pack_int8(
         DTYPES[weight.dtype], weight, weight.stride(0), *weight.shape, made.packed, made.scales, made.sums, ops.threads
     )
     return made
@@ -51,13 +51,13 @@ def repack_int8(ops: NativeCalls, source: reference_weights.Int8Weight) -> Packe
     made = _int8_zeros(ops, source.whole.shape, source.dtype, source.weight_only)
     made.scales[: made.num_out] = source.scales
     whole = source.whole.contiguous()
-    ops.native.repack_int8(whole, made.num_out, made.num_in, made.packed, made.sums, ops.threads)
+    ops.direct.repack_int8(whole, made.num_out, made.num_in, made.packed, made.sums, ops.threads)
     return made
 
 
 def _int8_zeros(ops: NativeCalls, shape: torch.Size, dtype: torch.dtype, weight_only: bool) -> PackedInt8:
     num_out, num_in = shape
-    packed = huge_zeros((ops.native.packed_size(num_out, num_in),), torch.int8)
+    packed = huge_zeros((ops.direct.packed_size(num_out, num_in),), torch.int8)
     rounded_up = -(-num_out // BLOCK) * BLOCK
     scales, sums = torch.zeros(rounded_up), torch.zeros(rounded_up, dtype=torch.int32)
     return PackedInt8(ops, packed, num_out, num_in, dtype, scales, sums, weight_only)
@@ -67,7 +67,7 @@ def pack_int4(ops: NativeCalls, weight: Tensor, group: int) -> PackedInt4:
     """Rounds each group between its smallest and its largest weight. N is a multiple of `group`: 32, 64 or 128."""
     num_out, num_in = weight.shape
     packed = _int4_zeros(ops, num_out, num_in, group)
-    ops.native.pack_int4(DTYPES[weight.dtype], weight, weight.stride(0), num_out, num_in, group, packed, ops.threads)
+    ops.direct.pack_int4(DTYPES[weight.dtype], weight, weight.stride(0), num_out, num_in, group, packed, ops.threads)
     return PackedInt4(ops, packed, num_out, num_in, weight.dtype, None, group)
 
 
@@ -75,7 +75,7 @@ def repack_int4(ops: NativeCalls, source: Int4Words) -> PackedInt4:
     """The same numbers in the layout of the kernel."""
     num_out, num_in, group, order = source.num_out, source.num_in, source.group, source.order
     packed = _int4_zeros(ops, num_out, num_in, group)
-    ops.native.repack_int4(
+    ops.direct.repack_int4(
         source.layout, source.words, source.scales, source.zeros, order, num_out, num_in, group, packed, ops.threads
     )
     return PackedInt4(ops, packed, num_out, num_in, source.dtype, order, group)
@@ -87,7 +87,7 @@ def _repack(ops: NativeCalls, source: Int4Words | reference_weights.Int8Weight) 
 
 def _int4_zeros(ops: NativeCalls, num_out: int, num_in: int, group: int) -> Tensor:
     assert num_in % group == 0 and group in (32, 64, 128), (num_in, group)
-    return huge_zeros((ops.native.packed_int4_size(num_out, num_in, group),), torch.uint8)
+    return huge_zeros((ops.direct.packed_int4_size(num_out, num_in, group),), torch.uint8)
 
 
 def parts_of(weight: Any) -> tuple[str, dict[str, Tensor], dict[str, Any]]:

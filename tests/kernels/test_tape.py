@@ -1,6 +1,8 @@
 """Memory that is used again: no two tensors at once, and what nothing refers to goes to the next one."""
 
 import gc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from compiled import compiled_kernels
 from hypothesis import given
 from hypothesis.strategies import integers, lists, tuples
 
+from ramet.kernels import reference_weights as oracle
 from ramet.kernels.cpu.arena import Arena, borrowed
 from ramet.kernels.cpu.memory import HUGE_PAGE, LINE, SHARED_BYTES, huge_empty, huge_zeros
 from ramet.kernels.cpu.tape import TapeReplay
@@ -151,3 +154,22 @@ def test_of_deferred_calls_none_runs_after_an_error() -> None:
     assert not residual.any()
     ops.add_rms_norm(x, residual, weight, 0.0)
     assert residual.equal(x)
+
+
+@pytest.mark.parametrize("kind", ["plain", "whole", "fours", "words"])
+def test_weights_that_are_read_while_a_step_is_recorded_are_packed_at_once(kind: str) -> None:
+    """A thread reads other weights while the one that runs steps may record one."""
+    ops, weight = compiled_kernels(), torch.randn(40, 64)
+    packers, given = ops.packers, oracle.Int8Weight.of(weight)
+    pack: dict[str, Callable[[], Any]] = {
+        "plain": lambda: packers.plain(weight),
+        "whole": lambda: packers.whole(weight),
+        "fours": lambda: packers.fours(weight, 32),
+        "words": lambda: packers.words(given),
+    }
+    expected = pack[kind]()
+    with ops.recorded() as tape:
+        packed = pack[kind]()
+    assert len(tape) == 0 and torch.equal(packed.packed, expected.packed)
+    x = torch.randn(3, 64)
+    assert torch.equal(packed.linear(x, None), expected.linear(x, None))
