@@ -83,7 +83,8 @@ def boxes_among(fields: Mapping[type, set[type]]) -> set[type]:
 
 def _is_part(ids: list[int]) -> bool:
     """Whether these are ids of the request: its prompt or its output, from any place on."""
-    return len(ids) > 0 and any(str(ids)[1:-1] in str(known)[1:-1] for known in (PROMPT, _output) if known)
+    starts = ((known, at) for known in (PROMPT, _output) for at in range(len(known)))
+    return len(ids) > 0 and any(known[at : at + len(ids)] == ids for known, at in starts)
 
 
 def traced() -> Trace:
