@@ -1,4 +1,4 @@
-"""The fused end of a step on a GPU: penalties, bias, masks and temperature in one read of the logits, then the draw.
+"""Where a GPU draws tokens: penalties, bias, masks and temperature in one read of the logits, then the draw.
 
 Two stages. `_adjust`, one program per row and block of the vocabulary: reads the logits once and leaves each block's
 maximum, its place and its sum of exponentials; nothing of the size of the logits is written, unless a logit processor

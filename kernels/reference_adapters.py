@@ -1,4 +1,4 @@
-"""What adapters change in a layer, in plain torch: the oracle of kernels/cpu/adapters.py, and the way of a GPU.
+"""LoRA adapters applied to a layer's output in plain torch, on a GPU, and as the oracle of kernels/cpu/adapters.py.
 
 The low-rank products of all slots are stacked, computed for every token, and left out where a token has another adapter
 (Hu et al. 2021): no sum leaves the device, and none depends on which tokens have which. T tokens, N in, M out, R rank,

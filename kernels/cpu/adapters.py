@@ -1,4 +1,4 @@
-"""What adapters change in a layer, by compiled kernels: what adapters.cpp is called with. T tokens, S slots."""
+"""LoRA adapters applied to a layer's output by a compiled kernel, adapters.cpp. T tokens, S slots."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Logits to tokens by compiled kernels: masks.cpp, penalties.cpp, draw.cpp and scores.cpp.
+"""Where a CPU draws tokens, by compiled kernels: masks.cpp, penalties.cpp, draw.cpp and scores.cpp.
 
 Q rows of logits, V vocabulary, M rows that remember what they read next. All tensors are contiguous.
 """

@@ -1,4 +1,4 @@
-"""The cache of a model whose layers have states: a prefix is of use only up to where a snapshot of the states is.
+"""The cache of a model whose layers have states: a prefix ends at a snapshot of them, which are evicted by themselves.
 
 Decides which prefix is handed out (the longest that ends at a snapshot), and which snapshot goes where a new one needs
 its place: the least recently used that no client holds, and what somebody waits for after all others. A snapshot goes

@@ -1,4 +1,4 @@
-"""A layer while adapters are loaded: what they change of its outputs, for the tokens that are being computed."""
+"""Where an adapter (LoRA) is applied to a layer's output: each token that is being computed has one adapter or none."""
 
 from dataclasses import dataclass
 

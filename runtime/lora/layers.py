@@ -1,4 +1,4 @@
-"""The layers of a model while adapters are in slots: which layer each adapter changes.
+"""The layers of a model while adapters are in slots: which layer each adapter changes (layers/adapted.py applies it).
 
 Knows no file and no scheduler.
 """

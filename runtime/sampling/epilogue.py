@@ -1,4 +1,4 @@
-"""What happens to a step's logits, in this order and nowhere else.
+"""What happens to a step's logits before a token is drawn, in this order; on a GPU fused.py keeps the same one.
 
 Penalties, bias, logit processors, mask, filters; then the draw and its log-probabilities.
 

@@ -1,4 +1,4 @@
-"""The rows of a step that draw a token, as each feature looks at them to say how they sample. Q rows."""
+"""The rows of a step that will draw a token, as each feature looks at them to say how they sample. Q rows."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

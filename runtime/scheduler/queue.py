@@ -1,6 +1,7 @@
-"""The waiting queue: by uid, by arrival, and by priority, large requests in round robin (round_robin.py).
+"""Where requests wait to run: by uid, by arrival, and by priority, large requests in round robin (round_robin.py).
 
-Requests that only other weights are to compute are held apart, and no policy sees them.
+wait_reasons.py has why. Requests that only other weights are to compute are held apart, and no policy sees them. Those
+whose grammar is still compiled wait in features/constraints.py.
 """
 
 from bisect import bisect_left, insort

@@ -1,4 +1,7 @@
-"""What an optional feature adds to a request: hooks that are called for requests that ask for it, and for no others."""
+"""What an optional feature adds to a request: hooks that are called for requests that ask for it, and for no others.
+
+features/__init__.py lists what a new feature touches.
+"""
 
 from typing import Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""The order in which waiting requests come before the policy: by priority and arrival, large ones in round robin.
+"""Which waiting requests the policy chooses among: by priority and arrival, large ones in round robin.
 
 One client's request may bring thousands of prompts. Once QUANTUM of them have begun, it goes behind all who wait then.
 So a request that comes later has QUANTUM of them before it at most, as if QUANTUM clients had sent one prompt each, and

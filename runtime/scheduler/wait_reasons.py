@@ -1,4 +1,7 @@
-"""Why each waiting request waits, as the last step found: for metrics, for /v1/requests and for the page."""
+"""Why each waiting request waits, as the last step found: for metrics, for /v1/requests and for the page.
+
+planning.py writes it, mostly in the words of admission.py.
+"""
 
 from collections import Counter
 from typing import NamedTuple

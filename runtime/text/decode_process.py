@@ -1,4 +1,4 @@
-"""The detokenizer process: it adds the texts to every TokenStep.
+"""The detokenizer process: it adds the texts of the new tokens to every TokenStep.
 
 Decides what text of a step may be shown: nothing that a stop may still cut. When to stop is the scheduler's decision;
 it arrives as `closed`. Knows uids, no prompts and no clients. A sequence lives from its Opened to its Closed, and a
@@ -67,9 +67,7 @@ class Detokenizer:
         logprobs = [self._texts_of(each) if each.uid in self._logprob_texts else each for each in step.logprobs]
         tails = [self._close(closed) for closed in step.closed]
         span = Span(self._pid, began_s, time.monotonic()) if step.closed else None
-        return TokenStep(
-            uids, step.tokens, opened, step.closed, logprobs, step.hidden, step.weights, texts, tails, span
-        )
+        return replace(step, opened=opened, logprobs=logprobs, texts=texts, tails=tails, detokenized=span)
 
     def _open(self, opened: Opened) -> Opened:
         """Returns it with the texts of the tokens whose log-probability comes at every place, if asked for."""

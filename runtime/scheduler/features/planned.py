@@ -1,4 +1,7 @@
-"""Which features add to a step, and for which bits of its rows: the one list that a new feature is written into."""
+"""Which features add to a step, and for which bits of its rows.
+
+features/__init__.py says where else a new feature is named.
+"""
 
 from ramet.runtime.scheduler.batch import AddRows, Plan, PlannedByBit
 from ramet.runtime.scheduler.features import (
