@@ -246,11 +246,14 @@ def children(parsers: Parsers) -> set[psutil.Process]:
 
 def begin(parsers: Parsers, *outputs: AsideGrammar) -> set[psutil.Process]:
     """Begin the outputs, and wait until each has a process. Returns these processes."""
+    answered = started(Grammars(TOKENIZER, frozenset([END]), parsers=parsers, step_items=STEP_ITEMS), "a")
+    parse(answered)  # no process is still to be forked for an output that has ended since: commands keep their order
     before = children(parsers)
     for grammar in outputs:
         grammar.begin()
     while len(found := children(parsers) - before) < len(outputs):
         parsers.poll(0.01)
+    answered.rest()
     return found
 
 
