@@ -89,7 +89,8 @@ BEYOND_SCHEMAS = re.compile(
     "by the chat template|must have a text to continue|asks nothing|list of 256 numbers|does not compile|empty|"
     "as the first one|by the results|content is missing|in an assistant message|can be set|"
     "takes no (images|films|sound)|belongs to a turn|stands? beside role|something follows|followed by a text|"
-    "continue_final_message|of the vocabulary|must be valid Unicode|cannot have|must be in \\[1, 256\\]|looks? around"
+    "continue_final_message|of the vocabulary|must be valid Unicode|cannot have|must be in \\[1, 256\\]|looks? around|"
+    "nothing that a model reads"
 )
 # what stands in them has a language of its own: patterns, grammars, JSON schemas
 WRITTEN = re.compile(
