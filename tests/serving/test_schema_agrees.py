@@ -82,7 +82,7 @@ BEYOND_SCHEMAS = re.compile(
     "not built yet|must have a schema|must have the mode|the function's name|must name one of|vocabulary|"
     "forces a call|"
     "token id in|this server serves|no such response|"
-    "at most|exactly one|must be n|is no classifier|as many as|both make a pair|go together|"
+    "at most|exactly one|must be n|is not a classifier|as many as|both make a pair|go together|"
     r"takes no logit processors|max_new_tokens\]|max_tokens\]|max_completion_tokens\]|max_output_tokens\]|"
     r"\[n, |it needs|but tools is empty|only one of|as query|"
     "one value for one prompt|one for each of the|number of documents|hidden size|has no tokens|"
