@@ -73,3 +73,6 @@ class Fp8Weight:
         return (self.rounded.view(torch.uint8)[at].view(torch.float8_e4m3fn).float() * (self.scales[at] * scale)).to(
             self.dtype
         )
+
+    def unpacked(self) -> Tensor:
+        return self.rows(torch.arange(len(self.rounded), device=self.rounded.device))

@@ -158,6 +158,9 @@ class GpuInt4Weight:
             rows = torch.empty_like(rows).index_copy_(1, self.order.long(), rows)
         return rows.to(self.dtype)
 
+    def unpacked(self) -> Tensor:
+        return self.rows(torch.arange(self.shape[0], device=self.words.device))
+
     def _cut(self) -> dict[str, int | bool]:
         return cuts(self.shape[1] // len(self.scales)) | {"INTERPRETED": INTERPRETED}
 

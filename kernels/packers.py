@@ -22,6 +22,9 @@ class PackedWeight(Protocol):
     def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
         """at [n] int64 -> [n, N], times `scale`"""
 
+    def unpacked(self) -> Tensor:
+        """[M, N]. On any thread, also while another one records a step."""
+
 
 class WholePacker(Protocol):
     """Rounds a weight [M, N] to 8 bits. Inputs are rounded as well, or not if `weight_only`."""

@@ -50,6 +50,9 @@ class Int8Weight:
     def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
         return (self.whole[at].float() * (self.scales[at][:, None] * scale)).to(self.dtype)
 
+    def unpacked(self) -> Tensor:
+        return self.rows(torch.arange(len(self.scales)))
+
 
 @dataclass(frozen=True, slots=True)
 class Int4Weight:
@@ -92,6 +95,9 @@ class Int4Weight:
         if self.order is not None:
             found = torch.empty_like(found).index_copy_(1, self.order.long(), found)
         return found.to(self.dtype)
+
+    def unpacked(self) -> Tensor:
+        return self.rows(torch.arange(len(self.scales)))
 
 
 def words_kept(source: Int4Words | Int8Weight) -> Int4Weight | Int8Weight:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ramet.kernels.cpu.calls import NativeCalls
-from ramet.kernels.cpu.native import DTYPES
+from ramet.kernels.cpu.native import DTYPES, Natives
 
 Call = tuple[str, *tuple[int | None, ...]]  # name of a function, and what it is told of the weight
 
@@ -46,9 +46,17 @@ class NativeWeight(ABC):
 
     def rows(self, at: Tensor, scale: float = 1.0) -> Tensor:
         """Rows at [n] int64 -> [n, N], times `scale`."""
-        ops, (name, *words) = self.ops, self.unpack_call
-        out = ops.empty(len(at), self.num_in, dtype=self.dtype)
-        getattr(ops.native, name)(DTYPES[out.dtype], *words, self.num_in, at, len(at), scale, out, ops.threads)
+        return self._unpack(self.ops.native, at, scale, self.ops.empty(len(at), self.num_in, dtype=self.dtype))
+
+    def unpacked(self) -> Tensor:
+        """All its rows [M, N]. What reads weights beside the steps calls it: neither a tape nor an arena is touched."""
+        return self._unpack(
+            self.ops.direct, torch.arange(self.num_out), 1.0, torch.empty(self.num_out, self.num_in, dtype=self.dtype)
+        )
+
+    def _unpack(self, native: Natives, at: Tensor, scale: float, out: Tensor) -> Tensor:
+        name, *words = self.unpack_call
+        getattr(native, name)(DTYPES[out.dtype], *words, self.num_in, at, len(at), scale, out, self.ops.threads)
         return out
 
 

@@ -51,8 +51,7 @@ class LatentSelfAttention(TokenMixer[LatentBackend]):
         """Fill what is made of kv_b, which is plain from then on: inputs of fewer bits would be rounded in one form."""
         sizes, source = self._sizes, self.kv_b
         if source.packed is not None:
-            every = torch.arange(self._heads * sizes.expanded, device=self.kv_norm.weight.device)
-            source.weight = nn.Parameter(source.packed.rows(every), requires_grad=False)
+            source.weight = nn.Parameter(source.packed.unpacked(), requires_grad=False)
             source.packed = None
         assert source.weight is not None, "a layer has its weight in one form or the other"
         of_heads = source.weight.unflatten(0, (self._heads, sizes.expanded))  # [H, C + V, L]

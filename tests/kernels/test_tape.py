@@ -170,6 +170,8 @@ def test_weights_that_are_read_while_a_step_is_recorded_are_packed_at_once(kind:
     expected = pack[kind]()
     with ops.recorded() as tape:
         packed = pack[kind]()
+        unpacked = packed.unpacked()
+    assert torch.equal(unpacked, packed.rows(torch.arange(40)))
     assert len(tape) == 0 and torch.equal(packed.packed, expected.packed)
     x = torch.randn(3, 64)
     assert torch.equal(packed.linear(x, None), expected.linear(x, None))
