@@ -1,6 +1,6 @@
 """Which features add to a step, and for which bits of its rows.
 
-features/__init__.py says where else a new feature is named.
+request_feature.py says where else a new feature is named.
 """
 
 from ramet.runtime.scheduler.batch import AddRows, Plan, PlannedByBit
