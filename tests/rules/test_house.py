@@ -11,7 +11,7 @@ from traced_request import Trace, traced
 from traced_step import traced_step
 
 FEATURES = "runtime/scheduler/features/"
-MAX_NAMING_FEATURES = 0.017  # of the lines of the scheduler's own folder
+MAX_NAMING_FEATURES = 0.018  # of the lines of the scheduler's own folder; some say where a new feature is written
 MAX_CORE_NAMING_FEATURES = 0.035  # of those of scheduler/ and engine/ that a plain request runs
 MAX_ATTRIBUTES, MAX_CLASS_LINES, MAX_FILE_LINES = 18, 239, 378
 MAX_PARAMETERS, MAX_WITH_MANY = 8, 3
