@@ -4,10 +4,10 @@ What a row asks beyond tokens is planned by the feature that has the bit (RowFla
 nothing costs nothing. R rows, Q rows that draw.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import or_
+from operator import itemgetter, or_
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.scheduler.drawing import DrawingRows
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.step import Prefill, Step, StepBuilder
+from ramet.runtime.scheduler.step import Step, StepBuilder
 
 Plan = Callable[[StepBuilder], None]
 AddRows = Callable[[SamplingColumns, DrawingRows], SamplingColumns]
@@ -44,17 +44,18 @@ class BatchPlanner:
         self._bits_of_draws = reduce(or_, (flag for flag, _ in planned.of_draws))
         self._keep(NO_ROWS)
 
-    def plan(self, number: int, decoding: Ints, prefills: Sequence[Prefill]) -> Step:
-        """One token for each of the rows `decoding`, then the prefills; what is planned counts as scheduled from here.
+    def plan(self, number: int, decoding: Ints, prefills: Mapping[int, int]) -> Step:
+        """One token for each of the rows `decoding`, then `prefills`: how many known tokens of which rows are computed.
+        What is planned counts as scheduled from here.
 
         Rows with one new token come first, the longer ones after them, in the order given.
         """
         running, table = self._running, self._running.table
-        prefills = [p for p in prefills if p.num_new == 1] + [p for p in prefills if p.num_new > 1]
-        rows = np.concatenate([decoding, np.array([p.running.row for p in prefills], dtype=np.int32)])
-        num_new = np.ones(len(rows), dtype=np.int32)
-        num_new[len(decoding) :] = [p.num_new for p in prefills]
-        step = StepBuilder(number, table, running.at, rows, num_new, running.memory.take_commands(), prefills)
+        num_new = np.ones(len(decoding) + len(prefills), dtype=np.int32)
+        num_new[len(decoding) :] = list(prefills.values())
+        order = np.argsort(num_new > 1, kind="stable")
+        rows, num_new = np.concatenate([decoding, np.array(list(prefills), dtype=np.int32)])[order], num_new[order]
+        step = StepBuilder(number, table, running.at, rows, num_new, len(prefills), running.memory.take_commands())
         flags = int(np.bitwise_or.reduce(table.flags[rows]))
         for flag, plan in (*self._planned.of_prompts, *self._planned.of_rows):
             if flags & flag:
@@ -62,11 +63,11 @@ class BatchPlanner:
         draws = np.flatnonzero((step.ends == table.planned_totals[rows]) & (step.ends < table.limits[rows])).astype(
             np.int32
         )
-        prompts = [
-            i for i, p in enumerate(prefills, len(decoding)) if p.running.scheduled < len(p.running.request.tokens)
-        ]
-        indices = np.array(prompts, dtype=np.int32)  # beside them are outputs with tokens that nobody drew
-        planned = step.build(draws, self._sampling(rows[draws]), indices)
+        prompts = []  # beside them are outputs with tokens that nobody drew
+        for index in range(len(decoding), len(rows)):
+            if step.starts[index] < len(running.at(rows[index]).request.tokens):
+                prompts.append(index)
+        planned = step.build(draws, self._sampling(rows[draws]), np.array(prompts, dtype=np.int32))
         running.advance(number, rows, num_new, rows[draws])
         return planned
 
@@ -75,7 +76,7 @@ class BatchPlanner:
         running = self._running
         if decoding is not self._rows:
             self._keep(decoding)
-        step = StepBuilder(number, running.table, running.at, decoding, self._ones, running.memory.take_commands())
+        step = StepBuilder(number, running.table, running.at, decoding, self._ones, 0, running.memory.take_commands())
         if self._flags & self._bits_of_rows:
             for flag, plan in self._planned.of_rows:
                 if self._flags & flag:
@@ -99,7 +100,7 @@ class BatchPlanner:
         """One entry for each of `rows` [Q], which draw in this step. Every array is a copy."""
         table = self._running.table
         flags, num_output = table.flags[rows], table.planned_totals[rows] - table.prompt_lens[rows]
-        draw_params = table.draw_params.map(lambda column: column[rows])
+        draw_params = table.draw_params.map(itemgetter(rows))
         columns = SamplingColumns(draw_params, num_output.astype(np.int64))
         asked = int(np.bitwise_or.reduce(flags))
         if asked & self._bits_of_draws:

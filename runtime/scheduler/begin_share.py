@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ramet.runtime.arrays import Ints
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.rows import RowTable
-from ramet.runtime.scheduler.step import Prefill, Step, StepTimes
+from ramet.runtime.scheduler.step import Step, StepTimes
 
 MAX_BEGUN = 64  # requests that begin in one step beside rows that draw: 5 to 8 ms
 MAX_TIMES = 1.5  # of a step without further prompts
@@ -36,7 +36,8 @@ class BeginShare:
     def __init__(self, table: RowTable, chunk: int, clock: Callable[[], float]) -> None:
         self._table, self._most, self._clock = table, max(chunk, MIN_ROOM), clock
         self.room = float(MIN_ROOM)
-        self._step = self._left = self._tokens = 0  # of prompts in the step
+        self._step = self._tokens = 0  # the step, and the tokens of prompts in it
+        self.left = 0  # how many more requests may begin in it
         self._drawing: Ints | None = None  # rows; None: none draws
         self._begun = set[float]()  # arrivals of what has begun in the step beside rows of others
         self._out = frozenset[float]()  # those of them from which no more begin
@@ -47,16 +48,12 @@ class BeginShare:
         self._plain_s = 0.0  # of a typical step without further prompts; 0: none was seen
         self._applied_s = 0.0  # when the last step was
 
-    def begin(self, step: int, drawing: Ints, prefills: Sequence[Prefill]) -> None:
-        """Of a step in which the rows `drawing` get a token."""
+    def begin(self, step: int, drawing: Ints, num_tokens: int) -> None:
+        """A step begins in which the rows `drawing` get a token and `num_tokens` of earlier prompts are computed."""
         self._step, self._drawing = step, drawing if len(drawing) else None
-        self._left, self._tokens = MAX_BEGUN, sum(each.num_new for each in prefills)
+        self.left, self._tokens = MAX_BEGUN, num_tokens
         self._begun, self._out, self.has_kept_out = set(), frozenset(), False
         self._full.pop(step, None)
-
-    @property
-    def is_used_up(self) -> bool:
-        return self._left <= 0
 
     def allowed(self, ordered: Sequence[Request]) -> Iterator[Request]:
         """Those that do not wait for a later step because of prompts that came with them."""
@@ -66,12 +63,12 @@ class BeginShare:
             else:
                 yield request
 
-    def begins(self, request: Request, prefills: Sequence[Prefill]) -> None:
-        """It runs, and computes so much of its prompt in this step."""
+    def begins(self, request: Request, num_tokens: int) -> None:
+        """It runs, and computes so many tokens of its prompt in this step."""
         if self._drawing is None:
             return
-        self._left -= 1
-        self._tokens += ROW_TOKENS + sum(each.num_new for each in prefills)
+        self.left -= 1
+        self._tokens += ROW_TOKENS + num_tokens
         if request.arrival_s not in self._begun and (self._table.arrivals[self._drawing] != request.arrival_s).any():
             self._begun.add(request.arrival_s)
         if self._tokens >= self.room or not self._until_look:

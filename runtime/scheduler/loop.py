@@ -15,7 +15,7 @@ from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.receiving import MessageReceiver
 from ramet.runtime.scheduler.step import Step
-from ramet.runtime.scheduler.steps import InFlight, StepRunner
+from ramet.runtime.scheduler.steps import StepRunner
 
 
 class Scheduler:
@@ -32,6 +32,8 @@ class Scheduler:
         self.cache, self.running, self.waiting, self.results = core.cache, core.running, core.waiting, core.results
         self._steps, self._report, self.control = steps, report, receiver.control
         self.overlapped = overlapped
+        # One turn of the loop that this scheduler runs. Returns the step that was launched.
+        self.turn: Callable[[], Step | None] = self.turn_overlapped if overlapped else self.turn_plain
         self.checks_turns = False  # check every turn, which tests ask for, and not only those in which nothing runs
         self.waits_for_kept = False  # what waits needs memory that a feature keeps for a moment, and nothing runs
 
@@ -48,12 +50,18 @@ class Scheduler:
         for feature in self._beside:
             if feature.work and feature.keeps_awake:
                 return False
-        return self.idle or self.waits_for_kept or (self._is_paused and self._steps.in_flight is None)
+        if self.idle or self.waits_for_kept:
+            return True
+        return self._steps.in_flight is None and bool(self._core.pausing.why_no_steps)
 
     @property
     def kept(self) -> list[Lease]:
         """What stays cached while no request needs it."""
-        return [lease for each in self._beside if each.work for lease in each.leases]
+        leases = list[Lease]()
+        for each in self._beside:
+            if each.work:
+                leases += each.leases
+        return leases
 
     def run(self, beat: Callable[[bool], None]) -> None:
         """For ever. `beat(idle)` is called before each wait and each step."""
@@ -64,10 +72,6 @@ class Scheduler:
             beat(self.idle)
             self.turn()
 
-    def turn(self) -> Step | None:
-        """One turn of whichever loop this scheduler runs. Returns the step that was launched."""
-        return self.turn_overlapped() if self.overlapped else self.turn_plain()
-
     def receive(self, block: bool) -> None:
         """Take what has arrived, as far as a turn may; if `block`, wait for something, or until what is kept ends."""
         self._receiver.receive(block, self._wait_s if block else None, self._steps.apply_in_flight)
@@ -75,12 +79,13 @@ class Scheduler:
     def turn_plain(self) -> Step | None:
         """Plan, run and apply one step, if there is anything to run. Returns it."""
         self._begin_turn()
-        launched = self._launch(fill=True)
-        if launched is not None:
-            self._steps.draw(launched)
-            self._steps.apply(launched)
-        self._settle(stuck=launched is None)
-        return launched.step if launched is not None else None
+        step = self._launch(fill=True)
+        if step is not None:
+            if step.draws_late:
+                self._steps.draw(step)
+            self._steps.apply(step)
+        self._settle(stuck=step is None)
+        return step
 
     def turn_overlapped(self) -> Step | None:
         """Plan and launch the next step, then apply the one that was in flight. Returns what was launched.
@@ -89,20 +94,21 @@ class Scheduler:
         """
         self._begin_turn()
         try:
-            launched = self._launch(fill=False)
+            step = self._launch(fill=False)
         except MemoryShort:
             self._steps.apply_in_flight()
-            launched = self._launch(fill=False)
-        stuck = launched is None and self._steps.in_flight is None
+            step = self._launch(fill=False)
+        stuck = step is None and self._steps.in_flight is None
         self._steps.apply_in_flight()
-        if launched is not None:
-            self._steps.draw(launched)
-            if launched.pending.runs:
-                self._steps.in_flight = launched
+        if step is not None:
+            if step.draws_late:
+                self._steps.draw(step)
+            if self._steps.runs(step):
+                self._steps.in_flight = step
             else:
-                self._steps.apply(launched)
+                self._steps.apply(step)
         self._settle(stuck)
-        return launched.step if launched is not None else None
+        return step
 
     def where(self, uid: Uid) -> dict[str, object] | None:
         """Where a request is, and while it waits, why."""
@@ -117,16 +123,12 @@ class Scheduler:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     @property
-    def _is_paused(self) -> bool:
-        return bool(self._core.pausing.why_no_steps)
-
-    @property
     def _wait_s(self) -> float | None:
         """Until something that is kept has to end or a flush gives up; None: there is nothing."""
-        kept = (each.wait_s(is_awaited=self.waits_for_kept) for each in self._beside if each.work)
-        ends = [each for each in kept if each is not None]
-        if self.control.flushes:
-            ends.append(self.control.wait_s)
+        ends = [self.control.wait_s] if self.control.flushes else []
+        for each in self._beside:
+            if each.work and (wait_s := each.wait_s(is_awaited=self.waits_for_kept)) is not None:
+                ends.append(wait_s)
         return min(ends, default=None)
 
     def _begin_turn(self) -> None:
@@ -134,14 +136,15 @@ class Scheduler:
             if feature.work:
                 feature.begin_turn()
 
-    def _launch(self, *, fill: bool) -> InFlight | None:
+    def _launch(self, *, fill: bool) -> Step | None:
         """Plan the next step and hand it to the device. Raises MemoryShort. See `StepRunner.launch`."""
         begun_s = self._steps.clock()
         step = self.planner.plan()
         if step is None:
             return None
         plan_s = self._steps.clock() - begun_s  # of the same reading: slices of a timeline do not overlap
-        return self._steps.launch(step, begun_s, plan_s, fill=fill)
+        self._steps.launch(step, begun_s, plan_s, fill=fill)
+        return step
 
     def _settle(self, stuck: bool) -> None:
         """Between two steps: send what is new, check that nothing is lost, answer calls that wait for idleness.
@@ -160,7 +163,7 @@ class Scheduler:
         if is_idle:
             self.planner.admission.ratio.reset()
         if self.control.flushes:
-            self.control.settle(self.idle or (self._is_paused and not len(self.running)))
+            self.control.settle(self.idle or (not len(self.running) and bool(self._core.pausing.why_no_steps)))
         if self.cache.has_dropped:
             self.cache.free_dropped()
         if self.control.flushed and not self.cache.has_dropped:

@@ -11,7 +11,7 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import MemoryShort, StepBound, TurnFeature
 from ramet.runtime.scheduler.policy import Policy
 from ramet.runtime.scheduler.prefill_budget import Limits, PrefillBudget
-from ramet.runtime.scheduler.step import Prefill, Step, StepTimes
+from ramet.runtime.scheduler.step import Step, StepTimes
 
 
 class StepPlanner:
@@ -50,20 +50,21 @@ class StepPlanner:
         is_bound = self._bound is not None and running.num_in_output
         time = self._bound.beside(table, decoding) if self._bound is not None and is_bound else None
         budget = PrefillBudget(table, self.chunk, self._limits, time)
-        prefills = [prefill for each in running.prefilling for prefill in budget.take(each)]
+        for each in running.prefilling:
+            budget.take(each)
         if retracted:
             fact = f"memory ran out: {len(retracted)} running requests were retracted in this step"
             core.why.end(WaitKind.RETRACTION, fact)
             self.admission.ratio.retracted(running)
         elif core.waiting.num_ready:
-            self._share.begin(self._num_planned + 1, decoding, prefills)
-            prefills += self._admit(budget)
+            self._share.begin(self._num_planned + 1, decoding, sum(budget.prefills.values()))
+            self._admit(budget)
             self._share.end()
-        if not len(decoding) and not prefills:
+        if not len(decoding) and not budget.prefills:
             return None
         self._num_planned += 1
-        if prefills:
-            return self._batches.plan(self._num_planned, decoding, prefills)
+        if budget.prefills:
+            return self._batches.plan(self._num_planned, decoding, budget.prefills)
         return self._batches.plan_decode(self._num_planned, decoding)
 
     def after_step(self, step: Step, result: StepResult, times: StepTimes) -> None:
@@ -73,20 +74,20 @@ class StepPlanner:
             self._bound.applied(step.batch.load, times.begun_s)
         self._share.after_step(step, times)
 
-    def _admit(self, budget: PrefillBudget) -> list[Prefill]:
+    def _admit(self, budget: PrefillBudget) -> None:
         """Run waiting requests in the policy's order while prefill tokens, memory and rows last, and their share."""
-        core, prefills = self._core, list[Prefill]()
-        if not core.running.num_free_rows:
+        core = self._core
+        if not core.running.free_rows.num_free:
             core.why.end(WaitKind.ROWS, f"all {len(core.running)} rows of --max-running-requests are taken")
-            return prefills
+            return
         no_budget = f"the {self.chunk} prompt tokens of --chunked-prefill-size are used up in this step"
         if budget.tokens <= 0:
             core.why.end(WaitKind.PREFILL_BUDGET, no_budget)
-            return prefills
+            return
         now_s = self._clock()
         turn = AdmissionRound(self.admission, now_s)
         for request in self._share.allowed(self._policy.order(core.waiting, now_s)):
-            if self._share.is_used_up:
+            if self._share.left <= 0:
                 core.why.end(WaitKind.PREFILL_BUDGET, ENOUGH)
                 break
             if budget.tokens <= 0:
@@ -107,13 +108,9 @@ class StepPlanner:
                         break
                 case running:
                     core.waiting.begin(request, now_s)
-                    taken: list[Prefill] = []
                     goes_on = request.uid not in core.running.slotless and core.results.open(running)
-                    if goes_on and request.uid not in core.running.held:
-                        taken = list(budget.take(running))
-                    self._share.begins(request, taken)
-                    prefills += taken
+                    is_computed = goes_on and request.uid not in core.running.held
+                    self._share.begins(request, budget.take(running) if is_computed else 0)
         else:
             if self._share.has_kept_out:
                 core.why.end(WaitKind.PREFILL_BUDGET, OTHERS)
-        return prefills

@@ -4,7 +4,7 @@ A Step holds ids, numbers and arrays of its own, never a live request: nothing t
 what it says. R rows, T new tokens over all rows, Q rows that draw.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -31,18 +31,6 @@ class StepTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
-    """One request's share of a step that is being planned: its next `num_new` known tokens."""
-
-    running: RunningRequest
-    num_new: int
-
-    @property
-    def end(self) -> int:
-        return self.running.scheduled + self.num_new
-
-
-@dataclass(frozen=True, slots=True)
 class TokenSpan:
     """Tokens [start, stop) of the sequence in row `index` of the batch: whose answer it is."""
 
@@ -61,10 +49,6 @@ class Step:
     batch: Batch
     prefills: Ints  # indices into R of rows that compute tokens they were admitted with
     owners: tuple[TokenSpan, ...] = ()  # whose the answers are: one for each of batch.asks
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.uids)
 
     @property
     def num_prefill_tokens(self) -> int:
@@ -93,41 +77,30 @@ StepListener = Callable[[Step, StepResult, StepTimes], None]
 
 @dataclass(slots=True)
 class StepBuilder:
-    """A step while it is planned; features add to `inputs`, and ask."""
+    """What a step computes, before its ids are looked up; features add to `inputs`, and ask."""
 
     number: int
     table: RowTable
     at: Callable[[int], RunningRequest]  # who runs in a row
     rows: Ints  # [R]
     num_new: Ints  # [R]
+    num_prefills: int  # the last rows, which read known tokens; those before them read what they drew
     before: tuple[Command, ...]
-    prefills: Sequence[Prefill] = ()  # of the last rows, in their order
     inputs: list[RowInput] = field(default_factory=list)
+    to_ids: Callable[[Ints], Ints] | None = None  # makes ids of the vocabulary of known tokens; None: they are ids
     _asks: list[Ask] = field(default_factory=list)
     _owners: list[TokenSpan] = field(default_factory=list)
     ends: Ints = field(init=False)  # [R] tokens after the step
     starts: Ints = field(init=False)  # [R] tokens before it
     positions: Ints = field(init=False)  # [T] index of each new token in its own sequence
-    token_ids: Ints = field(init=False)  # [T]
-    _slots: Ints = field(init=False)  # [T]
-    _num_decode: int = field(init=False)
-    _relayed: Ints = field(init=False)  # indices of rows whose new token is what they drew last
 
     def __post_init__(self) -> None:
-        table, rows, num_new = self.table, self.rows, self.num_new
-        self.starts = positions = table.scheduled[rows]
-        self.ends = positions + num_new
-        self._num_decode = len(rows)
-        if self.prefills:
-            self._num_decode = int((num_new == 1).sum())
+        num_new = self.num_new
+        self.starts = self.positions = self.table.scheduled[self.rows]
+        self.ends = self.starts + num_new
+        if self.num_prefills:
             own = np.arange(int(num_new.sum()), dtype=np.int32)
-            positions = (np.repeat(positions - self.firsts, num_new) + own).astype(np.int32)
-            rows = np.repeat(rows, num_new)
-        self.positions = positions
-        self.token_ids, self._slots = table.tokens[rows, positions], table.slots[rows, positions]
-        self._relayed = np.flatnonzero(self.starts >= table.totals[self.rows]).astype(np.int32)
-        if len(self._relayed):
-            self.token_ids[self._relayed] = 0
+            self.positions = (np.repeat(self.ends - np.cumsum(num_new), num_new) + own).astype(np.int32)
 
     @property
     def firsts(self) -> Ints:
@@ -138,12 +111,13 @@ class StepBuilder:
     @property
     def num_decoding(self) -> int:
         """The first rows, which read what they drew."""
-        return len(self.rows) - len(self.prefills)
+        return len(self.rows) - self.num_prefills
 
-    def prompts(self) -> Iterator[tuple[int, int, Prefill]]:
-        """(index into R, index of its first token among the T, prefill)"""
-        firsts = self.firsts[self.num_decoding :].tolist()
-        return zip(range(self.num_decoding, len(self.rows)), firsts, self.prefills, strict=True)
+    def prompts(self) -> Iterator[tuple[int, int, RunningRequest]]:
+        """Yield (index into R, index of its first token among the T, who it is) of each row that prefills."""
+        firsts = self.firsts.tolist()
+        for index in range(self.num_decoding, len(self.rows)):
+            yield index, firsts[index], self.at(self.rows[index])
 
     def ask(self, owner: TokenSpan, ask: Ask) -> None:
         self._owners.append(owner)
@@ -151,21 +125,29 @@ class StepBuilder:
 
     def build(self, draws: Ints, sampling: SamplingColumns, prompts: Ints = NO_ROWS) -> Step:
         """`draws` [Q]: indices of rows that draw. `prompts`: of rows that compute tokens they were admitted with."""
-        table, rows = self.table, self.rows
+        table, rows, each_row, num_decode = self.table, self.rows, self.rows, len(self.rows)
+        if self.num_prefills:
+            each_row, num_decode = np.repeat(rows, self.num_new), int((self.num_new == 1).sum())
+        token_ids = table.tokens[each_row, self.positions]
+        if self.to_ids is not None:
+            token_ids = self.to_ids(token_ids)
+        relayed = np.flatnonzero(self.starts >= table.totals[rows]).astype(np.int32)  # they read what they drew last
+        if len(relayed):
+            token_ids[relayed] = 0
         batch = Batch(
             rows=rows,
             num_new=self.num_new,
             seq_lens=self.ends,
-            token_ids=self.token_ids,
+            token_ids=token_ids,
             positions=self.positions,
-            slots=self._slots,
-            num_decode=self._num_decode,
+            slots=table.slots[each_row, self.positions],
+            num_decode=num_decode,
             draws=draws,
             sampling=sampling,
-            relayed=self._relayed,
+            relayed=relayed,
             before=self.before,
             inputs=tuple(self.inputs),
             asks=tuple(self._asks),
-            only_decodes=len(draws) == len(rows) and not self.prefills and not self._asks,
+            only_decodes=len(draws) == len(rows) and not self.num_prefills and not self._asks,
         )
         return Step(self.number, table.uids[rows], table.epochs[rows], batch, prompts, tuple(self._owners))

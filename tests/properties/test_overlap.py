@@ -62,7 +62,7 @@ def planned(schedule: Schedule, overlap: str, *, kept: bool) -> list[str]:
     top = BenchTop(tokenizer=TOKENIZER, overlap=overlap, **schedule.options)
     if not kept:
         batches = top.scheduler.planner._batches
-        batches.plan_decode = partial(batches.plan, prefills=())  # type: ignore[method-assign]
+        batches.plan_decode = partial(batches.plan, prefills={})  # type: ignore[method-assign]
     plan, prints = top.scheduler.planner.plan, list[str]()
 
     def recorded() -> Step | None:

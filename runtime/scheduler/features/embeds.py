@@ -17,7 +17,7 @@ class InputEmbeds(FeatureState):
 
 
 def plan(step: StepBuilder) -> None:
-    for _, first, prefill in step.prompts():
-        own, start = prefill.running.request.own.get(InputEmbeds), prefill.running.scheduled
+    for index, first, running in step.prompts():
+        own, start = running.request.own.get(InputEmbeds), running.scheduled
         if own is not None and start < len(own.values):
-            step.inputs.append(Embeds(first, own.values[start : prefill.end]))
+            step.inputs.append(Embeds(first, own.values[start : step.ends[index]]))

@@ -38,13 +38,13 @@ def packed(uid: Uid, of_prompt: bool, ids: Ints, values: PlaceLogprobs) -> Logpr
 
 
 def plan(step: StepBuilder) -> None:
-    for index, first, prefill in step.prompts():
-        running, request = prefill.running, prefill.running.request
+    for index, first, running in step.prompts():
+        request = running.request
         asked, own = request.spec.logprobs, request.own.get(ReturnedLogprobs)
         if asked is None or own is None or own.planned is None:
             continue
         start = own.planned
-        stop = min(prefill.end + 1, request.prompt_len)
+        stop = min(int(step.ends[index]) + 1, request.prompt_len)
         if start < stop:
             assert start > running.scheduled, (request.uid, start, running.scheduled)
             ids, targets = np.array(asked.ids, dtype=np.int32), ids_of(request, start, stop).copy()

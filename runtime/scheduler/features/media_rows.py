@@ -24,19 +24,19 @@ class WholePieces(PromptLimit):
 
 def plan(step: StepBuilder) -> None:
     places = None
-    for _, first, prefill in step.prompts():
-        request, start = prefill.running.request, prefill.running.scheduled
-        media = request.own.get(RequestMedia)
+    for index, first, running in step.prompts():
+        start, end = running.scheduled, int(step.ends[index])
+        media = running.request.own.get(RequestMedia)
         if media is None:
             continue
-        if rows := list(media.rows(start, prefill.end, first)):
+        if rows := list(media.rows(start, end, first)):
             step.inputs += rows
-            step.token_ids = media.numbers.ids(step.token_ids)
+            step.to_ids = media.numbers.ids
         if media.turns is not None and start < media.turns.end:
             if places is None:
                 shifts = step.table.own(Shifts).by_row[step.rows]
                 places = np.tile(step.positions - np.repeat(shifts, step.num_new), (3, 1))
-            own = media.turns.places[:, start : prefill.end]
+            own = media.turns.places[:, start:end]
             places[:, first : first + own.shape[1]] = own
     if places is not None:
         step.inputs.append(MropePositions(places))

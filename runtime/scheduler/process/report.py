@@ -78,7 +78,7 @@ class Reporter:
     def count(self, step: Step, result: StepResult, times: StepTimes) -> None:
         """Account for one applied step."""
         num_prefill = step.num_prefill_tokens
-        num_computed = num_prefill + step.num_rows - len(step.prefills)
+        num_computed = num_prefill + len(step.uids) - len(step.prefills)
         self.steps += 1
         self.prefill_tokens += num_prefill
         self.step_sizes[bisect_left(STEP_BOUNDS, num_computed)] += 1
@@ -89,7 +89,7 @@ class Reporter:
         self.phase_seconds["results"] += times.apply_s
         if num_prefill:
             self.prefill_s += times.run_s
-        self._log(step, times.begun_s)
+        self._log(step, num_prefill, times.begun_s)
 
     def send(self, idle: bool) -> None:
         """Send Stats if it is time to, or if there is news of being idle or paused."""
@@ -167,21 +167,21 @@ class Reporter:
         by_reason = dict(stats.waiting_by_reason)
         return {**asdict(stats), "waiting_by_reason": by_reason}
 
-    def _log(self, step: Step, begun_s: float) -> None:
+    def _log(self, step: Step, num_prefill: int, begun_s: float) -> None:
         now, prefill, decode = self._clock(), self._prefill_line, self._decode_line
         generated, cached = self._core.results.news.generated_tokens, self._core.results.cached_tokens
         if decode.from_s is None:
             decode.from_s = begun_s
-        if step.num_prefill_tokens:
+        if num_prefill:
             prefill.sequences += len(step.prefills)
-            prefill.tokens += step.num_prefill_tokens
+            prefill.tokens += num_prefill
             if now - prefill.said_s >= LINE_INTERVAL_S:
                 log.LOGGER.info(self._line("Prefill", prefill.sequences, prefill.tokens, cached - prefill.cached))
                 self._prefill_line = PrefillLine(now, cached)
         elif self.steps - decode.steps >= DECODE_INTERVAL and now - decode.said_s >= LINE_INTERVAL_S:
             new, busy_s = generated - decode.generated, decode.busy_s + now - decode.from_s
             rate = new / busy_s if busy_s else 0.0
-            log.LOGGER.info(self._line("Decode", step.num_rows, new, tokens_per_s=rate))
+            log.LOGGER.info(self._line("Decode", len(step.uids), new, tokens_per_s=rate))
             self._decode_line = DecodeLine(now, self.steps, generated, now)
 
     def _line(

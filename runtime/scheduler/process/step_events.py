@@ -30,6 +30,6 @@ class StepEvents:
         forward_s, sample_s = result.phases.get("forward", times.run_s), result.phases.get("sample", 0.0)
         self._ring.add(
             STEP, times.begun_s,
-            reporter.steps, step.num_rows, step.num_prefill_tokens, reporter.num_running, reporter.num_waiting,
+            reporter.steps, len(step.uids), step.num_prefill_tokens, reporter.num_running, reporter.num_waiting,
             times.plan_s, times.run_s, times.apply_s, forward_s, sample_s,
         )  # fmt: skip
