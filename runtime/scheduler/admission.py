@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from ramet.ipc.messages import Finish
+from ramet.ipc.spec import Namespace
 from ramet.ipc.stats import WaitKind
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.policy import Policy
@@ -64,8 +65,10 @@ class AdmissionRound:
         for each in shared.beside:
             if each.work:
                 self._reserved += each.promised_tokens
-        computing = [each.request for each in self.running if each.applied < len(each.request.tokens)]
-        self._computing = [(request, request.namespace) for request in computing]
+        self._computing: list[tuple[Request, Namespace]] = []  # and where what they compute is cached
+        for running in self.running:
+            if running.applied < len(running.request.tokens):
+                self._computing.append((running.request, running.request.namespace))
         self._num_announced = 0  # the first of them, which others may wait for
         self._own: dict[type, object] = {}  # what each feature keeps for this round, by its kind
 
@@ -80,7 +83,7 @@ class AdmissionRound:
         return next((finish for each in request.asked if (finish := each.fails(request))), None)
 
     def try_add(self, request: Request) -> RunningRequest | Refused:
-        if not self.running.num_free_rows:
+        if not self.running.free_rows.num_free:
             return refused(
                 WaitKind.ROWS, f"finds all {len(self.running)} rows of --max-running-requests taken", full=True
             )
@@ -90,13 +93,12 @@ class AdmissionRound:
         for feature in request.asked:
             if (outcome := feature.admit(request, self)) is not None:
                 return outcome
-        if gain := self._worth_waiting(request):
-            return waits_for_prefix(gain)
-        return self._run(request)
-
-    def _worth_waiting(self, request: Request) -> int:
         is_announced, matched = self.announce(), self._policy.matched(request)
-        return self.unpublished.worth_waiting(request.reusable, request.namespace, matched) if is_announced else 0
+        if is_announced:
+            gain = self.unpublished.worth_waiting(request.reusable, request.namespace, matched)
+            if gain:
+                return waits_for_prefix(gain)
+        return self._run(request)
 
     def announce(self) -> bool:
         """Add the requests admitted in this round to those announced at its first one; False: none is announced."""
@@ -113,8 +115,10 @@ class AdmissionRound:
         lease, prefix = self.cache.acquire(request.reusable, request.namespace)
         reserve = self.reserve(request)
         promised = len(request.tokens) - lease.length + self.cache.page_size + reserve
-        lacking = [why for each in request.asked if (why := each.lacks(request, lease.length))]
-        why_not = lacking[0] if lacking else self.refusal(request, promised, lease.length)
+        why_not: Refused | None = None
+        for feature in request.asked:
+            why_not = why_not or feature.lacks(request, lease.length)
+        why_not = why_not or self.refusal(request, promised, lease.length)
         running = self.running.take(request, lease, prefix) if why_not is None else None
         if running is None:
             self.cache.release(lease)

@@ -41,11 +41,13 @@ class TakeShare:
     def taken(self, messages: Sequence[ToScheduler], waited: bool) -> None:
         """`waited`: until something arrived."""
         self._ended_s = self._clock()
-        admits = [each for each in messages if isinstance(each, Generate)]
-        if not admits:
-            return
-        self._arrival_s, num = admits[-1].arrival_s, sum(len(each.uids) for each in admits)
-        if waited or num < MIN_TAKEN or len(admits) < len(messages):  # other messages last as long as they do
+        num = num_others = 0  # sequences, and messages that bring none
+        for message in messages:
+            if isinstance(message, Generate):
+                self._arrival_s, num = message.arrival_s, num + len(message.uids)
+            else:
+                num_others += 1
+        if waited or num < MIN_TAKEN or num_others:  # other messages last as long as they do
             return
         each_s = (self._ended_s - self._began_s) / num
         self._each_s = self._each_s * (MOVE if each_s > self._each_s else 1 / MOVE) or each_s

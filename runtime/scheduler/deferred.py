@@ -29,6 +29,14 @@ class LeftBehind:
         return [row for *_, row in self.all if row is not None]
 
     @property
+    def num_tokens(self) -> int:
+        """Slots that are not free yet."""
+        num = 0
+        for _, slots, *_ in self.all:
+            num += len(slots)
+        return num
+
+    @property
     def slots(self) -> list[Ints]:
         return [slots for _, slots, *_ in self.all]
 
@@ -40,21 +48,16 @@ class LeftBehind:
         """Step `until` may still read or write what was left; no later step does."""
         if until > self._confirmed:
             self.all.append((until, slots, lease, row))
-        else:
-            self._free(slots, lease, row)
-
-    def confirm(self, number: int) -> None:
-        """The result of step `number` was applied: what only it and earlier steps used is free."""
-        self._confirmed = number
-        done = [left for left in self.all if left[0] <= number]
-        if done:
-            self.all = [left for left in self.all if left[0] > number]
-            for _, slots, lease, row in done:
-                self._free(slots, lease, row)
-
-    def _free(self, slots: Ints, lease: Lease | None, row: int | None) -> None:
+            return
         self._cache.free(slots)
         if lease is not None:
             self._cache.release(lease)
         if row is not None:
             self.free_row(row)
+
+    def confirm(self, number: int) -> None:
+        """The result of step `number` was applied: what only it and earlier steps used is free."""
+        self._confirmed = number
+        left, self.all = self.all, []
+        for each in left:
+            self.add(*each)

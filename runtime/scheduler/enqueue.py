@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -42,20 +43,21 @@ class Enqueuer:
         spec, now_s = message.spec, self._clock()
         assert message.content.ids is not None, f"{message.uids} came without ids"
         prompt = np.array(unpack_ids(message.content.ids), dtype=np.int32)
-        asked = tuple(feature for asks, plain, feature in self._features if asks(message) != plain)
-        flags = 0
+        asked, shared, flags = list[RequestFeature](), list[Any](), 0
+        for asks, plain, feature in self._features:
+            if asks(message) != plain:
+                asked.append(feature)
+                shared.append(feature.receive(message, prompt))
+                flags |= feature.flag
         for asks, plain, flag in self._marks:
             if asks(message) != plain:
                 flags |= flag
-        for feature in asked:
-            flags |= feature.flag
-        shared = [feature.receive(message, prompt) for feature in asked]
         given = spec.params.sampling_seed
         seed = given if given is not None else int(self._seeds.integers(1 << 63))
         for sample, uid in enumerate(message.uids):
             times = StageTimes(now_s, message.tokenized, message.traced)
             request = Request(uid, prompt, spec, seed_of_sample(seed, sample), message.arrival_s, times)
-            request.asked = asked
+            request.asked = tuple(asked)
             request.flags |= flags
             outcome: Finish | bool | None = None
             for each, own in zip(asked, shared, strict=True):

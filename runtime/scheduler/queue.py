@@ -49,7 +49,7 @@ class WaitingQueue:
 
     def highest(self, num: int) -> list[Request]:
         """The `num` highest priorities, highest first, and among equals the earliest arrival first, in round robin."""
-        return [self._requests[uid] for uid in self._round_robin.first(num)]
+        return list(map(self._requests.__getitem__, self._round_robin.first(num)))
 
     def add(self, request: Request) -> None:
         if not self._take_in(request):

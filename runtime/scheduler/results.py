@@ -66,8 +66,9 @@ class Results:
         going = self._advance(step)
         if result.broken or step.owners:
             going = self._answers.begin(step, result, going)
-        ends = self._failures(step, result, going)  # index of the row -> why it ends
-        if ends:
+        ends: dict[int, Finish] = {}  # index of the row -> why it ends
+        if result.broken or result.failures:
+            ends = self._failures(step, result, going)
             going = going.copy()
             going[list(ends)] = False
         now_s = self._clock() if len(step.prefills) else 0.0

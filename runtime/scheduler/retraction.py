@@ -23,7 +23,10 @@ class Retraction:
         if running.stuck and running.memory.left.in_flight:
             return None
         stuck, running.stuck = running.stuck, []
-        retracted = [request for each in stuck if running.get(each.uid) is each for request in self._free(each)]
+        retracted = list[Request]()
+        for each in stuck:
+            if running.get(each.uid) is each:
+                retracted += self._free(each)
         while len(rows := running.memory.without_slot(running.decoding)) and not running.memory.add_pages(rows):
             if running.memory.left.in_flight:
                 return None

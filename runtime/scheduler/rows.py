@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from ramet.ipc.message import Uid
 from ramet.kernels import draw_params
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease
@@ -78,16 +77,13 @@ class RunningRequest:
     The first `base_length` of them are others': what is computed after these tokens is cached without them.
     """
 
-    __slots__ = ("base_length", "lease", "request", "row", "table", "target")
+    __slots__ = ("base_length", "lease", "request", "row", "table", "target", "uid")
 
     def __init__(self, request: Request, row: int, lease: Lease, table: RowTable) -> None:
         self.request, self.row, self.lease, self.table = request, row, lease, table
+        self.uid = request.uid
         self.base_length = 0
         self.target = len(request.tokens)  # until so many tokens are scheduled it prefills, after that it decodes
-
-    @property
-    def uid(self) -> Uid:
-        return self.request.uid
 
     @property
     def scheduled(self) -> int:

@@ -123,13 +123,9 @@ class RunningSet:
         self._decoding = None
 
     @property
-    def num_free_rows(self) -> int:
-        return self.free_rows.num_free
-
-    @property
     def owned_tokens(self) -> int:
         """Slots that belong to running requests, or to steps in flight, and not to the tree."""
-        return sum(map(self.memory.owned_tokens, self._running.values())) + sum(map(len, self.memory.left.slots))
+        return sum(map(self.memory.owned_tokens, self._running.values())) + self.memory.left.num_tokens
 
     # -- to run, and to leave ---------------------------------------------------------------------------------------
 

@@ -64,24 +64,24 @@ class Stopping:
         """`token` is the newest one of its output. Call it once for every token of a request with stop texts, from the
         first one that has text.
         """
-        try:
-            return self._decide(running, token)
-        except Exception as error:
-            log.exception("request %d failed while looking for its stop text", running.uid)
-            return Finish.abort("", f"internal error: {type(error).__name__}", status=500)
-
-    def _decide(self, running: RunningRequest, token: int) -> Finish | None:
         params = running.request.params
         is_text = running.num_output > running.request.start.num_tokens
         if (token in params.stop_token_ids and is_text) or (token in self.eos_ids and not params.ignore_eos):
             return Finish(FinishKind.STOP, matched=token)
         if params.stop or params.stop_regex:
-            found = self._watch(running, running.num_output - 1).push(token)
+            found = self._in_text(running, token)
             if found is not None:
                 return found
         if running.remaining == 0:
             return Finish(FinishKind.LENGTH, length=running.num_output)
         return None
+
+    def _in_text(self, running: RunningRequest, token: int) -> Finish | None:
+        try:
+            return self._watch(running, running.num_output - 1).push(token)
+        except Exception as error:
+            log.exception("request %d failed while looking for its stop text", running.uid)
+            return Finish.abort("", f"internal error: {type(error).__name__}", status=500)
 
     def forget(self, uid: Uid) -> None:
         self._watches.pop(uid, None)

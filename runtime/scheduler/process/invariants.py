@@ -35,15 +35,15 @@ def check_counts(cache: PrefixCache, running: RunningSet, features: SchedulerFea
     owned = owned_tokens(running, features.parts)
     slots = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": owned}
     assert sum(slots.values()) == cache.total_tokens, f"slots are not conserved: {slots}, total {cache.total_tokens}"
-    penalty_slots = features.penalties.slots
+    penalty_slots, left = features.penalties.slots, running.memory.left.rows
     taken = running.free_rows.num_taken + running.spare_rows.num_taken
-    used = len(running) + len(features.parts.running) + len(running.memory.left.rows)
+    used = len(running) + len(features.parts.running) + len(left)
     assert taken == used, f"{taken} rows taken, {used} in use"
     if isinstance(cache, StatefulCache):
         check_states(cache, running)
-    penalised = sum(each.request.params.penalised for each in running) + np.count_nonzero(
-        features.penalties.columns.slots[running.memory.left.rows]
-    )
+    penalised = np.count_nonzero(features.penalties.columns.slots[left])
+    for each in running:
+        penalised += each.request.params.penalised
     assert penalty_slots.num_taken == penalised, f"{penalty_slots.num_taken} penalty slots taken, {penalised} in use"
 
 
