@@ -148,9 +148,9 @@ class TreeEdges:
         common = first if differs[first] else n
         return common - common % self.page_size
 
-    def _ending(self, node: Node, at: int) -> tuple[Node, Ints]:
-        """A node that ends after the first `at` tokens of `node`, and its slots."""
-        upper = node if at == len(node.run) else self._split(node, at)
+    def _part(self, node: Node, at: int) -> tuple[Node, Ints]:
+        """What of `node` ends after its first `at` tokens, which are not all: the node there, and its slots."""
+        upper = self._split(node, at)
         return upper, upper.slots
 
     def _split(self, node: Node, at: int) -> Node:
@@ -211,12 +211,6 @@ class TreeEdges:
         if self.watch is not None:
             self.watch.note_removed(leaf)
         self._lose_end(leaf)
-
-    def _root(self, namespace: Namespace) -> Node:
-        root = self._roots.get(namespace)
-        if root is None:
-            root = self._roots[namespace] = Node(namespace, None, EMPTY, EMPTY, 0)
-        return root
 
     def _drop_empty_root(self, node: Node) -> None:
         if node.parent is None and not node.children and not node.locks and self._roots.get(node.namespace) is node:

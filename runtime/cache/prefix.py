@@ -33,27 +33,23 @@ class PageAllocator:
         self.page_size = page_size
         self.num_pages = num_pages
         self._stack = np.arange(num_pages, 0, -1, dtype=np.int32)  # top of the stack is its end: page 1 goes first
-        self._num_free = num_pages
+        self.num_free = num_pages
         self._taken = np.zeros(num_pages + 1, dtype=np.bool_)
-
-    @property
-    def free_tokens(self) -> int:
-        return self._num_free * self.page_size
 
     def allocate(self, num_pages: int) -> Ints | None:
         """`num_pages` page numbers, or None (and nothing taken) when there are fewer."""
-        if num_pages > self._num_free:
+        if num_pages > self.num_free:
             return None
-        pages = self._stack[self._num_free - num_pages : self._num_free][::-1].copy()
-        self._num_free -= num_pages
+        pages = self._stack[self.num_free - num_pages : self.num_free][::-1].copy()
+        self.num_free -= num_pages
         self._taken[pages] = True
         return pages
 
     def free(self, pages: Ints) -> None:
         assert self._taken[pages].all(), f"pages freed twice: {pages[~self._taken[pages]].tolist()}"
         self._taken[pages] = False
-        self._stack[self._num_free : self._num_free + len(pages)] = np.sort(pages)[::-1]
-        self._num_free += len(pages)
+        self._stack[self.num_free : self.num_free + len(pages)] = np.sort(pages)[::-1]
+        self.num_free += len(pages)
 
     def slots_of(self, pages: Ints) -> Ints:
         """The slots of whole pages, in order. [len(pages) * page_size]"""
@@ -134,12 +130,12 @@ class PrefixCache:
 
     @property
     def free_tokens(self) -> int:
-        return self._pages.free_tokens
+        return self._pages.num_free * self.page_size
 
     @property
     def available_tokens(self) -> int:
         """What could be allocated now: free, or cached and not locked."""
-        return self._pages.free_tokens + self.tree.evictable_tokens
+        return self.free_tokens + self.tree.evictable_tokens
 
     @property
     def tree_tokens(self) -> int:
@@ -260,13 +256,13 @@ class PrefixCache:
 
     def allocate(self, num_pages: int) -> Ints | None:
         """Slots of `num_pages` fresh pages, evicting cached prefixes if need be; None if even that is not enough."""
-        missing = num_pages * self.page_size - self._pages.free_tokens
+        missing = num_pages * self.page_size - self.free_tokens
         if missing > 0:
             if missing > self.tree.evictable_tokens:
                 return None
             self._evict(missing)
         pages = self._pages.allocate(num_pages)
-        assert pages is not None, f"{num_pages} pages promised, {self._pages.free_tokens} tokens free"
+        assert pages is not None, f"{num_pages} pages promised, {self._pages.num_free} free"
         return self._pages.slots_of(pages)
 
     def free(self, slots: Ints) -> None:

@@ -67,7 +67,7 @@ class SequenceList(RadixTree):
         if best is not None:
             yield best
 
-    def _ending(self, node: Node, at: int) -> tuple[Node, Ints]:
+    def _part(self, node: Node, at: int) -> tuple[Node, Ints]:
         return node, node.slots[:at]
 
     def _key(self, node: Node) -> bytes:

@@ -23,10 +23,12 @@ class RadixTree(TreeEdges):
     def match(self, tokens: Ints, namespace: Namespace = ()) -> tuple[Node, Ints]:
         """The node that ends the longest cached prefix, and the prefix's slots. Splits an edge that matches in part."""
         self.clock += 1
-        node = self._root(namespace)
-        pieces = []
-        for child, common in self.walk(tokens, namespace):
-            node, slots = self._ending(child, common)
+        root = self._roots.get(namespace)
+        if root is None:
+            root = self._roots[namespace] = Node(namespace, None, EMPTY, EMPTY, 0)
+        node, pieces = root, list[Ints]()
+        for child, common in self._walk_from(root, tokens):
+            node, slots = (child, child.slots) if common == len(child.run) else self._part(child, common)
             self._touch(node)
             pieces.append(slots)
         if self.watch is not None:

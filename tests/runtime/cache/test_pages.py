@@ -13,4 +13,4 @@ def test_what_is_freed_at_once_is_given_from_its_lowest_page_on(order: list[int]
     pages.free(np.array([1, 2], np.int32))
     pages.free(np.array(order, np.int32))
     assert pages.allocate(5).tolist() == [3, 4, 5, 7, 1]  # type: ignore[union-attr]
-    assert pages.free_tokens == 1
+    assert pages.num_free == 1
