@@ -11,7 +11,7 @@ from itertools import count
 from ramet.ipc.params import shown
 from ramet.ipc.spec import RequestSpec
 from ramet.runtime.config import Args
-from ramet.runtime.engine_client.submission import GeneratedSequence
+from ramet.runtime.engine_client.submission import UNOPENED, GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.options.adapter_paths import NamedAdapter, wrong_name, wrong_path
 
@@ -84,7 +84,7 @@ def in_use(sequences: Iterable[GeneratedSequence]) -> tuple[frozenset[str], froz
     running, waiting = set[str](), set[str]()
     for sequence in sequences:
         if (lora := sequence.prompt.spec.lora) is not None:
-            (running if sequence.opened is not None else waiting).add(lora.name)
+            (running if sequence.opened is not UNOPENED else waiting).add(lora.name)
     return frozenset(running), frozenset(waiting)
 
 

@@ -9,7 +9,7 @@ from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.adapters import AdapterNames
 from ramet.runtime.engine_client.calls import Tokenizers
 from ramet.runtime.engine_client.open_requests import OpenRequests
-from ramet.runtime.engine_client.prompt import Prompt
+from ramet.runtime.engine_client.prompt import Prompt, weight_of
 from ramet.runtime.engine_client.request_log import RequestLog
 from ramet.runtime.engine_client.sequences import SequenceTable
 from ramet.runtime.engine_client.submission import GeneratedSequence, Submission
@@ -43,7 +43,7 @@ class PromptOutbox:
         return marked
 
     def send(self, prompts: Sequence[Prompt], submission: Submission) -> None:
-        num, recording = sum(prompt.spec.params.n for prompt in prompts), submission.origin.recording
+        num, recording = weight_of(prompts).num_sequences, submission.origin.recording
         self._requests.sent(submission, num)
         if recording is not None and prompts:
             recording.sent(prompts[0].spec, len(prompts), num, submission.streaming)

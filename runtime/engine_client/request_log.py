@@ -80,8 +80,8 @@ class RequestLog:
             return
         out = {
             "finish_reason": kind.value,
-            "prompt_tokens": sequence.num_prompt,
-            "cached_tokens": sequence.num_cached,
+            "prompt_tokens": sequence.opened.prompt_tokens,
+            "cached_tokens": sequence.opened.cached_tokens,
             "completion_tokens": sequence.num_generated,
             "e2e_latency": latency_s,
         }

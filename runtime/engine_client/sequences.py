@@ -21,7 +21,7 @@ from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.engine_client.recording import EndedSequence, RequestRecording
 from ramet.runtime.engine_client.request_log import RequestLog
-from ramet.runtime.engine_client.submission import WEIGHT_VERSION, GeneratedSequence, Submission
+from ramet.runtime.engine_client.submission import UNOPENED, WEIGHT_VERSION, GeneratedSequence, Submission
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.metrics.table import DEVICE, Metrics
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
@@ -195,7 +195,7 @@ class SequenceTable:
         sequence.closed, sequence.tail = closed, tail
         self._end(sequence, finish.kind, now)
         if not finish.aborted and not submission.probe:
-            self._metrics.timing.observe(closed.times, sequence.num_prompt, sequence.num_generated)
+            self._metrics.timing.observe(closed.times, sequence.opened.prompt_tokens, sequence.num_generated)
         if finish.error is not None and finish.error.status and not submission.as_batch:
             submission.fail(_failure(finish.error, sequence.prompt))
         elif sequence.texts is not None and not sequence.fresh:
@@ -209,7 +209,7 @@ class SequenceTable:
         submission.num_open -= 1
         if submission.at_end:
             submission.end_if_done()
-        if sequence.opened is None:
+        if sequence.opened is UNOPENED:
             self._leaves_queue(sequence)
         if submission.probe:
             return  # of no client: one that a busy server did not get to would count as a request that was aborted
@@ -234,8 +234,8 @@ def _record(
     finish, times = (closed.finish, closed.times) if closed is not None else (None, SequenceTimes())
     recording.add(
         EndedSequence(sequence.index, sequence.sample, finish, times, detokenized),
-        prompt_tokens=sequence.num_prompt,
-        cached_tokens=sequence.num_cached,
+        prompt_tokens=sequence.opened.prompt_tokens,
+        cached_tokens=sequence.opened.cached_tokens,
         new_tokens=sequence.num_generated,
     )
 

@@ -7,12 +7,15 @@ A sequence that its client gave up stays known until its last message came, but 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Closed, Finish, Opened
+from ramet.ipc.params import SamplingParams
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.prompt import MAX_NUMBERS, Prompt
@@ -25,6 +28,7 @@ from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 T = TypeVar("T")
 E = TypeVar("E")
 WEIGHT_VERSION = "default"  # of the weights of the start
+UNOPENED = Opened(Uid(0), RequestSpec(SamplingParams()), 0, 0)  # a sequence has this until its message comes
 MAX_RENDERED = 8  # waits for the tokenizer that are kept of a request that is traced
 
 
@@ -33,14 +37,13 @@ def ended(why: str) -> ClientError:
     return ClientError("", f"The request was ended before it was done: {why}")
 
 
+@dataclass(slots=True)
 class WeightHistory:
     """Which weights drew a sequence's tokens."""
 
-    __slots__ = ("changes", "version")
-
-    def __init__(self) -> None:
-        self.version = WEIGHT_VERSION  # of the weights that draw its tokens now
-        self.changes: list[tuple[str, int]] = []  # a version that drew its first tokens, and how many, earliest first
+    version: str = WEIGHT_VERSION  # of the weights that draw its tokens now
+    # a version that drew its first tokens, and how many, earliest first
+    changes: list[tuple[str, int]] = field(default_factory=list)
 
 
 class GeneratedSequence:
@@ -60,7 +63,7 @@ class GeneratedSequence:
         self.tokens: list[int] = []
         self.said: list[str] | None = None  # texts that were taken, where the log wants them
         self.num_taken = 0
-        self.opened: Opened | None = None  # the message that came before its first token
+        self.opened = UNOPENED  # the message that came before its first token
         self.fresh = False  # listed in submission.fresh
         self.closed: Closed | None = None  # its last message
         self.tail = ""  # text that only the end made certain
@@ -78,20 +81,6 @@ class GeneratedSequence:
     def interval(self) -> int:
         """How many tokens its reader wants at once."""
         return self.prompt.spec.params.stream_interval
-
-    @property
-    def num_prompt(self) -> int:
-        return 0 if self.opened is None else self.opened.prompt_tokens
-
-    @property
-    def num_cached(self) -> int:
-        """Tokens of the prompt that were cached before."""
-        return 0 if self.opened is None else self.opened.cached_tokens
-
-    @property
-    def prompt_ids(self) -> bytes:
-        """The prompt's ids, packed, of a sequence that asked for them, once it is opened."""
-        return b"" if self.opened is None else self.opened.prompt_ids
 
     @property
     def finish(self) -> Finish | None:
@@ -135,7 +124,7 @@ class GeneratedSequence:
             self.said += self.texts or ()
         self.texts = None
         self.tokens = []
-        if self.prompt_ids and self.opened is not None:
+        if self.opened.prompt_ids:
             self.opened = replace(self.opened, prompt_ids=b"")
         self.logprobs = self.hidden = None
 
@@ -282,7 +271,8 @@ class Submission:
 
     def leave(self) -> None:
         self.left = True
-        self.end_if_done()
+        if self.at_end:
+            self.end_if_done()
 
     def end_if_done(self) -> None:
         if self.left and not self.num_open:

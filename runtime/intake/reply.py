@@ -190,9 +190,9 @@ def meta_info(sequence: GeneratedSequence, asked: dict[str, Any]) -> MetaInfo:
     return MetaInfo(
         id=sequence.id,
         finish_reason=finish_reason(finish),
-        prompt_tokens=sequence.num_prompt,
+        prompt_tokens=sequence.opened.prompt_tokens,
         completion_tokens=sequence.num_taken,
-        cached_tokens=sequence.num_cached,
+        cached_tokens=sequence.opened.cached_tokens,
         num_retractions=finish.num_retractions if finish is not None else 0,
         weight_version=sequence.weights.version,
         weight_versions=weight_spans(sequence),
@@ -216,7 +216,7 @@ def weight_spans(sequence: GeneratedSequence) -> list[WeightSpan] | UnsetType:
 
 def prompt_ids_of(sequence: GeneratedSequence) -> list[int] | UnsetType:
     """UNSET where they were not asked for."""
-    return list(unpack_ids(sequence.prompt_ids)) if sequence.prompt_ids else UNSET
+    return unpack_ids(sequence.opened.prompt_ids) if sequence.opened.prompt_ids else UNSET
 
 
 def prompt_places_of(sequence: GeneratedSequence) -> list[Place]:

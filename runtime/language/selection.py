@@ -131,7 +131,7 @@ class ChoiceScoring:
 
     def _cached(self, done: list[GeneratedSequence]) -> int:
         """Tokens of the prompt that were cached before: all sequences but the first find it cached."""
-        found = min(sequence.num_cached for sequence in done[: len(self._trie.leaves)])
+        found = min(sequence.opened.cached_tokens for sequence in done[: len(self._trie.leaves)])
         return min(found, self._tokens.prompt_tokens)
 
 

@@ -100,7 +100,7 @@ AnthropicEvent: Any = MessageStart | BlockStart | BlockDelta | BlockStop | Messa
 
 def usage_of(sequence: GeneratedSequence) -> AnthropicUsage:
     return AnthropicUsage(
-        input_tokens=sequence.num_prompt - sequence.num_cached,
-        cache_read_input_tokens=sequence.num_cached,
+        input_tokens=sequence.opened.prompt_tokens - sequence.opened.cached_tokens,
+        cache_read_input_tokens=sequence.opened.cached_tokens,
         output_tokens=sequence.num_generated,
     )

@@ -208,8 +208,8 @@ def usage_of(sequences: Sequence[GeneratedSequence], readers: Sequence[OutputRea
     """Prompts count once, whatever n: their cached tokens are those of the first sample."""
     firsts = {id(sequence.prompt): sequence for sequence in reversed(sequences)}.values()
     return _usage(
-        sum(sequence.num_prompt for sequence in firsts),
-        sum(sequence.num_cached for sequence in firsts),
+        sum(sequence.opened.prompt_tokens for sequence in firsts),
+        sum(sequence.opened.cached_tokens for sequence in firsts),
         sum(sequence.num_generated for sequence in sequences),
         sum(reader.reasoning_tokens for reader in readers),
     )
@@ -218,7 +218,7 @@ def usage_of(sequences: Sequence[GeneratedSequence], readers: Sequence[OutputRea
 def usage_so_far(sequence: GeneratedSequence, completion_tokens: int, reader: OutputReader | None = None) -> Usage:
     """`completion_tokens`: those that were sent."""
     thought = reader.reasoning_tokens if reader is not None else 0
-    return _usage(sequence.num_prompt, sequence.num_cached, completion_tokens, thought)
+    return _usage(sequence.opened.prompt_tokens, sequence.opened.cached_tokens, completion_tokens, thought)
 
 
 def _usage(prompt: int, cached: int, completion: int, reasoning: int) -> Usage:

@@ -318,9 +318,10 @@ class ResponseOutput(Items[replies.OutputItem]):
         return done
 
     def _end(self, finish: Finish) -> None:
-        num_prompt, num_generated = self._sequence.num_prompt, self._sequence.num_generated
-        cached, thought = CachedTokens(self._sequence.num_cached), ReasoningTokens(self._reader.reasoning_tokens)
-        usage = replies.ResponseUsage(num_prompt, cached, num_generated, thought, num_prompt + num_generated)
+        opened, num_generated = self._sequence.opened, self._sequence.num_generated
+        cached, thought = CachedTokens(opened.cached_tokens), ReasoningTokens(self._reader.reasoning_tokens)
+        total = opened.prompt_tokens + num_generated
+        usage = replies.ResponseUsage(opened.prompt_tokens, cached, num_generated, thought, total)
         if self._reader.cut(finish):
             reason = {"reason": "max_output_tokens" if finish.kind is FinishKind.LENGTH else "stop"}
             self._finish(replies.ResponseIncomplete, "incomplete", incomplete_details=reason, usage=usage)
