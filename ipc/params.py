@@ -75,28 +75,20 @@ def _start(value: Any, room: int) -> str:
     return repr(value)
 
 
-def _number(where: str, value: Any, valid: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ClientError(where, f"is {shown(value)}, must be a number, {valid}")
-    if isinstance(value, int) and value.bit_length() > 1000:
-        raise ClientError(where, f"is {shown(value)}, must be {_finite(valid)}")
-    if not math.isfinite(value):
-        raise ClientError(where, f"is {value}, must be {_finite(valid)}")
-    return float(value)
-
-
-def _finite(valid: str) -> str:
-    return valid if valid.startswith("finite") else f"finite, {valid}"
-
-
 def _real(low: float, high: float, low_open: bool = False) -> Check:
     valid = f"in {'(' if low_open else '['}{low:g}, {high:g}]" if math.isfinite(high) else f"finite and >= {low:g}"
+    finite = f"finite, {valid}" if math.isfinite(high) else valid
 
     def check(where: str, value: Any) -> float:
-        number = _number(where, value, valid)
-        if number > high or number < low or (low_open and number == low):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ClientError(where, f"is {shown(value)}, must be a number, {valid}")
+        if isinstance(value, int) and value.bit_length() > 1000:
+            raise ClientError(where, f"is {shown(value)}, must be {finite}")
+        if not math.isfinite(value):
+            raise ClientError(where, f"is {value}, must be {finite}")
+        if value > high or value < low or (low_open and value == low):
             raise ClientError(where, f"is {shown(value)}, must be {valid}")
-        return number
+        return float(value)
 
     schema: dict[str, Any] = {"type": "number", "exclusiveMinimum" if low_open else "minimum": low}
     return Check(valid, check, schema | ({"maximum": high} if math.isfinite(high) else {}))

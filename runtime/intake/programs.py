@@ -85,8 +85,12 @@ def _spec_lists(sampling_params: Any, extras: dict[str, Any], others: Many[str] 
     """`others`: extras that are of a prompt and no fields of SpecLists."""
     if unknown := extras.keys() - {*EXTRAS, *others}:
         raise TypeError(f"unknown argument {min(unknown)}; known are {', '.join(EXTRAS)}")
-    given = {name: plain(name, value) for name, value in extras.items() if name not in others}
-    return convert({**given, "sampling_params": plain("sampling_params", sampling_params)}, SpecLists)
+    given = dict[str, Any]()
+    for name, value in extras.items():
+        if name not in others:
+            given[name] = plain(name, value)
+    given["sampling_params"] = plain("sampling_params", sampling_params)
+    return convert(given, SpecLists)
 
 
 def plain(place: str, value: Any, levels: int = MAX_DEPTH) -> Any:
@@ -135,15 +139,11 @@ def _is_single(prompts: Any) -> bool:
     """One prompt is a text, a list of ids or an array of embeddings; several are a list of those."""
     if not _is_list(prompts) or _is_embeds(prompts):
         return True
-    return len(prompts) > 0 and _is_number(prompts[0])
-
-
-def _is_number(value: Any) -> bool:
-    """Whether it is a number, of whatever type. An array of one can be made a number, but is none.
-
-    numpy's texts have the method as well.
-    """
-    return hasattr(value, "__float__") and getattr(value, "ndim", 0) == 0 and not isinstance(value, str | bytes)
+    if not len(prompts):
+        return False
+    # a number, of whatever type: an array of one can be made a number, but is none; numpy's texts have the method too
+    first = prompts[0]
+    return hasattr(first, "__float__") and getattr(first, "ndim", 0) == 0 and not isinstance(first, str | bytes)
 
 
 def _is_embeds(prompt: Any) -> bool:
@@ -157,7 +157,7 @@ def pack_any(place: str, ids: Any, vocab_size: int) -> bytes:
         raise ClientError(place, f"is {shown(ids)}, must be a list of token ids")
     items = list(ids)
     try:
-        if not all(map(_is_index, set(map(type, items)))):
+        if bool in set(map(type, items)):  # Python takes booleans for numbers
             raise TypeError
         packed = array("i", map(index, items))
     except (TypeError, OverflowError):
@@ -167,10 +167,6 @@ def pack_any(place: str, ids: Any, vocab_size: int) -> bytes:
     return packed.tobytes()
 
 
-def _is_index(kind: type) -> bool:
-    return hasattr(kind, "__index__") and kind is not bool
-
-
 def _refuse_first(place: str, items: list[Any], vocab_size: int) -> NoReturn:
     at = next(i for i, token in enumerate(items) if not _is_token(token, vocab_size))
     raise ClientError(f"{place}[{at}]", f"is {shown(items[at])}, must be a token id in [0, {vocab_size})")
@@ -178,8 +174,8 @@ def _refuse_first(place: str, items: list[Any], vocab_size: int) -> NoReturn:
 
 def _is_token(value: Any, vocab_size: int) -> bool:
     try:
-        return _is_index(type(value)) and 0 <= index(value) < vocab_size
-    except TypeError:  # numpy's booleans, and arrays of several numbers
+        return type(value) is not bool and 0 <= index(value) < vocab_size
+    except TypeError:  # no integer: a text, numpy's booleans, arrays of several numbers
         return False
 
 

@@ -53,7 +53,7 @@ class ConstraintFields(Checked, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        asked = self._asked
+        asked = [name for name in READERS if getattr(self, name) not in (None, "")]
         if len(asked) > 1:
             names = " and ".join(asked)
             raise ValueError(f"Only one of json_schema, regex, ebnf, or structural_tag can be set. Here {names} are.")
@@ -61,7 +61,11 @@ class ConstraintFields(Checked, frozen=True, kw_only=True):
 
     def constraints(self, place: str = "") -> list[Constraint]:
         """The constraints that are asked for. `place`: what stands before the fields' names. Raises ClientError."""
-        return [READERS[name](place + name, value) for name, value in self._asked.items()]
+        found = list[Constraint]()
+        for name, read in READERS.items():
+            if (value := getattr(self, name)) not in (None, ""):
+                found.append(read(place + name, value))
+        return found
 
     def backend(self) -> BackendName | None:
         """The library that is asked for. Raises ClientError."""
@@ -70,10 +74,6 @@ class ConstraintFields(Checked, frozen=True, kw_only=True):
     def whitespace(self) -> Whitespace | None:
         """The whitespace of its JSON. Raises ClientError."""
         return None
-
-    @property
-    def _asked(self) -> dict[str, Any]:
-        return {name: value for name in READERS if (value := getattr(self, name)) is not None and value != ""}
 
 
 class SharedParams(ConstraintFields, frozen=True, kw_only=True):
@@ -239,8 +239,9 @@ def read_specs(
     for i, item in enumerate((body.token_ids_logprob or ()) if "token_ids_logprob" in listed else ()):
         if isinstance(item, int):
             raise ClientError(f"token_ids_logprob[{i}]", f"is {item}, must be a list of token ids, as others are")
-    params = _params_of_each(body.sampling_params, count, batch, defaults)
-    kept_to = _constraint_of_each(body.sampling_params, count)
+    given = body.sampling_params
+    params = _params_of_each(given, count, batch, defaults)
+    kept_to = _constraint_of_each(given) if isinstance(given, list) else [_constraint_of(given)] * count
     if params and not listed and params[0] is params[-1]:  # one spec for all prompts
         return [_read_one(body, params[0], kept_to[0], processors_on)] * count
     own = SpecLists(**{name: getattr(body, name) for name in SpecLists.__struct_fields__})  # a body has many more
@@ -300,10 +301,8 @@ def _with_backend(kept_to: Constraint, backend: BackendName) -> Constraint:
     return replace(kept_to, backend=backend)
 
 
-def _constraint_of_each(given: OrEach[GivenParams], count: int) -> list[Constraint | None]:
-    """Its place is that of the scheduler's words, as those of all sampling parameters."""
-    if not isinstance(given, list):
-        return [_constraint_of(given)] * count
+def _constraint_of_each(given: list[GivenParams | None]) -> list[Constraint | None]:
+    """The place of an error is where the client wrote it, in a list of sampling parameters."""
     kept_to = []
     for i, one in enumerate(given):
         try:
