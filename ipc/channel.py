@@ -154,7 +154,9 @@ class ThreadInbox(Generic[M]):
         self._stopped = False
 
     def send(self, message: Message) -> None:
-        self.send_all((message,))
+        with self._changed:
+            self._queue.append(message)
+            self._changed.notify()
 
     def send_all(self, messages: Iterable[Message]) -> None:
         with self._changed:

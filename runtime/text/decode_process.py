@@ -72,14 +72,16 @@ class Detokenizer:
     def _open(self, opened: Opened) -> Opened:
         """Returns it with the texts of the tokens whose log-probability comes at every place, if asked for."""
         uid, params, logprobs = opened.uid, opened.spec.params, opened.spec.logprobs
-        decoder = self._decoder(opened)
+        decoder = TextDecoder(
+            self._tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens, opened.tail_bytes
+        )
         self._outputs[uid] = output = _Stoppable(decoder, params) if params.stop or params.stop_regex else decoder
         self._push[uid] = output.push
         if params.no_stop_trim:
             self._untrimmed.add(uid)
         if logprobs is None or not logprobs.texts:
             return opened
-        self._logprob_texts[uid] = LogprobTexts(self._decoder(opened))
+        self._logprob_texts[uid] = LogprobTexts(decoder.fork())
         return replace(opened, chosen_texts=tuple(map(self._token_text, logprobs.ids)))
 
     def _texts_of(self, logprobs: Logprobs) -> Logprobs:
@@ -92,12 +94,6 @@ class Detokenizer:
         raw = {token: spelled for token in halves if (spelled := self._tokenizer.token_bytes(token)) is not None}
         push = known.decoder.push
         return replace(logprobs, texts=texts, raw=raw, lengths=pack_ids([len(push(token)) for token in own]))
-
-    def _decoder(self, opened: Opened) -> TextDecoder:
-        params = opened.spec.params
-        return TextDecoder(
-            self._tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens, opened.tail_bytes
-        )
 
     def _decode_one(self, token_id: int) -> str:
         return self._tokenizer.decode([token_id], skip_special_tokens=False)

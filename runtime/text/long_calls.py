@@ -13,30 +13,26 @@ LONG_IDS_BYTES = 4 << 16  # int32; decoded in 10 ms
 
 
 def is_long(message: Any) -> bool:
-    """Of a message to the tokenizer."""
-    if isinstance(message, messages.Detokenize):
-        return len(message.ids) > LONG_IDS_BYTES
-    return _chars_of(message) > LONG_CHARS
+    """Whether a message to the tokenizer is one of these."""
+    num_chars = 0  # characters to tokenise
+    match message:
+        case messages.Detokenize(ids=ids):
+            return len(ids) > LONG_IDS_BYTES
+        case messages.Tokenize(text=text, pair=pair):
+            num_chars = len(text) + len(pair or "")
+        case messages.Generate(content=content):
+            num_chars = len(content.text or "")
+        case messages.GenerateAll(items=items):
+            num_chars = sum(len(item.content.text or "") for item in items)
+        case messages.RenderChoices(segments=segments, choices=choices):
+            num_chars = _num_chars(segments) * (len(choices) + 1) + sum(map(len, choices))
+        case messages.RenderPrompt(segments=segments):
+            num_chars = _num_chars(segments)
+    return num_chars > LONG_CHARS
 
 
 def is_long_text(text: str) -> bool:
     return len(text) > LONG_CHARS
-
-
-def _chars_of(message: Any) -> int:
-    """How many characters are tokenised for it."""
-    match message:
-        case messages.Tokenize(text=text, pair=pair):
-            return len(text) + len(pair or "")
-        case messages.Generate(content=content):
-            return len(content.text or "")
-        case messages.GenerateAll(items=items):
-            return sum(map(_chars_of, items))
-        case messages.RenderChoices(segments=segments, choices=choices):
-            return _num_chars(segments) * (len(choices) + 1) + sum(map(len, choices))
-        case messages.RenderPrompt(segments=segments):
-            return _num_chars(segments)
-    return 0
 
 
 def _num_chars(segments: Sequence[messages.Segment]) -> int:
