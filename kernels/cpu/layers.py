@@ -12,40 +12,32 @@ from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights,
 
 
 class LayerOps(NativeCalls):
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self._norm(x, None, weight, eps)
-
-    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return self._norm(x, residual, weight, eps)
-
-    def _norm(self, x: Tensor, residual: Tensor | None, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
         out, kind, wide = self.empty(*x.shape, dtype=x.dtype), DTYPES[x.dtype], weight.dtype == torch.float32
         self.native.rms_norm(kind, x, x.stride(0), residual, weight, out, *x.shape, eps, wide, self.threads)
         return out
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return self.rms_norm(x, weight, eps, residual)
 
     def norm_heads(self, x: Tensor, weight: Tensor | None, eps: float) -> None:
         wide = weight is not None and weight.dtype == torch.float32
         self.native.norm_heads(DTYPES[x.dtype], x, x.stride(0), weight, *x.shape, eps, wide, self.threads)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
-        out, kind = self._half(gate_up), DTYPES[gate_up.dtype]
-        self.native.silu_mul(kind, gate_up, gate_up.stride(0), out, *out.shape, self.threads)
+        out = self.empty(len(gate_up), gate_up.shape[1] // 2, dtype=gate_up.dtype)
+        self.native.silu_mul(DTYPES[out.dtype], gate_up, gate_up.stride(0), out, *out.shape, self.threads)
         return out
 
     def gelu_mul(self, gate_up: Tensor, tanh: bool) -> Tensor:
-        out, kind = self._half(gate_up), DTYPES[gate_up.dtype]
-        self.native.gelu_mul(kind, gate_up, gate_up.stride(0), out, *out.shape, tanh, self.threads)
+        out = self.empty(len(gate_up), gate_up.shape[1] // 2, dtype=gate_up.dtype)
+        self.native.gelu_mul(DTYPES[out.dtype], gate_up, gate_up.stride(0), out, *out.shape, tanh, self.threads)
         return out
 
     def clamped_mul(self, gate_up: Tensor, alpha: float, limit: float) -> Tensor:
-        out, kind = self._half(gate_up), DTYPES[gate_up.dtype]
+        out, kind = self.empty(len(gate_up), gate_up.shape[1] // 2, dtype=gate_up.dtype), DTYPES[gate_up.dtype]
         self.native.clamped_mul(kind, gate_up, gate_up.stride(0), alpha, limit, out, *out.shape, self.threads)
         return out
-
-    def _half(self, gate_up: Tensor) -> Tensor:
-        """For a result of inputs [T, 2 F]: [T, F]"""
-        tokens, both = gate_up.shape
-        return self.empty(tokens, both // 2, dtype=gate_up.dtype)
 
     def gelu_by(self, gate: Tensor, up: Tensor, tanh: bool) -> Tensor:
         out, kind = self.empty(*gate.shape, dtype=gate.dtype), DTYPES[gate.dtype]
