@@ -5,6 +5,7 @@ T tokens, N in, M out, G groups of inputs.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from ramet.kernels.cpu.native import DTYPES, Natives
 Call = tuple[str, *tuple[int | None, ...]]  # name of a function, and what it is told of the weight
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NativeWeight(ABC):
     """A packed [M, N]."""
 
@@ -60,20 +61,20 @@ class NativeWeight(ABC):
         return out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlainWeight(NativeWeight):
     """[M, N] of the inputs' dtype."""
 
-    @property
+    @cached_property
     def linear_call(self) -> Call:
         return "linear", self.packed.data_ptr()
 
-    @property
+    @cached_property
     def unpack_call(self) -> Call:
         return "unpack", self.packed.data_ptr()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PackedInt8(NativeWeight):
     """[M, N] as whole numbers in [-127, 127] times a scale for each output.
 
@@ -84,17 +85,17 @@ class PackedInt8(NativeWeight):
     sums: Tensor  # [M rounded up] int32
     weight_only: bool
 
-    @property
+    @cached_property
     def linear_call(self) -> Call:
         addresses = self.packed.data_ptr(), self.scales.data_ptr()
         return ("linear_int8wo", *addresses) if self.weight_only else ("linear_int8", *addresses, self.sums.data_ptr())
 
-    @property
+    @cached_property
     def unpack_call(self) -> Call:
         return "unpack_int8", self.packed.data_ptr(), self.scales.data_ptr()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PackedInt4(NativeWeight):
     """[M, N] as whole numbers in [0, 15], less a zero and times a scale that `group` inputs of an output share.
 
@@ -104,11 +105,11 @@ class PackedInt4(NativeWeight):
     order: Tensor | None  # [N] int32: the inputs as they are grouped
     group: int
 
-    @property
+    @cached_property
     def linear_call(self) -> Call:
         return "linear_int4", *self._words
 
-    @property
+    @cached_property
     def unpack_call(self) -> Call:
         return "unpack_int4", *self._words
 
