@@ -46,32 +46,35 @@ class CpuAttention(AttentionBackend):
         self._planner_of = [planners.get(pool.layers[layer.source(i)]) for i, layer in enumerate(layers)]
 
     def plan(self, inputs: ForwardInputs) -> None:
-        num_new = inputs.num_new
+        num_new, ops = inputs.num_new, self._ops
         firsts = np.cumsum(num_new, dtype=np.int32) - num_new
-        long = num_new >= (self.long_extend if self._ops is not None else 1)
-        self._long = [self._long_row(inputs, int(r), firsts) for r in np.flatnonzero(long)]
-        short = np.flatnonzero(~long).astype(np.int32)
-        self._has_short = len(short) > 0
-        if self._has_short:
-            self._plan_short(inputs, short, firsts)
+        is_long = num_new >= (self.long_extend if ops is not None else 1)
+        self._long: list[LongRow] = []
+        for r in np.flatnonzero(is_long):
+            self._long.append(self._long_row(inputs, int(r), firsts))
+        self._has_short = len(self._long) < len(num_new)
+        if not self._has_short:
+            return
+        assert ops is not None, "without compiled kernels all rows are long"
+        at = np.flatnonzero(~is_long) if self._long else slice(None)  # all: where they are, which a replay reads again
+        offsets = None if inputs.position_offsets is None else inputs.position_offsets[at]
+        rows, starts, num_new, seq_lens = inputs.rows[at], firsts[at], num_new[at], inputs.seq_lens[at]
+        for planner in self._planners:
+            ops.plan(planner, inputs.table, rows, starts, num_new, seq_lens, offsets, inputs.key_ends)
 
     def attend(self, layer: int, call: AttendCall, inputs: ForwardInputs) -> Tensor:
         q, ops, planner = call.q, self._ops, self._planner_of[layer]
         out = torch.empty(q.shape, dtype=q.dtype) if ops is None else ops.empty(*q.shape, dtype=q.dtype)
         if ops is not None and planner is not None and self._has_short:
-            ops.attend(planner, self._rule(layer, call.sinks), q, call.keys, call.values, out)
+            rule = self._rules[layer]
+            if call.sinks is not None:
+                assert call.sinks.dtype == torch.float32 and call.sinks.is_contiguous(), call.sinks.dtype
+                rule.sinks = call.sinks.data_ptr()  # which a replay reads again
+            ops.attend(planner, rule, q, call.keys, call.values, out)
         for row in self._long:
             at = slice(row.first, row.stop)
             out[at] = self.attend_row(row, call.of_tokens(at))
         return out
-
-    def _rule(self, layer: int, sinks: Tensor | None) -> ScoreRule:
-        """A replay reads it again."""
-        rule = self._rules[layer]
-        if sinks is not None:
-            assert sinks.dtype == torch.float32 and sinks.is_contiguous(), sinks.dtype
-            rule.sinks = sinks.data_ptr()
-        return rule
 
     def _long_row(self, inputs: ForwardInputs, r: int, firsts: Ints) -> LongRow:
         first = int(firsts[r])
@@ -79,11 +82,3 @@ class CpuAttention(AttentionBackend):
         stop = first + int(inputs.num_new[r])
         ends = None if inputs.key_ends is None else torch.from_numpy(inputs.key_ends[first:stop])
         return LongRow(first, stop, slots, ends)
-
-    def _plan_short(self, inputs: ForwardInputs, short: Ints, firsts: Ints) -> None:
-        assert self._ops is not None, "without compiled kernels all rows are long"
-        at = slice(None) if len(short) == len(inputs.rows) else short  # all: where they are, which a replay reads again
-        offsets = None if inputs.position_offsets is None else inputs.position_offsets[at]
-        rows, starts, num_new, seq_lens = inputs.rows[at], firsts[at], inputs.num_new[at], inputs.seq_lens[at]
-        for planner in self._planners:
-            self._ops.plan(planner, inputs.table, rows, starts, num_new, seq_lens, offsets, inputs.key_ends)
