@@ -128,6 +128,8 @@ class Decoder(CausalModel):
         self.layers = nn.ModuleList(self.layer_class(i, shape, dtype, ops) for i in range(shape.num_layers))
         self.norm = norm_of(shape, dtype, ops)
         self.head = None if shape.tied_head else Linear(shape.hidden, shape.vocab_size, bias=False, dtype=dtype)
+        # (token ids [T], embedded tokens [T, N]) -> [T, layers * size], where layers have embeddings of their own
+        self.token_embeds: nn.Module | None = None
         self.token_adapters = TokenAdapters()
         self._ops = ops
         self._ropes: list[RopeTables] = []  # of each layer
@@ -152,10 +154,8 @@ class Decoder(CausalModel):
         self._ropes = [tables[layer.rope] for layer in self.shape.layers]
         self._axes = {rope: AxesRope(rope, device) for rope in tables if rope.sections}
 
-    def ropes(self, mrope_positions: Tensor | None) -> list[RopeTables]:
-        """Of each layer. mrope_positions [3, T] int64: each token's own, in the order of the tokens."""
-        if mrope_positions is None:
-            return self._ropes
+    def _ropes_at(self, mrope_positions: Tensor) -> list[RopeTables]:
+        """The tables of each layer for mrope_positions [3, T] int64: each token's own, in the order of the tokens."""
         tables = {rope: axes.tables(mrope_positions) for rope, axes in self._axes.items()}
         return [tables[layer.rope] for layer in self.shape.layers]
 
@@ -177,10 +177,11 @@ class Decoder(CausalModel):
         residual = self.embed(inputs.token_ids)
         for first, values in inputs.embeds:
             residual[first : first + len(values)] = values[:, : self.shape.hidden]
-        beside = self.layer_embeds(inputs, residual)
+        beside = None if self.token_embeds is None else self.token_embeds(inputs.token_ids, residual)
+        ropes = self._ropes if inputs.mrope_positions is None else self._ropes_at(inputs.mrope_positions)
         x: Tensor | None = None
         layers, step = cast(Sequence[DecoderLayer], self.layers), inputs
-        for i, (layer, rope) in enumerate(zip(layers, self.ropes(inputs.mrope_positions), strict=True), 1):
+        for i, (layer, rope) in enumerate(zip(layers, ropes, strict=True), 1):
             held = layer.store(x, residual, rope, attention, step)
             if drawn_rows is not None and i == len(layers):
                 drawn = partial(self._ops.gather, ids=inputs.last_tokens, scale=1.0)
@@ -203,10 +204,6 @@ class Decoder(CausalModel):
         for first, values in inputs.embeds:
             if values.shape[1] > start:
                 residual[first : first + len(values)] += values[:, start : start + self.shape.hidden]
-
-    def layer_embeds(self, inputs: ForwardInputs, embedded: Tensor) -> Tensor | None:
-        """[T, layers * size] beside the embedded tokens [T, N], where layers have embeddings of their own."""
-        return None
 
     def part(self, beside: Tensor, layer: int) -> Tensor:
         """[T, size] of [T, layers * size]"""

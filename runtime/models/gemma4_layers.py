@@ -7,7 +7,6 @@ T new tokens, N hidden size, L layers, P numbers of a layer's own embeddings.
 import torch
 from torch import Tensor, nn
 
-from ramet.runtime.attention.base import ForwardInputs
 from ramet.runtime.layers.modules import Embedding, Linear, RMSNorm
 from ramet.runtime.layers.ops import Ops
 from ramet.runtime.models.decoder import Decoder, experts_of, norm_of
@@ -99,10 +98,5 @@ class Gemma4Decoder(Decoder):
 
     def __init__(self, shape: ModelShape, dtype: torch.dtype, ops: Ops) -> None:
         super().__init__(shape, dtype, ops)
-        of = shape.layer_embeds
-        self.token_embeds = None if of is None else TokenEmbeds(of, shape, dtype, ops)
-
-    def layer_embeds(self, inputs: ForwardInputs, embedded: Tensor) -> Tensor | None:
-        if self.token_embeds is None:
-            return None
-        return self.token_embeds(inputs.token_ids, embedded)
+        if shape.layer_embeds is not None:
+            self.token_embeds = TokenEmbeds(shape.layer_embeds, shape, dtype, ops)

@@ -1,6 +1,7 @@
 """The numbers of a model as its family read them. Knows no file and no tensor."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ramet.kernels.reference_delta import DeltaShape
 from ramet.runtime.attention.base import LayerAttention
@@ -47,7 +48,7 @@ class LayerEmbeds:
     size: int  # of those of one layer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelShape:
     architecture: str
     vocab_size: int
@@ -121,13 +122,14 @@ class ModelShape:
             0,
         )
 
-    @property
+    @cached_property
     def deltas(self) -> tuple[DeltaShape | None, ...]:
         """Of each layer; None: it attends."""
         return tuple(layer.delta for layer in self.layers)
 
-    @property
+    @cached_property
     def has_states(self) -> bool:
+        """Whether some layer has one; steps ask it."""
         return any(delta is not None for delta in self.deltas)
 
     @property
