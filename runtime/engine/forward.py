@@ -37,8 +37,9 @@ class ForwardResult:
 
     def logits(self, at: Tensor) -> Tensor:
         """at [n] int64 indices into T. [n, V] float32"""
-        adapters = None if self.adapters is None else self.adapters.index_select(0, at.to(self.x.device))
-        return self.model.logits(self.states(at), adapters)
+        at = at.to(self.x.device)
+        adapters = None if self.adapters is None else self.adapters.index_select(0, at)
+        return self.model.logits(self.model.final_states(self.x, self.residual, at), adapters)
 
     @torch.inference_mode()
     def drawn(self) -> Tensor | None:
@@ -66,7 +67,7 @@ class ForwardPass:
 
     def run(self, inputs: ForwardInputs, draws: Ints, *, reads_all: bool) -> ForwardResult:
         """draws [Q] indices into R. `reads_all`: tokens that do not draw are asked for, too."""
-        if self.prompt_graphs is not None and inputs.adapters is None:
+        if self.prompt_graphs is not None:
             states = self.prompt_graphs.run(inputs)
             if states is not None:
                 return ForwardResult(self.model, *states, inputs.last_tokens, None)

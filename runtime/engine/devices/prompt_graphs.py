@@ -116,7 +116,9 @@ class PromptGraphs:
 
     def run(self, inputs: ForwardInputs) -> States | None:
         """x and residual [T, N], good until another graph runs; None: it is no step for a graph."""
-        if not inputs.is_text or len(inputs.rows) > MAX_ROWS or inputs.placed is not None:
+        if not inputs.is_text or inputs.adapters is not None or inputs.placed is not None:
+            return None
+        if len(inputs.rows) > MAX_ROWS:
             return None
         if inputs.num_decode and inputs.seq_lens[: inputs.num_decode].max() > LONGEST:
             return None
