@@ -127,6 +127,7 @@ class StepGraphs:
         self._device, self._forward, self._epilogue, self._rows = device, forward, epilogue, rows
         self._table = table
         self._sizes = np.array((few_sizes_up_to if device.captures_at_start else sizes_up_to)(max_rows))
+        self.max_rows = max_rows  # the last of these sizes; 0: no step is prepared
         self._prepared: dict[int, tuple[StepInputs, CapturedStep]] = {}
         self._adapted: dict[int, tuple[StepInputs, CapturedStep]] = {}  # the same with adapters
         self._begun: list[BegunStep | None] = [None, None]  # at either place
@@ -146,11 +147,6 @@ class StepGraphs:
         """Whether it is a step that can be prepared, and there are not too many rows."""
         fits = batch.only_decodes and 0 < len(batch.rows) <= self.max_rows
         return fits and (self._device.captures_adapters or not batch.inputs or batch.input(RowAdapters) is None)
-
-    @property
-    def max_rows(self) -> int:
-        """0: no step is prepared."""
-        return int(self._sizes[-1]) if len(self._sizes) else 0
 
     def begin(self, batch: Batch, draws: bool) -> BegunStep | None:
         """None: this forward pass cannot be replayed. See `covers`. A step begun before it may still run.
@@ -191,7 +187,7 @@ class StepGraphs:
             step = self._device.capture(inputs, lambda: self._forward(inputs.forward), self._epilogue, self._rows)
         except NotReplayable as why:
             log.warning("steps of %d rows are not prepared, which costs time: %s", size, why)
-            self._sizes = np.array(sorted(self._prepared), np.int64)
+            self._sizes, self.max_rows = np.array(sorted(self._prepared), np.int64), max(self._prepared, default=0)
             return False
         (self._adapted if adapted else self._prepared)[size] = inputs, step
         return True
