@@ -40,8 +40,10 @@ class PendingStep:
         self, compute: Callable[[Batch], StepResult | StepLogits], batch: Batch, epilogue: Epilogue, device: Device,
         begun: BegunStep | None = None,
     ) -> None:  # fmt: skip
-        self._compute, self._batch = compute, batch
-        self._epilogue, self._device, self._begun = epilogue, device, begun
+        self._compute: Callable[[Batch], StepResult | StepLogits] | None = compute  # None: it has run
+        self._batch, self._epilogue, self._device, self._begun = batch, epilogue, device, begun
+        # The host does nothing more for it: what comes next can be begun behind it.
+        self.draws_itself = begun is not None and begun.draws
         self._logits: StepLogits | None = None  # once it is computed
         self._drawn: Drawn | None = None
         self._readback: Readback | None = None  # None: what was drawn is on the host already
@@ -49,23 +51,16 @@ class PendingStep:
         self._result: StepResult | None = None
 
     @property
-    def _waits(self) -> bool:
-        return self._logits is None and self._result is None
-
-    @property
     def runs(self) -> bool:
-        return self._begun is not None if self._waits else self._logits is not None and self._device.queues_steps
-
-    @property
-    def draws_itself(self) -> bool:
-        """The host does nothing more for it: what comes next can be begun behind it."""
-        return self._begun is not None and self._begun.draws
+        if self._compute is not None:
+            return self._begun is not None
+        return self._logits is not None and self._device.queues_steps
 
     def compute(self) -> None:
         """Compute or queue it, if nobody has yet, and draw what needs no masks."""
-        if not self._waits:
+        if self._compute is None:
             return
-        computed = self._compute(self._batch)
+        computed, self._compute = self._compute(self._batch), None
         if isinstance(computed, StepResult):
             self._result = computed
             return
@@ -92,16 +87,13 @@ class PendingStep:
 
     def result(self) -> StepResult:
         self.compute()
-        if self._result is None:
-            self._result = self._read()
-        return self._result
-
-    def _read(self) -> StepResult:
+        if self._result is not None:
+            return self._result
         step, drawn = self._logits, self._drawn
         assert step is not None and drawn is not None, "a step waits for its masks"
         tokens, finite = (drawn.tokens, drawn.finite) if self._readback is None else self._readback.wait()
         broken, failures = self._failed or drawn.outcome(finite)
-        return StepResult(
+        self._result = StepResult(
             tokens.numpy().astype(np.int32),
             broken,
             tuple((row, *failure) for row, failure in failures.items()) if failures else (),
@@ -110,3 +102,4 @@ class PendingStep:
             step.answers,
             step.phases,
         )
+        return self._result

@@ -56,16 +56,20 @@ class ModelRunner(ServedModel):
     def cost(self) -> StepCost:
         return self._cost
 
+    @torch.inference_mode()
     def launch(self, batch: Batch) -> PendingStep:
         """Where steps are queued, this one comes behind those before it. Else a prepared step runs while the host goes
         on; another one is computed when it is asked for, or when the next one is launched.
         """
-        prepared = self._graphs is not None and self._graphs.covers(batch)
-        before = self._launched
-        if before is not None and not (prepared and before.draws_itself and not batch.before):
+        graphs, before = self._graphs, self._launched
+        if graphs is not None and not graphs.covers(batch):
+            graphs = None
+        if before is not None and (graphs is None or not before.draws_itself or batch.before):
             before.compute()
-        started = time.perf_counter()
-        begun = self._begin_replay(batch) if prepared else None
+        started, begun = time.perf_counter(), None
+        if graphs is not None:
+            self._run_commands(batch, prepared=True)
+            begun = graphs.begin(batch, self.device.draws_captured(batch.sampling))
         compute = self._compute_anew if begun is None else partial(self._finish_replay, begun, started)
         step = PendingStep(compute, batch, self._epilogue, self.device, begun)
         if not self.device.queues_steps:
@@ -73,13 +77,6 @@ class ModelRunner(ServedModel):
         elif not step.draws_itself:
             step.compute()
         return step
-
-    @torch.inference_mode()
-    def _begin_replay(self, batch: Batch) -> BegunStep | None:
-        """None: the model's steps cannot be prepared."""
-        assert self._graphs is not None
-        self._run_commands(batch, prepared=True)
-        return self._graphs.begin(batch, self.device.draws_captured(batch.sampling))
 
     @torch.inference_mode()
     def _finish_replay(self, begun: BegunStep, started: float, batch: Batch) -> StepResult | StepLogits:

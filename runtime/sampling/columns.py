@@ -147,11 +147,6 @@ class SamplingColumns:
     logprobs: tuple[LogprobRow, ...] = ()
 
     @property
-    def is_plain(self) -> bool:
-        """No row asks for anything but its draw."""
-        return self.penalties is None and self.is_penalised_at_most
-
-    @property
     def is_penalised_at_most(self) -> bool:
         """No row asks for anything but a draw from penalised logits."""
         is_changed = self.biased is not None or self.banned is not None or self.masked is not None

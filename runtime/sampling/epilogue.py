@@ -177,7 +177,7 @@ class Epilogue:
 
         allowed [K, W] int32: what columns.masked may draw. WRITTEN where a row opens a thought.
         """
-        if columns.is_plain:
+        if columns.penalties is None and columns.is_penalised_at_most:
             return Drawn(*self._draw_plain(logits, columns, rows), logits, {})
         shown = logits.clone() if columns.logprobs and self._raw else logits
         masks = masks_of(columns, allowed, logits.device)

@@ -117,7 +117,7 @@ class CpuDevice(Device):
 
     def draws_captured(self, columns: SamplingColumns) -> bool:
         """Nothing but the draw: it needs the logits as the model made them, and returns the tokens alone."""
-        return columns.is_plain
+        return columns.penalties is None and columns.is_penalised_at_most
 
     def capture(
         self, inputs: StepInputs, forward: Callable[[], Tensor], epilogue: Epilogue, rows: RowBuffer
