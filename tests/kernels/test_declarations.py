@@ -13,7 +13,8 @@ from ramet.kernels.cpu.native import Natives
 
 ROOT = Path(__file__).parents[2]
 CALLED = re.compile(
-    r'native\.(\w+)\b|native\([\w.]*library, "(\w+)"\)|return \(?"(\w+)", \*|return "(\w+)", self|\("(\w+)", \*'
+    r'(?:native|direct)\.(\w+)\b|native\([\w.]*library, "(\w+)"\)|'
+    r'return \(?"(\w+)", \*|return "(\w+)", self|\("(\w+)", \*'
 )
 each_function = pytest.mark.parametrize("function", functions().values(), ids=list(functions()))
 
