@@ -27,7 +27,8 @@ def traced_step() -> Counter[str]:
         name = frame.f_code.co_filename
         path = real.get(name)
         if path is None:
-            path = real[name] = "" if name.startswith("<") else os.path.realpath(name)
+            is_others = name.startswith("<") or "site-packages" in name
+            path = real[name] = "" if is_others else os.path.realpath(name)
         if not path.startswith(ROOT) or threading.current_thread() is not scheduler.get(None):
             if frame.f_code.co_qualname != TURN:
                 return
