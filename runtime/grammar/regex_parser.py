@@ -7,7 +7,7 @@ of the standard library's, so an expression means what it means to `re`.
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from re import _parser  # type: ignore[attr-defined]  # the only public parser of the syntax is this private module
+from re import _parser  # type: ignore[attr-defined]  # nothing public parses the syntax
 from typing import Any, NoReturn
 
 from ramet.runtime.grammar.base import GrammarError

@@ -8,7 +8,7 @@ construction, built from the end.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from re import _parser  # type: ignore[attr-defined]  # the only public parser of the syntax is this private module
+from re import _parser  # type: ignore[attr-defined]  # nothing public parses the syntax
 from typing import Any, NamedTuple
 
 from ramet.runtime.text.anchors import Anchor, anchor_of, sides_read

@@ -15,7 +15,7 @@ from ramet.runtime.grammar.regex import found_within, normal_form, write
 PATTERNS = [
     r"a|bc", r"^(\d{3}-){1,2}\w+$", r"(?i)hello", r"(?i)[^k]+", r"[^\W\d_]+", r"\S+\s", r"\D\W", r"a{,3}b", r"x{",
     r"(?s)a.b", r"a.b", r"[]a]+", r"[^]a]+", r"[a\-z]", r"[\d\-x]", r"\N{DIGIT ONE}\u0041\x41\101", r"(?P<n>a)?b",
-    r"(?#no)a", r"x{a}", "a{٣}",
+    r"(?i)ab|cd", r"(?#no)a", r"x{a}", "a{٣}",
     r"a*?b+?c??", r"(^a|b)$", r"\Aab\Z", r"(?i:a)b", r"(?a)\w\W", r"(a|b||c)+", r"", r"[&&~~||]+", r"[[a]+", r"\.\*\\",
     r"\ud7ff\U0001F600", r"(?m)^a$", r"[\s\S]", r"[é-ü]+", r"(?i)é", r"a{2}", r"(?:a{1,2}){2}", r"\"'/#<>&~ ",
 ]  # fmt: skip
