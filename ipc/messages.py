@@ -27,7 +27,7 @@ from ramet.ipc.control import Control, ControlReply
 from ramet.ipc.errors import ErrorRecord
 from ramet.ipc.media import MediaKind, MediaTokens, PlacedMedia, Prepared
 from ramet.ipc.message import Message, Uid
-from ramet.ipc.spec import RequestSpec
+from ramet.ipc.spec import DetokenizeOptions, RequestSpec
 from ramet.ipc.stats import Stats
 from ramet.ipc.times import SequenceTimes, Span
 
@@ -266,15 +266,18 @@ class HiddenStates(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Opened(msgspec.Struct, frozen=True, array_like=True):
-    """What the detokenizer and the server must know of a sequence before its first token."""
+    """What the detokenizer and the server must know of a sequence before its first token.
+
+    It is small whatever the request has: 1,000 requests may begin or end in one step, which is one message.
+    """
 
     uid: Uid
-    spec: RequestSpec  # RequestSpec.of_output
+    shown: DetokenizeOptions
     prompt_tokens: int
     cached_tokens: int
     prompt_ids: bytes = b""  # packed, where spec.returns_prompt
     tail_bytes: int = 0  # of the output, which end the prompt's text: they are not shown
-    chosen_texts: tuple[str, ...] = ()  # of spec.logprobs.ids, added by the detokenizer where texts are asked for
+    chosen_texts: tuple[str, ...] = ()  # of `shown.chosen`, which the detokenizer adds
 
 
 class Closed(msgspec.Struct, frozen=True, array_like=True):

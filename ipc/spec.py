@@ -105,6 +105,17 @@ class AdapterRef(msgspec.Struct, frozen=True, array_like=True):
     generation: int = 0  # 0: it has not been sent
 
 
+class DetokenizeOptions(msgspec.Struct, frozen=True, array_like=True):
+    """How an output is shown: fields of SamplingParams, and `chosen`."""
+
+    stop: tuple[str, ...] = ()
+    stop_regex: tuple[str, ...] = ()
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    no_stop_trim: bool = False
+    chosen: tuple[int, ...] | None = None  # LogprobSpec.ids where log-probabilities come with texts; None: elsewhere
+
+
 class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
     """What is asked for each of a prompt's samples."""
 
@@ -134,17 +145,17 @@ class RequestSpec(msgspec.Struct, frozen=True, array_like=True):
         )
 
     @property
-    def of_output(self) -> "RequestSpec":
-        """Without what an output was drawn under, which may be hundreds of kilobytes: whoever reads outputs needs none.
-
-        1,000 requests may end in one step, all of whose specs are one message.
-        """
-        params = self.params
-        if params.logit_bias or params.custom_params is not None:
-            params = replace(params, logit_bias=(), custom_params=None)
-        if params is self.params and self.constraint is None:
-            return self
-        return replace(self, params=params, constraint=None)
+    def detokenize_options(self) -> DetokenizeOptions:
+        """What whoever shows its output must know."""
+        params, asked = self.params, self.logprobs
+        return DetokenizeOptions(
+            params.stop,
+            params.stop_regex,
+            params.skip_special_tokens,
+            params.spaces_between_special_tokens,
+            params.no_stop_trim,
+            asked.ids if asked is not None and asked.texts else None,
+        )
 
     @property
     def scope(self) -> str:

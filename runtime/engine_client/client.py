@@ -140,8 +140,17 @@ class EngineClient:
             submission.timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire, submission)
         try:
             yield submission
-        finally:
-            self._leave(submission)
+        finally:  # the handler is done with it: nothing more is kept of what still runs
+            self.requests.leave(submission)
+            if submission.timer is not None:
+                submission.timer.cancel()
+            if submission.num_open:
+                giving_up = self._give_up([*submission.sequences], aborted=submission.aborted)
+                if next(giving_up, None) is not None:
+                    self.background.begin(_each_in_turn(giving_up))
+            submission.leave()
+            # its sequences know it as well: without this circle a request is freed when it ends
+            submission.sequences, submission.fresh = [], []
 
     def send(self, prompts: Sequence[Prompt], submission: Submission) -> None:
         """Its prompts, all of them. Raises ClientError or ServerError where they are more than may be sent."""
@@ -258,19 +267,6 @@ class EngineClient:
         weights = await _in_turn(prompts, lambda piece: [weight_of(piece)])
         self.queue.take_room(prompts, sum_of(weights), submission)
         return await _in_turn(prompts, partial(self._outbox.marked, owner=submission.origin.owner))
-
-    def _leave(self, submission: Submission) -> None:
-        """The handler is done with its request: nothing more is kept of what still runs."""
-        self.requests.leave(submission)
-        if submission.timer is not None:
-            submission.timer.cancel()
-        if submission.num_open:
-            giving_up = self._give_up([*submission.sequences], aborted=submission.aborted)
-            if next(giving_up, None) is not None:
-                self.background.begin(_each_in_turn(giving_up))
-        submission.leave()
-        # its sequences know it as well: without this circle a request is freed when it ends
-        submission.sequences, submission.fresh = [], []
 
     def _give_up(self, sequences: list[GeneratedSequence], *, aborted: bool) -> Iterator[int]:
         """Forget these, and end those that are open unless they are `aborted` already; a piece at each step, of which

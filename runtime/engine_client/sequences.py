@@ -180,10 +180,11 @@ class SequenceTable:
         sequence.opened, sequence.weights.version = opened, self.weight_version
         if opened.prompt_ids:
             sequence.submission.hold(opened.prompt_tokens)
-        if opened.spec.logprobs is not None and sequence.texts is not None:
-            sequence.logprobs = LogprobLists(opened)
-        if opened.spec.hidden is not None and sequence.texts is not None:
-            sequence.hidden = HiddenLists(opened)
+        spec = sequence.prompt.spec
+        if spec.logprobs is not None and sequence.texts is not None:
+            sequence.logprobs = LogprobLists(spec.logprobs, opened.chosen_texts)
+        if spec.hidden is not None and sequence.texts is not None:
+            sequence.hidden = HiddenLists(spec.hidden, opened.prompt_tokens)
         self._leaves_queue(sequence)
         if sequence.submission.probe:
             return

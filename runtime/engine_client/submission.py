@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Closed, Finish, Opened
-from ramet.ipc.params import SamplingParams
-from ramet.ipc.spec import RequestSpec
+from ramet.ipc.spec import DetokenizeOptions
 from ramet.runtime.access.owner import CURRENT as OWNER
 from ramet.runtime.access.owner import Owner
 from ramet.runtime.engine_client.prompt import MAX_NUMBERS, Prompt
@@ -28,7 +27,7 @@ from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 T = TypeVar("T")
 E = TypeVar("E")
 WEIGHT_VERSION = "default"  # of the weights of the start
-UNOPENED = Opened(Uid(0), RequestSpec(SamplingParams()), 0, 0)  # a sequence has this until its message comes
+UNOPENED = Opened(Uid(0), DetokenizeOptions(), 0, 0)  # a sequence has this until its message comes
 MAX_RENDERED = 8  # waits for the tokenizer that are kept of a request that is traced
 
 

@@ -47,10 +47,12 @@ FILES = "ramet-media-"  # of the folder for prepared media
 class InProcessEngine:
     """Belongs to the event loop that it was started on."""
 
+    client: EngineClient  # its handle, from `_begin` on
+
     def __init__(self, args: Args, tokenizer: Tokenizer, load: Callable[[], LoadedRunner]) -> None:
         self._args, self._tokenizer, self._rendering = args, tokenizer, RenderWorkers.of(args)
         self._loop = asyncio.get_running_loop()
-        self._ready: asyncio.Future[EngineClient] = self._loop.create_future()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
         self._to_scheduler: ThreadInbox[ToScheduler] = ThreadInbox()
         self._to_tokenizer: ThreadInbox[ToTokenizer] = ThreadInbox()
         self._arrivals = Arrivals(self._loop, self._deliver, self._can_wait)
@@ -75,11 +77,6 @@ class InProcessEngine:
             engine._stop()
             raise
         return engine
-
-    @property
-    def client(self) -> EngineClient:
-        """Its handle."""
-        return self._ready.result()
 
     async def close(self) -> None:
         """Every open call ends with EngineClosed, then the threads: the scheduler's after the step that runs now."""
@@ -113,14 +110,15 @@ class InProcessEngine:
         scheduler = compose(self._args, runner, channels, self._tokenizer, eos_ids, grammars=grammars).scheduler
         call_soon(self._loop, self._loaded, limits_of(runner, scheduler))
         try:
-            scheduler.run(lambda idle: None)
+            scheduler.run()
         finally:
             scheduler.close()
 
     def _can_wait(self, message: Message) -> bool:
         """Nobody reads a token before the end of its request, unless there is a stream."""
-        streams = self.client.requests.num_streams
-        return isinstance(message, TokenStep) and not (message.opened or message.closed or streams)
+        if not isinstance(message, TokenStep):
+            return False
+        return not (message.opened or message.closed or self.client.requests.num_streams)
 
     # -- on the tokenizer's thread ----------------------------------------------------------------------------------
 
@@ -141,7 +139,7 @@ class InProcessEngine:
         if limits.media:
             self._files = _files()
             self._media = MediaIntake(self._args.model_folder, self._files.path, self._args.media)
-        client = EngineClient(
+        self.client = EngineClient(
             [self._to_tokenizer],
             self._to_scheduler,
             limits,
@@ -156,7 +154,7 @@ class InProcessEngine:
         self._dispatch = dispatch_to(encoder, self._to_scheduler, self._arrivals, lambda: self._arrivals)
         tokenize = partial(self._tokenize, self._dispatch)
         self._threads.append(EngineThread("tokenizer", self._loop, tokenize, self._failed))
-        self._ready.set_result(client)
+        self._ready.set_result(None)
 
     def _deliver(self, message: TokenStep | ToServer) -> None:
         try:

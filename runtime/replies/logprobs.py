@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from ramet.ipc.messages import HiddenStates, Logprobs, Opened
-from ramet.ipc.spec import HiddenMode
+from ramet.ipc.messages import HiddenStates, Logprobs
+from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.replies.long_list import Listed, LongList, in_parts, listed
 
 Triple = tuple[float | None, int, str | None]
@@ -107,10 +107,10 @@ class Places:
 class LogprobLists:
     """What came of one sequence's log-probabilities. `output` and `prompt` are in the order of the tokens."""
 
-    def __init__(self, opened: Opened) -> None:
-        assert opened.spec.logprobs is not None, f"{opened.uid} did not ask for log-probabilities"
-        self._ask = ask = opened.spec.logprobs
-        chosen = list(zip(ask.ids, opened.chosen_texts or (None,) * len(ask.ids), strict=True))
+    def __init__(self, ask: LogprobSpec, chosen_texts: tuple[str, ...] = ()) -> None:
+        """`chosen_texts`: of `ask.ids`, where texts are asked for."""
+        self._ask = ask
+        chosen = list(zip(ask.ids, chosen_texts or (None,) * len(ask.ids), strict=True))
         self._texts: dict[int, str] = {}
         self.prompt, self.output = (Places(chosen, self._texts if ask.texts else None) for _ in PARTS)
         self.raw: dict[int, bytes] = {}  # token id -> its bytes, of tokens with texts that are no whole characters
@@ -136,8 +136,8 @@ class LogprobLists:
 class HiddenLists:
     """The hidden states of one sequence, as meta_info or an embedding shows them when it has ended."""
 
-    def __init__(self, opened: Opened) -> None:
-        self._which, self._num_prompt = opened.spec.hidden, opened.prompt_tokens
+    def __init__(self, which: HiddenMode, num_prompt: int) -> None:
+        self._which, self._num_prompt = which, num_prompt
         self._width = 0
         self._numbers = array("f")  # [rows, width]
 

@@ -63,13 +63,15 @@ class Scheduler:
                 leases += each.leases
         return leases
 
-    def run(self, beat: Callable[[bool], None]) -> None:
+    def run(self, beat: Callable[[bool], None] | None = None) -> None:
         """For ever. `beat(idle)` is called before each wait and each step."""
         while True:
             waits = self.waits
-            beat(waits)
+            if beat is not None:
+                beat(waits)
             self.receive(block=waits)
-            beat(self.idle)
+            if beat is not None:
+                beat(self.idle)
             self.turn()
 
     def receive(self, block: bool) -> None:

@@ -201,7 +201,9 @@ class Results:
         request.opened = True
         cached = request.cached_tokens or 0
         ids = request.prompt.tobytes() if request.spec.returns_prompt else b""
-        opened = Opened(request.uid, request.spec.of_output, request.prompt_len, cached, ids, request.start.num_bytes)
+        opened = Opened(
+            request.uid, request.spec.detokenize_options, request.prompt_len, cached, ids, request.start.num_bytes
+        )
         self.news.opened.append(opened)
         if request.flags & RowFlag.WATCHED:
             self._life.open(request)

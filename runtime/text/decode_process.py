@@ -16,9 +16,9 @@ from ramet.ipc import paths
 from ramet.ipc.channel import Receiver, Sender
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Closed, Logprobs, Opened, ToDetokenizer, TokenStep, pack_ids, unpack_ids
-from ramet.ipc.params import SamplingParams
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import MessageRing
+from ramet.ipc.spec import DetokenizeOptions
 from ramet.ipc.times import Span
 from ramet.runtime.config import Args
 from ramet.runtime.text.decode import TextDecoder
@@ -71,18 +71,18 @@ class Detokenizer:
 
     def _open(self, opened: Opened) -> Opened:
         """Returns it with the texts of the tokens whose log-probability comes at every place, if asked for."""
-        uid, params, logprobs = opened.uid, opened.spec.params, opened.spec.logprobs
+        uid, shown = opened.uid, opened.shown
         decoder = TextDecoder(
-            self._tokenizer, params.skip_special_tokens, params.spaces_between_special_tokens, opened.tail_bytes
+            self._tokenizer, shown.skip_special_tokens, shown.spaces_between_special_tokens, opened.tail_bytes
         )
-        self._outputs[uid] = output = _Stoppable(decoder, params) if params.stop or params.stop_regex else decoder
+        self._outputs[uid] = output = _Stoppable(decoder, shown) if shown.stop or shown.stop_regex else decoder
         self._push[uid] = output.push
-        if params.no_stop_trim:
+        if shown.no_stop_trim:
             self._untrimmed.add(uid)
-        if logprobs is None or not logprobs.texts:
+        if shown.chosen is None:
             return opened
         self._logprob_texts[uid] = LogprobTexts(decoder.fork())
-        return replace(opened, chosen_texts=tuple(map(self._token_text, logprobs.ids)))
+        return replace(opened, chosen_texts=tuple(map(self._token_text, shown.chosen)))
 
     def _texts_of(self, logprobs: Logprobs) -> Logprobs:
         """With the texts of tokens that come for the first time: of a step's thousands of tokens these are few."""
@@ -123,10 +123,10 @@ class _Stoppable:
     [0, shown)  sent   [shown, fed - held)  goes now   [fed - held, fed)  may be cut: waits in `parts`
     """
 
-    __slots__ = ("_decoder", "_matcher", "_params", "_parts", "_shown", "_waiting")
+    __slots__ = ("_decoder", "_matcher", "_options", "_parts", "_shown", "_waiting")
 
-    def __init__(self, decoder: TextDecoder, params: SamplingParams) -> None:
-        self._decoder, self._params = decoder, params
+    def __init__(self, decoder: TextDecoder, options: DetokenizeOptions) -> None:
+        self._decoder, self._options = decoder, options
         self._matcher: StopMatcher | None = None  # until the text begins
         self._parts: list[str] = []
         self._waiting = 0  # characters in parts
@@ -137,7 +137,7 @@ class _Stoppable:
         if not text:
             return ""
         if self._matcher is None:  # reading patterns takes milliseconds: those of many outputs not in one step
-            self._matcher = StopMatcher(self._params.stop, self._params.stop_regex)
+            self._matcher = StopMatcher(self._options.stop, self._options.stop_regex)
         self._matcher.feed(text)
         self._parts.append(text)
         self._waiting += len(text)

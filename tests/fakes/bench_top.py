@@ -26,6 +26,7 @@ from ramet.ipc.messages import (
     pack_ids,
     unpack_ids,
 )
+from ramet.ipc.spec import RequestSpec
 from ramet.ipc.times import SequenceTimes
 from ramet.runtime.config import make_args
 from ramet.runtime.grammar.compile import GrammarSource
@@ -70,6 +71,7 @@ class BenchTop:
         self.listeners = composed.steps.listeners
         self.deep_checks, self._tokenizer = deep_checks, tokenizer
         self.tokens: dict[int, list[int]] = defaultdict(list)
+        self.specs: dict[int, RequestSpec] = {}
         self.opened: dict[int, Opened] = {}
         self.scores: dict[int, LogprobLists] = {}  # of those that asked for log-probabilities
         self.hidden: dict[int, HiddenLists] = {}  # of those that asked for hidden states
@@ -95,6 +97,7 @@ class BenchTop:
         """Request `uid` (and uid + 1, ... when n > 1) arrives now."""
         spec = make_spec(**{"max_new_tokens": num_new, "temperature": 0.0, "n": n, **more})
         uids, tail = list(range(uid, uid + n)), b""
+        self.specs.update(dict.fromkeys(uids, spec))
         if spec.token_healing:
             assert self._tokenizer is not None
             prompt, tail = take_tail(self._tokenizer, prompt, self.runner.facts.vocab_size, num_new)
@@ -129,10 +132,11 @@ class BenchTop:
             for opened in step.opened:
                 assert opened.uid not in self.opened, f"{opened.uid} opened twice"
                 self.opened[opened.uid] = opened
-                if opened.spec.logprobs is not None:
-                    self.scores[opened.uid] = LogprobLists(opened)
-                if opened.spec.hidden is not None:
-                    self.hidden[opened.uid] = HiddenLists(opened)
+                spec = self.specs[opened.uid]
+                if spec.logprobs is not None:
+                    self.scores[opened.uid] = LogprobLists(spec.logprobs, opened.chosen_texts)
+                if spec.hidden is not None:
+                    self.hidden[opened.uid] = HiddenLists(spec.hidden, opened.prompt_tokens)
             for uid, token in zip(step.uids, unpack_ids(step.tokens), strict=True):
                 assert uid in self.opened and uid not in self.finish, f"a token for {uid} out of its life"
                 self.tokens[uid].append(token)
@@ -145,7 +149,7 @@ class BenchTop:
             for closed in step.closed:
                 assert closed.uid in self.opened and closed.uid not in self.finish, f"{closed.uid} closed out of turn"
                 self.finish[closed.uid], self.times[closed.uid] = closed.finish, closed.times
-                if self.opened[closed.uid].spec.expert_routes is not None:
+                if self.specs[closed.uid].expert_routes is not None:
                     self.routes[closed.uid] = closed.routes
                 self.finish_order.append(closed.uid)
         self.replies += [m for m in self.server.drain() if isinstance(m, ControlReply)]

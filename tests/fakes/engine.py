@@ -353,7 +353,7 @@ class FakeEngine:
 
     def _opened(self, uid: int, message: Generate) -> Opened:
         ids = pack_ids(units_of(message)) if message.spec.returns_prompt else b""
-        return Opened(uid, message.spec, prompt_length(message), CACHED, ids)
+        return Opened(uid, message.spec.detokenize_options, prompt_length(message), CACHED, ids)
 
     def _asks(self, uid: int) -> bool:
         return self.running[uid].spec.logprobs is not None

@@ -24,6 +24,7 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.spec import DetokenizeOptions
 from tests.fakes.specs import make_spec
 
 EXAMPLES = [
@@ -58,7 +59,10 @@ def test_a_message_survives_the_wire(message: messages.Message):
 
 
 def test_steps_survive_the_wire():
-    opened, closed = Opened(1, make_spec(stop=("x",)), 10, 5), Closed(1, Finish(FinishKind.STOP, matched="x", cut=3))
+    opened, closed = (
+        Opened(1, DetokenizeOptions(stop=("x",)), 10, 5),
+        Closed(1, Finish(FinishKind.STOP, matched="x", cut=3)),
+    )
     step = TokenStep([1], pack_ids([9]), [opened], [closed], weights=2)
     assert Codec(messages.ToDetokenizer).decode(encode(step)) == step
     text = replace(step, texts=["é"], tails=["tail"])

@@ -18,7 +18,7 @@ MAX_PARAMETERS, MAX_WITH_MANY = 8, 3
 MAX_SPLATS, MAX_NAMES_TWICE = 0, 0.006  # names: of all classes
 MAX_FRAGMENTS = 0.09  # of the docstrings of functions and classes
 MAX_DEVICE_TYPES, MAX_ISINSTANCE_OPS, MAX_FORWARDS = 3, 0, 1
-MAX_BOXES, MAX_FUNCTIONS = 18, 403
+MAX_BOXES, MAX_FUNCTIONS = 17, 400
 MAX_STEP_FUNCTIONS = 79  # 103 when features were threaded through the core
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import HiddenStates, Logprobs, Opened, pack_ids
+from ramet.ipc.messages import HiddenStates, Logprobs, pack_ids
 from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.replies import long_list
 from ramet.runtime.replies.logprobs import HiddenLists, LogprobLists
 from ramet.runtime.replies.long_list import MAX_PART, Listed, LongList, in_parts, parts_of
-from tests.fakes.specs import make_spec
 
 UID = Uid(1)
 NAN = float("nan")
@@ -67,8 +66,7 @@ def test_lists_are_what_arrived_in_whatever_parts(seed: int, monkeypatch: pytest
     ids = tuple(draw.integers(0, 50, int(draw.integers(0, 4))).tolist())
     ask = LogprobSpec(0, int(draw.integers(0, 5)), ids, texts=bool(seed % 2))
     texts = tuple(f"t{t}" for t in ids) if ask.texts else ()
-    opened = Opened(UID, make_spec(logprobs=ask), 9, 0, chosen_texts=texts)
-    lists, made = LogprobLists(opened), {}
+    lists, made = LogprobLists(ask, texts), {}
     for name, places in (("input", lists.prompt), ("output", lists.output)):
         made[name] = Made(seed, int(draw.integers(1, 60)), ask, of_prompt=name == "input")
         counts = [lists.add(message) for message in made[name].messages]
@@ -90,7 +88,7 @@ def test_lists_are_what_arrived_in_whatever_parts(seed: int, monkeypatch: pytest
 @pytest.mark.parametrize("num", [1, 127, 1000])
 @pytest.mark.parametrize("num_top", [0, 1, 256, 2 * MAX_PART])
 def test_no_part_has_more_numbers_than_the_bound(num: int, num_top: int):
-    lists = LogprobLists(Opened(UID, make_spec(logprobs=LogprobSpec(0, num_top)), 9, 0))
+    lists = LogprobLists(LogprobSpec(0, num_top))
     row, some = bytes(4 * num_top), min(num, 10 if num_top > 256 else num)
     lists.add(Logprobs(UID, True, bytes(4 * some), bytes(4 * some), row * some, row * some))
     for name, each in (("input_token_logprobs", 1), ("input_top_logprobs", num_top)):
@@ -101,7 +99,7 @@ def test_no_part_has_more_numbers_than_the_bound(num: int, num_top: int):
 
 def test_what_arrived_stays_packed():
     """A million log-probabilities take the bytes they came in, not a hundred for each."""
-    lists = LogprobLists(Opened(UID, make_spec(logprobs=LogprobSpec(0, 256)), 9, 0))
+    lists = LogprobLists(LogprobSpec(0, 256))
     lists.add(Logprobs(UID, True, bytes(400), bytes(400), bytes(400 * 256), bytes(400 * 256)))
     kept = [value for value in vars(lists.prompt).values() if isinstance(value, array | list | dict)]
     assert sum(len(column) * column.itemsize for column in kept if isinstance(column, array)) == 800 * 257
@@ -111,14 +109,14 @@ def test_what_arrived_stays_packed():
 @pytest.mark.parametrize("width", [1, 3, MAX_PART, MAX_PART + 1])
 def test_hidden_states_are_a_matrix_and_rows(width: int):
     states = np.random.default_rng(width).normal(size=(7, width)).astype(np.float32)
-    hidden = HiddenLists(Opened(UID, make_spec(hidden=HiddenMode.ALL), 5, 0))
+    hidden = HiddenLists(HiddenMode.ALL, 5)
     for part in (states[:2], states[2:6], states[6:]):
         assert hidden.add(HiddenStates(UID, width, part.tobytes())) == part.size
     assert hidden.meta().whole() == [states[:5].tolist(), *states[5:].tolist()]
 
 
 def test_hidden_states_that_never_came_are_an_empty_matrix():
-    assert HiddenLists(Opened(UID, make_spec(hidden=HiddenMode.ALL), 5, 0)).meta().whole() == [[]]
+    assert HiddenLists(HiddenMode.ALL, 5).meta().whole() == [[]]
 
 
 def test_others_run_between_the_parts_of_a_list():

@@ -7,7 +7,7 @@ import pytest
 
 from ramet.ipc.content import Content
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, Opened, pack_ids, unpack_ids
+from ramet.ipc.messages import Finish, FinishKind, Generate, Logprobs, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.prompt import Prompt
@@ -276,7 +276,7 @@ def test_an_output_without_tokens_is_the_least_likely() -> None:
     prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec()), Content("a"))
     drawn, empty = [GeneratedSequence(Uid(i), i, 0, prompt, Submission(False, 0.0)) for i in range(2)]
     for sequence in (drawn, empty):
-        sequence.logprobs = LogprobLists(Opened(sequence.uid, prompt.spec, 1, 0))
+        sequence.logprobs = LogprobLists(LogprobSpec())
     assert drawn.logprobs is not None
     drawn.logprobs.add(Logprobs(Uid(0), False, pack_ids([5]), floats([-9.0])))
     assert asyncio.run(likeliest([empty, drawn], 2, 1)) == [drawn]

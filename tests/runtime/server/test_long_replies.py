@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.message import Uid
 from ramet.ipc.messages import Closed, Finish, FinishKind, Generate, HiddenStates, Logprobs, Opened, TokenStep, pack_ids
+from ramet.ipc.spec import RequestSpec
 from ramet.runtime.replies.long_list import MAX_PART, LongList, in_parts
 from ramet.runtime.server.http import sse
 from ramet.runtime.server.http.exchange import MAX_TURN, pieces_of
@@ -58,9 +59,9 @@ def ids(seed: int, num: int) -> list[int]:
     return np.random.default_rng(seed).integers(0, VOCAB, num).tolist()
 
 
-def messages(uid: Uid, opened: Opened) -> list[TokenStep]:
+def messages(uid: Uid, spec: RequestSpec) -> list[TokenStep]:
     """A prompt of PLACES tokens and one token after it, as a scheduler's steps would bring them."""
-    spec = opened.spec
+    opened = Opened(uid, spec.detokenize_options, PLACES, 0)
     texts = {token: f"<{token}>" for token in range(VOCAB)} if spec.logprobs and spec.logprobs.texts else {}
     steps = [TokenStep([], b"", [opened])]
     for first in range(0, PLACES, STEP):
@@ -95,7 +96,7 @@ async def ask(server: Served, path: str, body: dict[str, Any]) -> bytes:
     asking = asyncio.create_task(server.http.post(path, json=body))
     (sent,) = await server.engine.saw(Generate)
     (uid,) = sent.uids
-    for message in messages(uid, Opened(uid, sent.spec, PLACES, 0)):
+    for message in messages(uid, sent.spec):
         server.engine.tell(message)
     async with await asking as response:
         assert response.status == 200
@@ -243,7 +244,7 @@ def test_a_reply_that_fails_on_its_way_is_cut_off():
         body = {"input_ids": [1], **ONE, **ASKED, "return_text_in_logprobs": True}
         asking = asyncio.create_task(server.http.post("/generate", json=body))
         (sent,) = await server.engine.saw(Generate)
-        *others, last = messages(sent.uids[0], Opened(sent.uids[0], sent.spec, PLACES, 0))
+        *others, last = messages(sent.uids[0], sent.spec)
         place = replace(last.logprobs[0], of_prompt=True, top_ids=pack_ids([VOCAB] * TOP))  # which have no texts
         for message in (*others, TokenStep([], b"", logprobs=[place]), last):
             server.engine.tell(message)

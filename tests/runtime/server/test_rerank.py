@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ramet.ipc.content import Content
 from ramet.ipc.message import Uid
-from ramet.ipc.messages import Generate, Logprobs, Opened, Tokenize, pack_ids, unpack_ids
+from ramet.ipc.messages import Generate, Logprobs, Tokenize, pack_ids, unpack_ids
 from ramet.ipc.params import SamplingParams
 from ramet.ipc.spec import HiddenMode, LogprobSpec, RequestSpec
 from ramet.runtime.engine_client.prompt import Prompt
@@ -164,7 +164,7 @@ def test_embed_needs_hidden_states_and_generate_does_not() -> None:
 def test_others_are_served_while_the_answers_to_thousands_of_questions_are_read() -> None:
     prompt = Prompt("", RequestSpec(SamplingParams(), LogprobSpec(ids=(5, 6))), Content("a"))
     done = GeneratedSequence(Uid(1), 0, 0, prompt, Submission(False, 0.0))
-    done.logprobs = LogprobLists(Opened(done.uid, prompt.spec, 1, 0))
+    done.logprobs = LogprobLists(LogprobSpec(ids=(5, 6)))
     numbers = array("f", [-1.0, -1.0, -2.0]).tobytes()
     done.logprobs.add(Logprobs(done.uid, False, pack_ids([5]), numbers[:4], chosen=numbers[4:]))
     turns = 0

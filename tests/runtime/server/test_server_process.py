@@ -28,13 +28,13 @@ from ramet.ipc.messages import (
 )
 from ramet.ipc.paths import SocketFolder
 from ramet.ipc.ring import Ring
+from ramet.ipc.spec import DetokenizeOptions
 from ramet.runtime.config import ServeArgs, make_args
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.processes import launch
 from ramet.runtime.processes.outputs import Outputs
 from ramet.runtime.server.process import bind
 from tests.fakes.engine import LIMITS
-from tests.fakes.specs import make_spec
 
 CHILD = """
 import json, sys
@@ -122,7 +122,7 @@ def ended(uid: int) -> TokenStep:
     return TokenStep(
         [uid],
         b"\1\0\0\0",
-        [Opened(uid, make_spec(), 1, 0)],
+        [Opened(uid, DetokenizeOptions(), 1, 0)],
         [Closed(uid, Finish(FinishKind.LENGTH, length=1))],
         texts=["Hi"],
         tails=[""],

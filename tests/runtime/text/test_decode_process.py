@@ -1,6 +1,7 @@
 """Steps of tokens to steps of text: what is shown, when, and that nothing shown is ever cut."""
 
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,18 +10,17 @@ from msgspec.structs import replace
 from samples import examples
 
 from ramet.ipc.messages import Closed, Finish, FinishKind, Logprobs, Opened, TokenStep, pack_ids
-from ramet.ipc.spec import LogprobSpec
+from ramet.ipc.spec import DetokenizeOptions
 from ramet.runtime.text.decode import TextDecoder
 from ramet.runtime.text.decode_process import Detokenizer
 from ramet.runtime.text.stops import StopMatch, StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
-from tests.fakes.specs import make_spec
 
 END = 0  # <|end|>
 
 
-def opened(uid: int, **options: object) -> Opened:
-    return Opened(uid, make_spec(**options), prompt_tokens=3, cached_tokens=0)
+def opened(uid: int, **options: Any) -> Opened:
+    return Opened(uid, DetokenizeOptions(**options), prompt_tokens=3, cached_tokens=0)
 
 
 class Outputs:
@@ -115,7 +115,7 @@ def test_the_bytes_of_half_characters_go_with_their_texts(byte_level: Tokenizer)
     halves = {byte_level.token_bytes(token): token for token in range(420) if byte_level.token_bytes(token) is not None}
     own, best, (whole,) = halves[b"\xe4"], halves[b"\x9c"], byte_level.encode("o")
     scores = Logprobs(1, False, pack_ids([own]), bytes(4), pack_ids([best, whole]), bytes(8))
-    step = TokenStep([1], pack_ids([own]), [opened(1, logprobs=LogprobSpec(num_top=2, texts=True))], logprobs=[scores])
+    step = TokenStep([1], pack_ids([own]), [opened(1, chosen=())], logprobs=[scores])
     (told,) = Detokenizer(byte_level).step(step).logprobs
     assert told.texts == {own: "\ufffd", best: "\ufffd", whole: "o"} and told.raw == {own: b"\xe4", best: b"\x9c"}
 
@@ -125,16 +125,16 @@ def test_a_token_s_text_is_decoded_and_sent_once_for_a_sequence(
 ) -> None:
     """A reply of a million log-probabilities has the texts of one vocabulary."""
     ids = byte_level.encode("the quick brown fox")
-    ask, calls = LogprobSpec(num_top=len(ids), texts=True), list[int]()
+    calls = list[int]()
     detokenizer = Detokenizer(byte_level)
     decode = byte_level.decode
     monkeypatch.setattr(byte_level, "decode", lambda tokens, **more: calls.extend(tokens) or decode(tokens, **more))
     places = Logprobs(1, True, pack_ids(ids), bytes(4 * len(ids)), pack_ids(ids * len(ids)), bytes(4 * len(ids) ** 2))
-    first = detokenizer.step(TokenStep([], b"", [opened(1, logprobs=ask)], logprobs=[places])).logprobs[0]
+    first = detokenizer.step(TokenStep([], b"", [opened(1, chosen=())], logprobs=[places])).logprobs[0]
     again = detokenizer.step(TokenStep([], b"", logprobs=[places, replace(places, ids=pack_ids(ids[:1]))])).logprobs
     assert first.texts == {token: decode([token]) for token in ids} and sorted(calls) == sorted(set(ids))
     assert [each.texts for each in again] == [{}, {}]
-    other = detokenizer.step(TokenStep([], b"", [opened(2, logprobs=ask)], logprobs=[replace(places, uid=2)]))
+    other = detokenizer.step(TokenStep([], b"", [opened(2, chosen=())], logprobs=[replace(places, uid=2)]))
     assert other.logprobs[0].texts == first.texts
 
 

@@ -31,6 +31,7 @@ from ramet.ipc.messages import (
     pack_ids,
 )
 from ramet.ipc.paths import SocketFolder
+from ramet.ipc.spec import DetokenizeOptions
 from ramet.runtime.text.tokenizer import Tokenizer
 from tests.fakes.specs import make_spec
 
@@ -140,7 +141,7 @@ def test_detokenizer_process_answers_every_step(
     shown = ""
     for index, token in enumerate(ids):
         closed = [Closed(1, Finish(FinishKind.LENGTH, length=len(ids)))] if index == len(ids) - 1 else []
-        inbox.send(TokenStep([1], pack_ids([token]), [] if index else [Opened(1, make_spec(), 1, 0)], closed))
+        inbox.send(TokenStep([1], pack_ids([token]), [] if index else [Opened(1, DetokenizeOptions(), 1, 0)], closed))
     for _ in ids:
         step = server.recv(PATIENCE_S)
         assert isinstance(step, TokenStep)
