@@ -1,7 +1,7 @@
 """Sampling parameters: their names, defaults and valid ranges, checked in one place.
 
 Decides what a client may ask for and how a wrong value is reported. Knows no model: checks against a
-vocabulary or a context length live where those are known (runtime/text/encode_process.py).
+vocabulary or a context length live where those are known (runtime/text/encoder.py).
 docs/sampling.md shows them.
 """
 

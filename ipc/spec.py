@@ -1,7 +1,9 @@
 """RequestSpec: the one description of what a request asks for.
 
 It is made once, where a client's words are read (runtime/intake), and travels whole: Generate nests it, and
-the scheduler's request holds it. A new field is named here, where it is read from a body, and where it takes effect.
+the scheduler's request holds it. A new field is named here, where it is read from a body (runtime/intake/specs.py),
+where it takes effect (a file of runtime/scheduler/features, as request_feature.py says), and where the reply has it
+(`MetaInfo` of runtime/intake/reply.py; what is known only there comes in messages.Opened, Closed or TokenStep).
 What is not known at intake (uids, rows, slots) is not part of it.
 """
 

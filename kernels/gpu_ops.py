@@ -26,12 +26,12 @@ from ramet.kernels.reference import (
     rotate,
     store_kv,
 )  # fmt: skip
-from ramet.kernels.reference_adapters import layer_changes
 from ramet.kernels.reference_delta import sigmoid_mul
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, route, store_routes
 from ramet.kernels.reference_latent import of_heads, store_latents
 from ramet.kernels.reference_weights import Int8Weight
 from ramet.kernels.rope import norm_rope_store
+from ramet.kernels.stacked_adapters import layer_changes
 
 __all__ = [
     "add_rms_norm", "add_scaled", "advance", "clamped_mul", "count_tokens", "delta_net", "draw", "gather", "gelu_by",

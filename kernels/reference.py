@@ -16,7 +16,6 @@ from ramet.kernels.draw_params import DrawParams
 from ramet.kernels.epilogue_rows import DrawnRows, EpilogueRows, EpilogueState
 from ramet.kernels.packers import Packers
 from ramet.kernels.philox import uniforms
-from ramet.kernels.reference_adapters import layer_changes as layer_changes
 from ramet.kernels.reference_delta import delta_net as delta_net
 from ramet.kernels.reference_delta import sigmoid_mul as sigmoid_mul
 from ramet.kernels.reference_experts import mixture as mixture
@@ -25,6 +24,7 @@ from ramet.kernels.reference_experts import store_routes as store_routes
 from ramet.kernels.reference_latent import of_heads as of_heads
 from ramet.kernels.reference_latent import store_latents as store_latents
 from ramet.kernels.reference_weights import Int4Weight, Int8Weight, rounded, words_kept
+from ramet.kernels.stacked_adapters import layer_changes as layer_changes
 
 LARGEST_FP8 = 448.0  # of e4m3
 

@@ -5,11 +5,11 @@ from torch import Tensor
 
 from ramet.kernels.cpu.calls import NativeCalls
 from ramet.kernels.cpu.native import DTYPES
-from ramet.kernels.reference_adapters import Change, Changes, LowRank
+from ramet.kernels.stacked_adapters import Change, Changes, LowRank
 
 
 class NativeChanges:
-    """Fits the LayerChanges of kernels/reference_adapters.py. No step runs while an adapter is placed."""
+    """Fits the LayerChanges of kernels/stacked_adapters.py. No step runs while an adapter is placed."""
 
     def __init__(self, ops: NativeCalls, num_slots: int, by_rows: bool) -> None:
         """`by_rows`: the layer is an embedding."""

@@ -1,4 +1,4 @@
-"""The nodes of a radix tree, the order in which its leaves are evicted, and those that nobody finds any more."""
+"""The nodes of a radix tree, the order in which prefix.py evicts its leaves, and those that nobody finds any more."""
 
 import heapq
 from itertools import count

@@ -1,7 +1,7 @@
-"""Leases on cached prefixes: the tree and the pages joined, so that every page has exactly one owner.
+"""Where pages are allocated, and evicted when none is free: the tree, its pages, and leases on cached prefixes.
 
-Decides when pages are evicted, in the tree's order (radix.py, node.py), and which owner a page has. Knows no request:
-callers hand in tokens and slots and get a Lease, never a node. Section 5 of the SGLang paper.
+Decides when pages are evicted, in the tree's order (radix.py, node.py), and which one owner a page has. Knows no
+request: callers hand in tokens and slots and get a Lease, never a node. Section 5 of the SGLang paper.
 
 A page is `page_size` consecutive slots; page 0 is the runner's padding page and is never handed out. A slot is the
 place of one token's keys and values in every layer.

@@ -1,4 +1,4 @@
-"""Replies that the server and the in-process LLM share: a finished or growing output, a message of a chat."""
+"""Replies, with their `meta_info`, that the server and the in-process LLM share: of outputs and of chats."""
 
 import base64
 import time

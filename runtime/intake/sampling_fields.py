@@ -1,6 +1,6 @@
-"""What the bodies of OpenAI's and Anthropic's endpoints have in common that draw tokens.
+"""The fields, beside those of specs.py, that bodies of OpenAI's and Anthropic's endpoints share where they draw tokens.
 
-Decides under which names their clients write sampling parameters; errors have the name they wrote.
+Decides under which of these APIs' names clients write sampling parameters; errors have the name they wrote.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,7 @@
-"""Bodies to specs: what is asked of each prompt. In those of /generate and LLM a list gives one value per prompt."""
+"""The fields of requests, sampling parameters among them, under our names, and the specs that they become.
+
+In the bodies of /generate and LLM a list gives one value per prompt.
+"""
 
 import math
 from typing import Annotated, Any, Literal, NamedTuple

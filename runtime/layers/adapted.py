@@ -1,10 +1,13 @@
-"""Where an adapter (LoRA) is applied to a layer's output: each token that is being computed has one adapter or none."""
+"""Where an adapter (LoRA) is applied to a layer's output: each token that is being computed has one adapter or none.
+
+Its arithmetic is in kernels/cpu/adapters.py, and on a GPU in kernels/stacked_adapters.py.
+"""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from ramet.kernels.reference_adapters import LayerChanges
+from ramet.kernels.stacked_adapters import LayerChanges
 
 
 class TokenAdapters:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ramet.kernels.packers import Packers
 from ramet.kernels.reference import HeadNorms, RopeTables
-from ramet.kernels.reference_adapters import LayerChanges
 from ramet.kernels.reference_delta import DeltaShape, DeltaStates, DeltaWeights, StateRows
 from ramet.kernels.reference_experts import Gated, Mixture, Projections, RouteRule
+from ramet.kernels.stacked_adapters import LayerChanges
 
 
 class Ops(Protocol):

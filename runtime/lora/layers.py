@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ramet.kernels.reference_adapters import Changes, LayerChanges
+from ramet.kernels.stacked_adapters import Changes, LayerChanges
 from ramet.runtime.layers.adapted import AdaptedLayer
 from ramet.runtime.layers.modules import Embedding, Linear
 from ramet.runtime.layers.ops import Ops

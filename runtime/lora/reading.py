@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ramet.kernels.reference_adapters import Change, Changes, LowRank, WholeWeight
+from ramet.kernels.stacked_adapters import Change, Changes, LowRank, WholeWeight
 from ramet.runtime.errors import ConfigError
 from ramet.runtime.lora.config import AdapterConfig, read_config
 from ramet.runtime.lora.targets import Target, Targets

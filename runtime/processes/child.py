@@ -37,8 +37,8 @@ _PR_SET_PDEATHSIG = 1
 MODULES = {
     paths.SERVER: "ramet.runtime.server.process",
     paths.SCHEDULER: "ramet.runtime.scheduler.process.start",
-    paths.DETOKENIZER: "ramet.runtime.text.decode_process",
-    "tokenizer": "ramet.runtime.text.encode_process",
+    paths.DETOKENIZER: "ramet.runtime.text.detokenizer_process",
+    "tokenizer": "ramet.runtime.text.tokenizer_process",
 }
 
 

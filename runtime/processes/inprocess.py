@@ -34,12 +34,12 @@ from ramet.runtime.processes.threads import Arrivals, EngineThread
 from ramet.runtime.scheduler.process.compose import SchedulerChannels, compose
 from ramet.runtime.scheduler.process.start import limits_of, make_grammars
 from ramet.runtime.text.bounded_rendering import chats_here
-from ramet.runtime.text.decode_process import Detokenizer
+from ramet.runtime.text.detokenizer_process import Detokenizer
 from ramet.runtime.text.dispatch import Dispatch
-from ramet.runtime.text.encode_process import dispatch_to
 from ramet.runtime.text.encoder import Encoder
 from ramet.runtime.text.rendering import ChatsElsewhere, RenderWorkers
 from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.text.tokenizer_process import dispatch_to
 
 FILES = "ramet-media-"  # of the folder for prepared media
 

@@ -1,10 +1,14 @@
 """Frequency, presence and repetition penalties: what each request that uses them has drawn so far, on the device.
 
-A new penalty needs a field in `ipc/params.py` (and in `SamplingParams.penalised`) and in `runtime/intake/specs.py`; a
-column in `Penalties` (`columns.py`) that `scheduler/features/penalties.py` fills from a row and
-`engine/column_extras.py` in prepared steps (`engine/devices/step_inputs.py`); and its arithmetic:
-`kernels/reference.py` (the oracle), `kernels/cpu/penalties.cpp`, and on a GPU `fused.py` with
-`kernels/epilogue_rows.py` and `kernels/logits_epilogue.py`.
+A new penalty needs, from the root of the repository:
+
+- a field in ipc/params.py, also in `SamplingParams.penalised`, and in runtime/intake/specs.py;
+- a column in `Penalties` of runtime/sampling/columns.py, which runtime/scheduler/features/penalties.py fills from a row
+  and runtime/engine/column_extras.py in prepared steps (runtime/engine/devices/step_inputs.py);
+- an argument of `PenaltyKernel.penalise` here, and its arithmetic: kernels/reference.py (the oracle),
+  kernels/cpu/sampling.py with penalties.cpp, and on a GPU runtime/sampling/fused.py with kernels/epilogue_rows.py and
+  kernels/logits_epilogue.py;
+- a test against an oracle, as those of tests/differential/test_penalty_oracle.py.
 
 Decides where counts live and when they change. State is per slot; the scheduler leases a slot to a running request that
 uses a penalty, it is set from the request's own tokens when that is seated (so retraction loses nothing), and the step

@@ -1,4 +1,4 @@
-"""From running requests to the immutable Step. Decides the order of rows and which of them draw.
+"""From the running requests that planning.py has chosen to the immutable Step: in which order, and which draw.
 
 What a row asks beyond tokens is planned by the feature that has the bit (RowFlag), so that a request that asks for
 nothing costs nothing. R rows, Q rows that draw.

@@ -15,7 +15,7 @@ from ramet.runtime.scheduler.locating import where
 from ramet.runtime.scheduler.planning import StepPlanner
 from ramet.runtime.scheduler.receiving import MessageReceiver
 from ramet.runtime.scheduler.step import Step
-from ramet.runtime.scheduler.steps import StepRunner
+from ramet.runtime.scheduler.step_runner import StepRunner
 
 
 class Scheduler:

@@ -1,6 +1,7 @@
 """Why each waiting request waits, as the last step found: for metrics, for /v1/requests and for the page.
 
-planning.py writes it, mostly in the words of admission.py.
+planning.py writes it: the words are admission.py's or a feature's (`waits` of request_feature.py). Requests that wait
+apart from the queue, as for a grammar, say so themselves (`why_apart`).
 """
 
 from collections import Counter

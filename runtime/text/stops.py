@@ -1,4 +1,4 @@
-"""Stop strings and stop patterns in the text of one output.
+"""Where stop strings and patterns are matched in the text of one output, each by a search of its own (search.py).
 
 Decides where an output stops: at the match that ends first, and among those at the one that starts first; the same rule
 for strings and patterns, whatever pieces the text comes in. Knows no tokens. The scheduler uses it to stop, the

@@ -8,7 +8,7 @@ from attention_cases import Case
 from latent_cases import LatentCase
 from poisoned_rows import POISONED, poison
 
-from ramet.kernels.reference_adapters import LowRank, StackedChanges, WholeWeight
+from ramet.kernels.stacked_adapters import LowRank, StackedChanges, WholeWeight
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")

@@ -8,7 +8,7 @@ from compiled import compiled_kernels
 from torch import Tensor
 
 from ramet.kernels.cpu.adapters import NativeChanges
-from ramet.kernels.reference_adapters import Change, Changes, LayerChanges, LowRank, StackedChanges, WholeWeight
+from ramet.kernels.stacked_adapters import Change, Changes, LayerChanges, LowRank, StackedChanges, WholeWeight
 
 SIZES = [(1, 1, 1), (3, 5, 2), (32, 40, 33), (7, 129, 127), (70, 64, 96)]  # tokens, N, M
 WITHIN = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

@@ -15,7 +15,7 @@ import pytest
 from adapters import make_adapter
 from tiny_families import make_family
 
-from ramet.kernels.reference_adapters import LowRank
+from ramet.kernels.stacked_adapters import LowRank
 from ramet.runtime.errors import ClientError
 from ramet.runtime.llm import LLM
 

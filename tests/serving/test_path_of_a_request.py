@@ -20,7 +20,7 @@ ORDER = [  # the processes that a request passes: a file that runs in each of th
     "runtime/server/native/generate.py",
     "runtime/text/encoder.py",
     "runtime/scheduler/loop.py",
-    "runtime/text/decode_process.py",
+    "runtime/text/detokenizer_process.py",
 ]
 MANY = 10  # calls while nobody asks: a process that runs more files of its own accord than this is not quiet
 

@@ -5,7 +5,7 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.late_tokens import LateTokens
 from ramet.runtime.scheduler.running import Hold
-from ramet.runtime.scheduler.steps import StepRunner
+from ramet.runtime.scheduler.step_runner import StepRunner
 
 
 class HeldRows(TurnFeature):

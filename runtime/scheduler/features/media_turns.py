@@ -6,7 +6,7 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features.media import Towers
 from ramet.runtime.scheduler.features.pace import Pace
-from ramet.runtime.scheduler.steps import StepRunner
+from ramet.runtime.scheduler.step_runner import StepRunner
 
 
 class TowerTurns(TurnFeature):

@@ -12,7 +12,7 @@ from ramet.runtime.errors import ConfigError
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.features.background import Background, ReadFailure
-from ramet.runtime.scheduler.steps import StepRunner
+from ramet.runtime.scheduler.step_runner import StepRunner
 
 if TYPE_CHECKING:
     from ramet.runtime.engine.occupation import RunnerMemory

@@ -18,7 +18,7 @@ from ramet.runtime.scheduler.core import Core
 from ramet.runtime.scheduler.features.background import Background, ReadFailure
 from ramet.runtime.scheduler.features.prefix_leases import PrefixLeases
 from ramet.runtime.scheduler.row_flag import RowFlag
-from ramet.runtime.scheduler.steps import StepRunner
+from ramet.runtime.scheduler.step_runner import StepRunner
 
 if TYPE_CHECKING:
     from ramet.runtime.engine.reloading import WeightReader

@@ -72,7 +72,7 @@ from ramet.runtime.scheduler.retraction import Retraction
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RowTable
 from ramet.runtime.scheduler.running import RunningSet
-from ramet.runtime.scheduler.steps import StepRunner
+from ramet.runtime.scheduler.step_runner import StepRunner
 from ramet.runtime.scheduler.stopping import Stopping
 from ramet.runtime.scheduler.unpublished import UnpublishedPrefixes
 from ramet.runtime.scheduler.wait_reasons import WaitReasons

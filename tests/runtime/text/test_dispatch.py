@@ -35,12 +35,12 @@ from ramet.ipc.messages import (
 from ramet.runtime.text.bounded_rendering import MAX_CHAT_BYTES, chats_here
 from ramet.runtime.text.chats import Chats
 from ramet.runtime.text.dispatch import Dispatch
-from ramet.runtime.text.encode_process import dispatch_to
 from ramet.runtime.text.encoder import Encoder
 from ramet.runtime.text.long_calls import LONG_CHARS
 from ramet.runtime.text.rendering import WORKERS
 from ramet.runtime.text.template_files import TemplateSources
 from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.text.tokenizer_process import dispatch_to
 from tests.fakes.specs import make_spec
 
 WAIT_S = 120.0

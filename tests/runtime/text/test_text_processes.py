@@ -49,8 +49,8 @@ def ready(phases):
     print("ready", [name for name, seconds in phases if seconds >= 0], heavy, flush=True)
 """
 TEMPLATE = "{% if ends %}{{ messages[0].content }}{% else %}{% for x in [1] | slice(10 ** 12) %}{% endfor %}{% endif %}"
-ENCODE = LOADER + "from ramet.runtime.text.encode_process import run\nrun(args, sockets, 0, ready)"
-DECODE = LOADER + "from ramet.runtime.text.decode_process import run\nrun(args, sockets, ready)"
+ENCODE = LOADER + "from ramet.runtime.text.tokenizer_process import run\nrun(args, sockets, 0, ready)"
+DECODE = LOADER + "from ramet.runtime.text.detokenizer_process import run\nrun(args, sockets, ready)"
 
 
 @pytest.fixture

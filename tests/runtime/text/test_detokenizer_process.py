@@ -12,7 +12,7 @@ from samples import examples
 from ramet.ipc.messages import Closed, Finish, FinishKind, Logprobs, Opened, TokenStep, pack_ids
 from ramet.ipc.spec import DetokenizeOptions
 from ramet.runtime.text.decode import TextDecoder
-from ramet.runtime.text.decode_process import Detokenizer
+from ramet.runtime.text.detokenizer_process import Detokenizer
 from ramet.runtime.text.stops import StopMatch, StopMatcher
 from ramet.runtime.text.tokenizer import Tokenizer
 

@@ -30,9 +30,9 @@ from ramet.ipc.messages import (
     unpack_ids,
 )
 from ramet.ipc.spec import HiddenMode, LogprobSpec, Truncation
-from ramet.runtime.text.encode_process import answer
 from ramet.runtime.text.encoder import MAX_CALL_BYTES, Encoder
 from ramet.runtime.text.tokenizer import Tokenizer
+from ramet.runtime.text.tokenizer_process import answer
 from tests.fakes.specs import make_spec
 
 CONTEXT, VOCABULARY = 32, 430
