@@ -16,7 +16,7 @@ from ramet.bench.errors import BadOption
 
 END = "<|end|>"
 SPECIAL = (END, "<|begin|>", "<|pad|>", "<|tool|>")
-LEAST = 512  # all bytes, and the pieces of JSON
+MIN_SIZE = 512  # all bytes, and the pieces of JSON
 PLAIN = (*range(33, 127), *range(161, 173), *range(174, 256))  # bytes that a byte-level alphabet leaves as they are
 OTHER = [byte for byte in range(256) if byte not in PLAIN]
 ALPHABET = {byte: chr(byte) for byte in PLAIN} | {byte: chr(256 + i) for i, byte in enumerate(OTHER)}
@@ -78,8 +78,8 @@ class _Merges:
 
 def tokenizer_json(size: int, seed: int = 0) -> dict[str, Any]:
     """A tokenizer.json of `size` tokens, the last of them special."""
-    if size < LEAST:
-        raise BadOption(f"a vocabulary of {size} tokens is too small, must be at least {LEAST}")
+    if size < MIN_SIZE:
+        raise BadOption(f"a vocabulary of {size} tokens is too small, must be at least {MIN_SIZE}")
     merges, num_texts = _Merges(), size - len(SPECIAL)
     for word in _words(random.Random(seed)):
         merges.add(word)

@@ -155,7 +155,7 @@ class GraphRun:
         self._states[stream] = state
         self._values[stream] = state.watch(self._plan.read.get(stream, ()))
         if (prefetched := self._prefetched.pop(stream, None)) is not None:
-            state.when_first_called(prefetched.came)
+            state.when_first_called(prefetched.arrived)
 
     def _entered(self, call: nodes.Call) -> State:
         outer = self._states[call.outer].run
@@ -172,7 +172,7 @@ class GraphRun:
     def _let_go(self) -> None:
         """Of what was prefetched for programs that are never called, since a line before them was refused."""
         for prefetched in self._prefetched.values():
-            self._states[nodes.ROOT].run.backend.loop.soon(prefetched.came)
+            self._states[nodes.ROOT].run.backend.loop.soon(prefetched.arrived)
 
     # -- values -------------------------------------------------------------------------------------------------------
 

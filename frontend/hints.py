@@ -32,7 +32,7 @@ class Readers:
         """Compute the prompt now. False: it is not held."""
         return await self._backend.prefix_holds.take(self._backend.hold, self._prompt, self._num)
 
-    def came(self) -> None:
+    def arrived(self) -> None:
         self._giving_back.append(self._backend.prefix_holds.give_back(self._backend.hold, self._prompt))
 
 
@@ -41,7 +41,7 @@ async def hold_for(backend: Backend, prompt: Prompt, num: int) -> Callable[[], N
     if num < 2 or not backend.capabilities.prefixes or prompt.num_chars < WORTH_CHARS:
         return None
     readers = Readers(backend, prompt, num)
-    return readers.came if await readers.hold() else None
+    return readers.arrived if await readers.hold() else None
 
 
 class Prefetched(Readers):
@@ -54,14 +54,14 @@ class Prefetched(Readers):
     def begin(self) -> None:
         self._holding = asyncio.get_running_loop().create_task(self.hold())
 
-    def came(self) -> None:
+    def arrived(self) -> None:
         """When it is held, or was refused."""
         assert self._holding is not None, "readers come after the prefetch has begun"
         self._holding.add_done_callback(self._give_back)
 
     def _give_back(self, holding: "asyncio.Task[bool]") -> None:
         if not holding.cancelled() and holding.result():
-            super().came()
+            super().arrived()
 
 
 class EndedPrograms:
@@ -98,13 +98,13 @@ class SharedPrefix:
         self.prompt, self.readers = prompt, readers
         self.held = asyncio.get_running_loop().create_task(readers.hold())
 
-    def begins(self, prompt: Prompt) -> bool:
+    def is_prefix_of(self, prompt: Prompt) -> bool:
         return common_prefix(self.prompt, prompt).num_chars == self.prompt.num_chars
 
     def let_go(self) -> None:
         """When it is held; where that was refused, there is nothing to let go of."""
         self.held.add_done_callback(
-            lambda held: self.readers.came() if not held.cancelled() and held.result() else None
+            lambda held: self.readers.arrived() if not held.cancelled() and held.result() else None
         )
 
 
@@ -120,9 +120,8 @@ class SharedPrefixes:
         """Called with a program's first prompt. It returns when what it shares with others is computed."""
         if not self._backend.capabilities.prefixes:
             return
-        shared = max(
-            (each for each in self._shared if each.begins(prompt)), key=lambda each: each.prompt.num_chars, default=None
-        )
+        held = [each for each in self._shared if each.is_prefix_of(prompt)]
+        shared = max(held, key=lambda each: each.prompt.num_chars, default=None)
         common = max((common_prefix(other, prompt) for other in self._recent), key=_length, default=EMPTY)
         self._recent = [*self._recent[1 - MAX_RECENT :], prompt]
         if common.num_chars >= WORTH_CHARS + (shared.prompt.num_chars if shared else 0):

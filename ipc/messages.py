@@ -357,7 +357,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     windowed: bool = False  # some layer sees only the last tokens before each
     # tokens of the longest sequence that has other keys than longer ones: a longer one's positions begin there; None:
     # keys depend on nothing that follows
-    boundary: int | None = None
+    longrope_limit: int | None = None
     num_snapshots: int | None = None  # places of the state pool behind those of rows; None: no layer has a state
 
 

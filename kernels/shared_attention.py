@@ -72,7 +72,7 @@ def _lead(  # type: ignore[no-untyped-def]
 def _group(  # type: ignore[no-untyped-def]
     seq_lens, leaders, members, shared, own_chunks, items, num_items, num_rows,
     WHOLE: tl.constexpr, MIN_CHUNK: tl.constexpr, SPLITS: tl.constexpr, DOUBLINGS: tl.constexpr, ROWS: tl.constexpr,
-    PER_TILE: tl.constexpr, LEAST: tl.constexpr,
+    PER_TILE: tl.constexpr, MIN_NUM: tl.constexpr,
 ):  # fmt: skip
     """One program a row: which of its chunks are shared, and its place among those who share them."""
     row = tl.program_id(0)
@@ -91,7 +91,7 @@ def _group(  # type: ignore[no-untyped-def]
             lower += tl.sum(((theirs >= 0) & (theirs < leader)).to(tl.int32), axis=0)
             rank += tl.sum(((theirs == leader) & (at < row)).to(tl.int32), axis=0)
             total += tl.sum(((theirs == leader) & (at < num_rows)).to(tl.int32), axis=0)
-        is_shared = (leader >= 0) & (total >= LEAST)
+        is_shared = (leader >= 0) & (total >= MIN_NUM)
         tl.store(shared + row * SPLITS + split, is_shared.to(tl.int32))
         if is_shared:
             own -= 1
@@ -188,7 +188,7 @@ def plan_shared(
     )  # fmt: skip
     _group[(num,)](
         seq_lens, scratch.leaders, scratch.members, scratch.shared, scratch.own_chunks, scratch.items,
-        scratch.num_items, num, **cuts, PER_TILE=per_tile, LEAST=MIN_SHARERS, num_warps=4,
+        scratch.num_items, num, **cuts, PER_TILE=per_tile, MIN_NUM=MIN_SHARERS, num_warps=4,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from functools import cache
 import torch
 
 INTERPRETED_PROGRAMS = 3  # they run one after the other there
-REGISTERS, MOST = 65536, 255  # of a multiprocessor, of a thread
+REGISTERS, MAX_REGISTERS = 65536, 255  # of a multiprocessor, of a thread
 RESERVED = 1024  # bytes of shared memory that each program takes beside its own
 
 
@@ -139,7 +139,7 @@ def launched(warps: int, head_dim: int = 0, ahead: bool = False) -> dict[str, in
     and spills: Triton 3.6's for Blackwell, and of those that see ahead 3.9's for 8.0, with heads of 128 numbers.
     """
     programs, told = 2 if head_dim <= 128 else 1, ahead or warps > 4
-    return {"num_warps": warps, "maxnreg": min(MOST, REGISTERS // (programs * 32 * warps)) if told else None}
+    return {"num_warps": warps, "maxnreg": min(MAX_REGISTERS, REGISTERS // (programs * 32 * warps)) if told else None}
 
 
 def decode_tuning(head_dim: int, processor: Processor = HOPPER, float8: bool = False) -> DecodeTuning:

@@ -174,7 +174,7 @@ def small_ops(processor: Processor) -> Iterator[tuple[Any, str, Flags]]:
     compared = {"COMPARED": shared_attention.COMPARED}
     yield shared_attention._lead, "bf16", {**decode_attention.CUTS, **compared, "num_warps": 4}
     for per_tile in (8, 16, 64):
-        least = {"PER_TILE": per_tile, "LEAST": shared_attention.MIN_SHARERS}
+        least = {"PER_TILE": per_tile, "MIN_NUM": shared_attention.MIN_SHARERS}
         yield shared_attention._group, "bf16", {**decode_attention.CUTS, **least, "num_warps": 4}
     yield step_rows._take_in, "bf16", {"BLOCK": step_rows.BLOCK, "num_warps": 4}
     yield gated._softcap, "fp32", {"BLOCK": gated.BLOCK, "num_warps": 4}

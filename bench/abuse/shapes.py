@@ -24,7 +24,7 @@ from ramet.bench.abuse.bodies import (
 CONTROL = "plain text"
 NUM_TOOLS = 1000  # of a chat whose tool_choice names one of them again and again
 NUM_CHOICES = 4000
-LEAST = 1 << 16  # bytes that any shape has room in
+MIN_ROOM = 1 << 16  # bytes that any shape has room in
 LONG = "1.00000000000000000000000000000001"  # a body of 1 MiB may have as many
 CONSTRAINT = 200_000  # bytes of each of several schemas, below the 256 KiB that one may have
 
@@ -37,7 +37,7 @@ def body_of(shape: str, size: int) -> AbusiveBody:
 @cache
 def route_control(shape: str) -> str:
     """The shape that is a plain text on the same route."""
-    return ON_ROUTE[body_of(shape, LEAST // BOMB if shape in PACKED else LEAST).path]
+    return ON_ROUTE[body_of(shape, MIN_ROOM // BOMB if shape in PACKED else MIN_ROOM).path]
 
 
 def with_route_controls(shapes: Iterable[str]) -> list[str]:

@@ -40,7 +40,7 @@ from ramet.bench.stalls import StallStream, follow
 from ramet.bench.values import positive
 
 ALONE, WITH = "alone", "with films"
-MOST = 1.2  # asked of the ratio
+MAX_RATIO = 1.2  # asked of the ratio
 SIZES = "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"
 LARGE: dict[str, Any] = {**TEXT, **{name: SHAPE[name] for name in SIZES}, "max_position_embeddings": 4096}
 TOWER: dict[str, Any] = {
@@ -84,8 +84,10 @@ def main(argv: Sequence[str]) -> int:
         print(f"ramet bench films: {error}", file=sys.stderr)
         return 1
     ratio = told([each.ratio for each in rounds])
-    held = "holds" if ratio["median"] <= MOST else "MISSED"
-    print(f"ratio {ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f}); asked: at most {MOST:g}, {held}")
+    held = "holds" if ratio["median"] <= MAX_RATIO else "MISSED"
+    print(
+        f"ratio {ratio['median']:.3f} ({ratio['low']:.3f} to {ratio['high']:.3f}); asked: at most {MAX_RATIO:g}, {held}"
+    )
     made = stamp.stamp(stamp.command_line("films", argv))
     load = {name: getattr(options, name) for name in ("streams", "film_s", "window_s", "rounds")}
     lines = [{**each._asdict(), "ratio": each.ratio} for each in rounds]

@@ -89,14 +89,14 @@ class AttentionOps(LayerOps):
         first_tokens: Ints,
         num_new: Ints,
         seq_lens: Ints,
-        shifts: Ints | None = None,
-        sees: Ints | None = None,
+        position_offsets: Ints | None = None,
+        key_ends: Ints | None = None,
     ) -> None:
         """Cut a step's attention. table [rows of it, L] int32; the columns [R] int32. Good until the next plan.
 
-        sees [T] int32: keys that a token sees; None: those up to its own.
+        key_ends [T] int32: keys that a token sees; None: those up to its own.
         """
-        columns = rows, first_tokens, num_new, seq_lens, shifts, sees
+        columns = rows, first_tokens, num_new, seq_lens, position_offsets, key_ends
         step = PlannedRows(table.data_ptr(), table.stride(0), *map(column, columns), len(rows), self.threads)
         self.keep(step, planner, table, columns)
         self.native.plan(planner.handle, addressof(step), planner.address)

@@ -20,7 +20,7 @@ class DecodingRows:
     rows: Ints  # of the M
     relayed: Ints  # 1: the row reads the token that it drew last, at the end of its length
     seq_lens: Ints  # of rows that are not relayed
-    shifts: Ints
+    position_offsets: Ints
 
 
 class SamplingOps(NativeCalls):
@@ -78,8 +78,8 @@ class SamplingOps(NativeCalls):
 
         WRITES ids, positions and shifted [Q] int64, and lengths.
         """
-        rows, relayed, seq_lens, shifts = map(column, (of.rows, of.relayed, of.seq_lens, of.shifts))
-        self.native.relay(rows, relayed, seq_lens, shifts, len(of.rows), next_ids, lengths, ids, positions, shifted)
+        rows, relayed, seq_lens, offsets = map(column, (of.rows, of.relayed, of.seq_lens, of.position_offsets))
+        self.native.relay(rows, relayed, seq_lens, offsets, len(of.rows), next_ids, lengths, ids, positions, shifted)
 
     def normalise(
         self, logits: Tensor, rows: Tensor, temperature: Tensor, num_top: int

@@ -170,7 +170,7 @@ class PrefixCache:
         self.tree.lock(node)
         return Lease(len(slots), namespace, node), slots
 
-    def again(self, lease: Lease) -> Lease:
+    def share(self, lease: Lease) -> Lease:
         """Another lease on the same prefix."""
         if lease.node is not None:
             self.tree.lock(lease.node)

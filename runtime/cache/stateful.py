@@ -64,8 +64,8 @@ class StatefulCache(PrefixCache):
     def hold(self, tokens: Ints, namespace: Namespace) -> Lease:
         return self._pinned(super().hold(tokens, namespace))
 
-    def again(self, lease: Lease) -> Lease:
-        return self._pinned(super().again(replace(lease, pinned=None)))
+    def share(self, lease: Lease) -> Lease:
+        return self._pinned(super().share(replace(lease, pinned=None)))
 
     def release(self, lease: Lease) -> None:
         if lease.pinned is not None:

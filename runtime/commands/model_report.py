@@ -170,7 +170,7 @@ def _refusals(shape: ModelShape) -> Iterator[Finding]:
     """What requests cannot ask of it, and what is not read of its files."""
     if any(layer.attention.window is not None for layer in shape.layers):
         yield Finding("note", "contexts", "parallel contexts are refused: some layers have a sliding window")
-    elif (boundary := shape.boundary(shape.context_length)) is not None:
+    elif (boundary := shape.longrope_limit(shape.context_length)) is not None:
         why = f"keys are others beyond {boundary} tokens, and a sequence that outgrows them is computed anew"
         yield Finding("note", "contexts", f"parallel contexts are refused: {why}")
     if shape.experts is None:

@@ -7,7 +7,7 @@ from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.devices.step_inputs import Columns
 from ramet.runtime.engine.extras import PositionOffsets, RowAdapters
 
-COLUMN_OF = {PositionOffsets: "shifts", RowAdapters: "adapters"}  # inputs that decoding rows may bring
+COLUMN_OF = {PositionOffsets: "position_offsets", RowAdapters: "adapters"}  # inputs that decoding rows may bring
 
 
 def fill_extras(columns: Columns, batch: Batch) -> None:

@@ -155,6 +155,6 @@ class LoadedModel:
             generates=shape.generates,
             media={} if self.media is None else dict(self.media.tokens),
             windowed=any(layer.attention.window is not None for layer in shape.layers),
-            boundary=shape.boundary(plan.context_length),
+            longrope_limit=shape.longrope_limit(plan.context_length),
             num_snapshots=plan.needs.num_snapshots if shape.has_states else None,
         )

@@ -18,7 +18,7 @@ from ramet.runtime.grammar.base import GrammarError
 from ramet.runtime.grammar.json_schema import SchemaDocument, pointer_part
 from ramet.runtime.grammar.lark import in_one_line
 
-LEAST = 1e-9  # numbers between this and an excluded zero are not written
+MIN_NUMBER = 1e-9  # numbers between this and an excluded zero are not written
 PLACED = " while processing json-schema:"  # behind it the library names a place, but not of this schema
 REFERENCE = '"$ref"'
 WHOLE = "whole"
@@ -117,10 +117,10 @@ def needed(document: SchemaDocument, place: str) -> list[str]:
 def exclude_zero(schema: dict[str, Any]) -> None:
     if schema.get("exclusiveMinimum") == 0:
         del schema["exclusiveMinimum"]
-        schema["minimum"] = max(schema.get("minimum", LEAST), LEAST)
+        schema["minimum"] = max(schema.get("minimum", MIN_NUMBER), MIN_NUMBER)
     if schema.get("exclusiveMaximum") == 0:
         del schema["exclusiveMaximum"]
-        schema["maximum"] = min(schema.get("maximum", -LEAST), -LEAST)
+        schema["maximum"] = min(schema.get("maximum", -MIN_NUMBER), -MIN_NUMBER)
 
 
 def check_constant(value: Any, place: str) -> None:

@@ -15,7 +15,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake.body_items import Bytes
 
 BEYOND_FLOAT64 = "number is infinity when parsed as double"  # orjson's words
-MOST = "1.7976931348623157e308"
+MAX_FLOAT = "1.7976931348623157e308"
 MAX_LEVELS = 8  # of the place that is shown
 MAX_BYTES = 1 << 16  # of a part of the body that is searched; a larger one would take others' time
 MAX_NAME = 64  # characters of a field's name; the client chose it
@@ -43,7 +43,7 @@ def _number(error: orjson.JSONDecodeError, where: str = "") -> str:
     found = _NUMBER.match(error.doc, error.pos, error.pos + SHOWN + 1)
     text = found[0] if found is not None else ""
     number = text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-    return f"has the number {number} at character {error.pos}{where}, must be in [-{MOST}, {MOST}]"
+    return f"has the number {number} at character {error.pos}{where}, must be in [-{MAX_FLOAT}, {MAX_FLOAT}]"
 
 
 def _place_of_number(data: Bytes) -> str:

@@ -43,7 +43,7 @@ class RopeShape:
     sections: tuple[int, ...] = ()  # how many of the rotary_dim / 2 turn by time, height and width; (): all by one
     interleaved: bool = False  # these come in turns, and are not one after the other
 
-    def boundary(self, num_positions: int) -> int | None:
+    def longrope_limit(self, num_positions: int) -> int | None:
         """Tokens of the longest sequence that has other keys than longer ones; None: none of `num_positions` has."""
         return self.original_context if self.kind == "longrope" and num_positions > self.original_context else None
 
@@ -130,16 +130,16 @@ def _exponents(rope: RopeShape) -> Tensor:
 def rope_tables(rope: RopeShape, num_positions: int, device: torch.device) -> RopeTables:
     """(cos, sin), each [num_positions, rotary_dim / 2] float32.
 
-    Where longer sequences have other keys, [boundary + num_positions, ...]: theirs lie behind those of shorter ones.
+    Where longer sequences have other keys, [limit + num_positions, ...]: theirs lie behind the others.
     """
     if rope.kind == "dynamic" and num_positions > rope.original_context:
         raise ConfigError(
             f"--context-length is {num_positions}, must be at most {rope.original_context}: dynamic rotary scaling "
             "beyond the trained context would change keys that are cached"
         )
-    positions, boundary = torch.arange(num_positions, dtype=torch.float32), rope.boundary(num_positions)
-    angles = torch.outer(positions[:boundary], inverse_frequencies(rope))
-    if boundary is not None:
+    positions, limit = torch.arange(num_positions, dtype=torch.float32), rope.longrope_limit(num_positions)
+    angles = torch.outer(positions[:limit], inverse_frequencies(rope))
+    if limit is not None:
         angles = torch.cat([angles, torch.outer(positions, inverse_frequencies(rope, is_long=True))])
     cos, sin = (table * rope.attention_factor for table in (angles.cos(), angles.sin()))
     return RopeTables(cos.to(device), sin.to(device))

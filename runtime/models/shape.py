@@ -89,9 +89,9 @@ class ModelShape:
         """Of the layers that have some."""
         return next((layer.experts for layer in self.layers if layer.experts is not None), None)
 
-    def boundary(self, num_positions: int) -> int | None:
+    def longrope_limit(self, num_positions: int) -> int | None:
         """Tokens of the longest sequence whose keys are none of a longer one's; None: all have the same keys."""
-        found = {layer.rope.boundary(num_positions) for layer in self.layers}
+        found = {layer.rope.longrope_limit(num_positions) for layer in self.layers}
         assert len(found) == 1, f"layers change their keys at {found}"
         return found.pop()
 

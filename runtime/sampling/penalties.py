@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ramet.runtime.sampling.columns import Penalties, PenaltyReset
 
-MOST = 255  # counts stop here
+MAX_COUNT = 255  # counts stop here
 
 
 class PenaltyKernel(Protocol):
@@ -59,7 +59,7 @@ class PenaltyState:
     def reset(self, reset: PenaltyReset) -> None:
         """Forget what the slot held and count this output."""
         vocabulary, device = self.counts.shape[1], self.counts.device
-        counts = np.minimum(np.bincount(reset.output, minlength=vocabulary), MOST).astype(np.uint8)
+        counts = np.minimum(np.bincount(reset.output, minlength=vocabulary), MAX_COUNT).astype(np.uint8)
         self.counts[reset.slot] = torch.from_numpy(counts).to(device, non_blocking=True)
         bits = np.zeros(32 * self.seen.shape[1], np.uint8)
         bits[reset.prompt] = 1

@@ -6,7 +6,7 @@ from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import Lease, PrefixCache
 
 
-class LeftBehind:
+class DeferredFrees:
     """What running requests have left: free when the result of the last step that used it was applied, not before.
 
     Steps are numbered. `free_row` is set when the scheduler is composed.

@@ -10,7 +10,7 @@ import numpy as np
 from ramet.runtime.arrays import Ints
 from ramet.runtime.cache.prefix import PrefixCache
 from ramet.runtime.engine.extras import Command, SlotCopy, SlotUpdate
-from ramet.runtime.scheduler.deferred import LeftBehind
+from ramet.runtime.scheduler.deferred import DeferredFrees
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 
@@ -18,8 +18,8 @@ from ramet.runtime.scheduler.rows import RowTable, RunningRequest
 class RowMemory:
     """Keys and values. Models that keep more of a row have a subclass (features/states.py)."""
 
-    def __init__(self, cache: PrefixCache, table: RowTable, left: LeftBehind) -> None:
-        self.cache, self.table, self.left = cache, table, left
+    def __init__(self, cache: PrefixCache, table: RowTable, deferred: DeferredFrees) -> None:
+        self.cache, self.table, self.deferred = cache, table, deferred
         self.commands: list[Command] = []  # for the runner, before the next step
         self._slot_updates: dict[int, tuple[int, int]] = {}  # row -> [start, stop) that the runner's table lacks
 
@@ -69,7 +69,7 @@ class RowMemory:
             running.request.flags |= RowFlag.READS_OTHERS
             start, stop = self._slot_updates.get(row, (before, before))
             self._slot_updates[row] = min(start, before), max(stop, before + len(duplicates))
-            self.left.add(int(self.table.last_steps[row]), duplicates)
+            self.deferred.add(int(self.table.last_steps[row]), duplicates)
 
     def publish_all(self, running: RunningRequest) -> None:
         """Share everything that is computed: it computes nothing more."""
@@ -83,7 +83,7 @@ class RowMemory:
         """Give back everything that a row has, and the row itself."""
         row, table = running.row, self.table
         own = table.slots[row, running.leased : int(table.allocated[row])].copy()
-        self.left.add(int(table.last_steps[row]), own, running.lease, row)
+        self.deferred.add(int(table.last_steps[row]), own, running.lease, row)
 
     def take_commands(self) -> tuple[Command, ...]:
         """What the runner does before the next step: slots are copied, and put into its table, last."""

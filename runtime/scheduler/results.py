@@ -91,7 +91,7 @@ class Results:
             self._answers.end(step, result, going, ends)
         for index in sorted(ends):
             self.end(self._running.at(rows[index]), ends[index])
-        self._running.memory.left.confirm(step.number)
+        self._running.memory.deferred.confirm(step.number)
 
     def _advance(self, step: Step) -> Flags:
         """Note what was computed. Returns [R] rows that still are what the step was planned for."""

@@ -20,7 +20,7 @@ class Retraction:
         None: memory is short, but steps are in flight; what they hold may be enough, so apply their results first.
         """
         running = self._running
-        if running.stuck and running.memory.left.in_flight:
+        if running.stuck and running.memory.deferred.in_flight:
             return None
         stuck, running.stuck = running.stuck, []
         retracted = list[Request]()
@@ -28,7 +28,7 @@ class Retraction:
             if running.get(each.uid) is each:
                 retracted += self._free(each)
         while len(rows := running.memory.without_slot(running.decoding)) and not running.memory.add_pages(rows):
-            if running.memory.left.in_flight:
+            if running.memory.deferred.in_flight:
                 return None
             retracted += self.free_some()
         return retracted

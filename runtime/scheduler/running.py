@@ -37,7 +37,7 @@ class RunningSet:
         argument: no request can be retracted, so leases that clients have asked for end as well.
         """
         self.memory, self.table, self.give_way = memory, memory.table, give_way
-        self.memory.left.free_row = self._free_row
+        self.memory.deferred.free_row = self._free_row
         self.free_rows, self.spare_rows = rows, RowAllocator(PART_ROWS, first=rows.num_rows + 1)
         self.beside = RowFeatures()
         self._running: dict[Uid, RunningRequest] = {}
@@ -125,7 +125,7 @@ class RunningSet:
     @property
     def owned_tokens(self) -> int:
         """Slots that belong to running requests, or to steps in flight, and not to the tree."""
-        return sum(map(self.memory.owned_tokens, self._running.values())) + self.memory.left.num_tokens
+        return sum(map(self.memory.owned_tokens, self._running.values())) + self.memory.deferred.num_tokens
 
     # -- to run, and to leave ---------------------------------------------------------------------------------------
 
@@ -137,9 +137,9 @@ class RunningSet:
         """
         running = self._open(request, lease)
         while not self.memory.occupy(running, prefix):
-            if self.memory.left.in_flight or not self.give_way(True):
+            if self.memory.deferred.in_flight or not self.give_way(True):
                 self.vacate(running)
-                self.memory.left.add(0, NO_SLOTS, None, running.row)
+                self.memory.deferred.add(0, NO_SLOTS, None, running.row)
                 return None
         if request.cached_tokens is None:
             request.cached_tokens = lease.length
@@ -249,7 +249,7 @@ class RunningSet:
         table = self.table
         table.scheduled[rows] += num_new
         table.planned_totals[drawing] += 1
-        table.last_steps[rows] = self.memory.left.planned = number
+        table.last_steps[rows] = self.memory.deferred.planned = number
         for running in self.prefilling:
             if not running.prefilling:
                 self._prefilling.pop(running.uid, None)

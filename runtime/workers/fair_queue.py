@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-LEAST = 1 << 12  # the size that smaller items count as: that of the lowest class
+MIN_SIZE = 1 << 12  # the size that smaller items count as: that of the lowest class
 
 
 class _Waiting(Generic[T]):
@@ -36,7 +36,7 @@ class _Waiting(Generic[T]):
         if found not in self._classes:
             self._classes[found] = OrderedDict()
             self._begins[found] = max(self._now, self._begins.get(found, 0))
-        self._classes[found][place] = item, max(LEAST, size)
+        self._classes[found][place] = item, max(MIN_SIZE, size)
 
     def remove(self, place: int) -> None:
         for found, items in self._classes.items():
@@ -62,7 +62,7 @@ class _Waiting(Generic[T]):
 
 def class_of(size: int) -> int:
     """The class of an item's size: the exponent of the next power of two."""
-    return (max(LEAST, size) - 1).bit_length()
+    return (max(MIN_SIZE, size) - 1).bit_length()
 
 
 class FairQueue(Generic[T]):
@@ -78,7 +78,7 @@ class FairQueue(Generic[T]):
         self._changed = threading.Condition()
         self._closed = False
 
-    def put(self, owner: str, item: T, size: int = LEAST) -> int:
+    def put(self, owner: str, item: T, size: int = MIN_SIZE) -> int:
         """`owner`: the name of a key, whose items of similar size are taken in order; empty: there is no bound.
 
         `size`: in bytes, or whatever else the work for an item grows with. Returns its place.

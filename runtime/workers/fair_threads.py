@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from ramet.runtime.access.shares import part
-from ramet.runtime.workers.fair_queue import LEAST, FairQueue
+from ramet.runtime.workers.fair_queue import MIN_SIZE, FairQueue
 
 
 class FairThreads:
@@ -18,7 +18,7 @@ class FairThreads:
         self._serve, self._pool = serve, ThreadPoolExecutor(num, name)
         self._queue = FairQueue[Any](part(num, share))
 
-    def put(self, owner: str, item: Any, size: int = LEAST) -> int:
+    def put(self, owner: str, item: Any, size: int = MIN_SIZE) -> int:
         """`owner` and `size`: as of FairQueue. Returns its place."""
         place = self._queue.put(owner, item, size)
         with suppress(RuntimeError):  # the pool is closed: nobody waits for an answer

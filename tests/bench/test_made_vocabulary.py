@@ -44,4 +44,4 @@ def test_a_seed_makes_the_same_one_again():
 
 def test_it_holds_all_bytes_at_least(tmp_path: Path):
     with pytest.raises(BadOption, match="511"):
-        vocabulary.write(tmp_path, vocabulary.LEAST - 1)
+        vocabulary.write(tmp_path, vocabulary.MIN_SIZE - 1)

@@ -134,7 +134,7 @@ class HashRunner:
     media: Any = None
     num_snapshots: int | None = None
     cost: StepCost | None = None
-    boundary: int | None = None
+    longrope_limit: int | None = None
 
     def __init__(self, max_total_tokens: int, max_running: int, context_length: int, page_size: int = 1) -> None:
         self.max_total_tokens, self.max_running, self.context_length = max_total_tokens, max_running, context_length
@@ -155,7 +155,8 @@ class HashRunner:
     def facts(self) -> ModelFacts:
         return ModelFacts(
             self.context_length, self.max_total_tokens, self.vocab_size, self.max_running, self.hidden_size,
-            routes=self.routes.layout, windowed=self.windowed, boundary=self.boundary, num_snapshots=self.num_snapshots,
+            routes=self.routes.layout, windowed=self.windowed, longrope_limit=self.longrope_limit,
+            num_snapshots=self.num_snapshots,
         )  # fmt: skip
 
     def close(self) -> None:

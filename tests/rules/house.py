@@ -24,7 +24,7 @@ TABLES = re.compile(  # tables of options, wire messages, and what only shapes b
 FEATURE = re.compile(
     r"states\b|snapshot|groups?\b|first_group|assembl|\bparts?\b|\bbase\b|PART_ROWS|\bmedia\b|towers?\b|features\b"
     r"|\bturns\b|heal|\btail|constrain|\bmask|adapter|\blora|follow_up|prefix_lease|self\.leases|hidden|pooled"
-    r"|returns_mean|logprob|routes|boundary|is_long|outgrown|\bweights\b|_pace\b|penal|processor|forgotten|embeds|draft"
+    r"|returns_mean|logprob|routes|longrope_limit|is_long|outgrown|\bweights\b|_pace\b|penal|processor|forgotten|embeds|draft"
     r"|specul|\btiers?\b|\bhost_|\bdisk|resumed|\branks?\b"
 )
 FRAGMENT = re.compile(r"(Of|Those|That|As|It|The same|They|These)\b")

@@ -178,7 +178,7 @@ def _take_in(ops: CpuOps, inputs: StepInputs, staged: Tensor, rows: RowBuffer) -
     ops.copy(inputs.read.memory, staged)
     of, forward = inputs.read.of, inputs.forward
     assert forward.rope_positions is not None
-    decoding = DecodingRows(of["rows"], of["relayed"], of["seq_lens"], of["shifts"])
+    decoding = DecodingRows(of["rows"], of["relayed"], of["seq_lens"], of["position_offsets"])
     ids, positions = forward.token_ids, forward.positions
     ops.relay(decoding, rows.next_ids, rows.lengths, ids, positions, forward.rope_positions)
 

@@ -126,7 +126,7 @@ def take_in_rows(inputs: StepInputs, rows: RowBuffer) -> None:
     """See kernels/step_rows.py."""
     of, forward = inputs.read.tensors, inputs.forward
     assert forward.rope_positions is not None
-    columns = StepColumns(of["rows"], of["relayed"], of["seq_lens"], of["shifts"], of["slots"])
+    columns = StepColumns(of["rows"], of["relayed"], of["seq_lens"], of["position_offsets"], of["slots"])
     take_in(
         columns, rows.next_ids, rows.lengths, of["ids"], of["positions"], forward.rope_positions, forward.table
     )  # fmt: skip

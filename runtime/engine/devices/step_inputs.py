@@ -21,7 +21,7 @@ class Columns:
 
     KINDS: ClassVar = (
         *((n, torch.int64) for n in ("ids", "positions", "slots", "drawn_rows", "drawn_positions")),
-        *((n, torch.int32) for n in ("rows", "seq_lens", "shifts", "relayed", "penalty_slots", "adapters")),
+        *((n, torch.int32) for n in ("rows", "seq_lens", "position_offsets", "relayed", "penalty_slots", "adapters")),
         *((n, torch.float32) for n in ("frequency", "presence", "repetition")),
         *((n, torch.float32 if kind is np.float32 else torch.int64) for n, (kind, _) in COLUMNS.items()),
     )
@@ -79,7 +79,7 @@ class StepInputs:
             num_new=num_new,
             seq_lens=of["seq_lens"],
             num_decode=size,
-            position_offsets=of["shifts"],
+            position_offsets=of["position_offsets"],
             rope_positions=torch.zeros(size, dtype=torch.int64, device=device),
             placed=placed,
             state_rows=state_rows,

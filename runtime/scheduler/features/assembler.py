@@ -62,7 +62,7 @@ class Assembler(TurnFeature):
     @property
     def _is_stuck(self) -> bool:
         running = self._running
-        if running.memory.left.in_flight or running.prefilling or len(running.decoding):
+        if running.memory.deferred.in_flight or running.prefilling or len(running.decoding):
             return False
         return bool(self._parts.open)
 
@@ -124,7 +124,7 @@ class Assembler(TurnFeature):
             return
         assembly.is_open = False
         if asked is not None and asked <= base.length:
-            assembly.of_rest = [unknown_logprob(request, int(request.tokens[base.length]))]
+            assembly.after_contexts = [unknown_logprob(request, int(request.tokens[base.length]))]
         if request.cached_tokens is None:
             request.cached_tokens = min(assembly.num_cached + lease.length, request.prompt_len)
         self._opened(owner)

@@ -61,7 +61,7 @@ class Assembly:
         self.stage: list[Part] = []  # those that may be computed now
         self.parts: list[Part] = []  # all so far, in the order of the prompt; one that occurs twice is there twice
         self.is_open = True  # the rest of the prompt has no slots yet
-        self.of_rest: list[Logprobs] = []  # of the first token after the contexts
+        self.after_contexts: list[Logprobs] = []  # of the first token after the contexts
         self._stages = self._cut()
         self._waiting: list[Part] = []  # those of this stage that have not begun, the next one last
         self._num_begun = 0
@@ -107,7 +107,7 @@ class Assembly:
     @property
     def logprobs(self) -> list[Logprobs]:
         """Of its parts, in the order of the prompt, and of what follows them at once."""
-        return [each for part in self.parts for each in part.logprobs] + self.of_rest
+        return [each for part in self.parts for each in part.logprobs] + self.after_contexts
 
     @property
     def states(self) -> list[Floats]:

@@ -163,8 +163,8 @@ def no_contexts(model: ModelFacts) -> str:
     """Why a model cannot have any; empty: it can."""
     if model.windowed:
         return "need a model whose layers see every token, this one's have a sliding window"
-    if model.boundary is not None:
-        return f"need a model whose keys stay, this one's are others beyond {model.boundary} tokens"
+    if model.longrope_limit is not None:
+        return f"need a model whose keys stay, this one's are others beyond {model.longrope_limit} tokens"
     if model.num_snapshots is not None:
         return "need a model whose layers see every token, some of this one's have a state"
     return ""

@@ -78,10 +78,10 @@ class FollowUps(TurnFeature):
     def keep(self, asked: FollowUp, lease: Lease, added: int, num_calls: int) -> None:
         """A request has ended whose sequence is leased, to which it has added so many tokens; see _Kept."""
         if self._cache.can_hold and len(self.leases) < MAX_KEPT:
-            kept = _Kept(self._cache.again(lease), self._clock() + KEPT_S, kind_of(asked), added, num_calls)
+            kept = _Kept(self._cache.share(lease), self._clock() + KEPT_S, kind_of(asked), added, num_calls)
             self.kept.setdefault(owned(asked.owner, asked.program), {}).setdefault(asked.state, []).append(kept)
 
-    def came(self, asked: FollowUp) -> int:
+    def next_request_arrived(self, asked: FollowUp) -> int:
         """The next request of this state is here, and waits for what it needs by itself. How many came before it."""
         released = self._release(owned(asked.owner, asked.program), asked.state)
         return max((kept.num_calls for kept in released), default=0)

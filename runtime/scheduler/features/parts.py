@@ -21,7 +21,8 @@ class Parts(RowFeature):
     flag = RowFlag.CONTEXTS
 
     def __init__(self, running: RunningSet) -> None:
-        self._set, self.memory, self._table, self._left = running, running.memory, running.table, running.memory.left
+        self._set, self.memory, self._table = running, running.memory, running.table
+        self._deferred = running.memory.deferred
         self.rows = running.spare_rows
         self.running: dict[Uid, RunningRequest] = {}
         self.assemblies: dict[Uid, Assembly] = {}  # of running requests with contexts, until they leave
@@ -110,7 +111,7 @@ class Parts(RowFeature):
         self.parked_tokens += len(part.pages)
         del self.running[running.uid]
         self._set.vacate(running)
-        self._left.add(int(self._table.last_steps[row]), NO_SLOTS, None, row)
+        self._deferred.add(int(self._table.last_steps[row]), NO_SLOTS, None, row)
 
     def end(self, running: RunningRequest) -> Sequence[Command]:
         """A request has left, and with it goes what was computed for it apart."""
@@ -124,5 +125,5 @@ class Parts(RowFeature):
                 self.memory.leave(computing)
             elif part.lease is not None:
                 self.parked_tokens -= len(part.pages)
-                self._left.add(self._left.planned, part.pages, part.lease)
+                self._deferred.add(self._deferred.planned, part.pages, part.lease)
         return ()

@@ -52,7 +52,7 @@ class ProgramRequests(RequestFeature):
     def receive(self, message: Generate, prompt: Ints) -> int:
         asked: FollowUp | None = message.spec.follow_up
         assert asked is not None
-        return self._follow_ups.came(asked)
+        return self._follow_ups.next_request_arrived(asked)
 
     def refuse(self, request: Request, shared: int) -> None:
         request.own[_Calls] = _Calls(shared)

@@ -84,7 +84,7 @@ class RewrittenRows:
         table.slots[row, allocated : allocated + len(slots) - given_back] = slots[given_back:]
         table.allocated[row] = allocated + len(slots) - given_back
         if lease is not running.lease:
-            self._memory.left.add(int(table.last_steps[row]), NO_SLOTS, running.lease)
+            self._memory.deferred.add(int(table.last_steps[row]), NO_SLOTS, running.lease)
             running.lease, computed = lease, min(computed, leased)
         if self._states is not None and goes_back:
             self._states.rewound(running, kept, computed, place)

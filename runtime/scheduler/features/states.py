@@ -23,7 +23,7 @@ from ramet.runtime.cache.node import Namespace
 from ramet.runtime.cache.state_places import StateCopy, StateSaves
 from ramet.runtime.cache.stateful import StatefulCache
 from ramet.runtime.engine.extras import Command
-from ramet.runtime.scheduler.deferred import LeftBehind
+from ramet.runtime.scheduler.deferred import DeferredFrees
 from ramet.runtime.scheduler.memory import RowMemory
 from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RowTable, RunningRequest
@@ -193,8 +193,8 @@ class RowStates:
 class StatefulMemory(RowMemory):
     """The memory of rows whose layers have states, which follow keys and values wherever these change hands."""
 
-    def __init__(self, cache: StatefulCache, table: RowTable, left: LeftBehind) -> None:
-        super().__init__(cache, table, left)
+    def __init__(self, cache: StatefulCache, table: RowTable, deferred: DeferredFrees) -> None:
+        super().__init__(cache, table, deferred)
         self.states = RowStates(cache, table)
 
     def occupy(self, running: RunningRequest, prefix: Ints) -> bool:

@@ -89,7 +89,7 @@ class UnsoundPrefixes(TurnFeature):
             self.work.append(_Prefix(request.tokens, prompt_namespace(request), 0))
 
     def take_back(self) -> list[Request]:
-        if self._running.memory.left.in_flight:
+        if self._running.memory.deferred.in_flight:
             raise MemoryShort
         retracted = []
         for running in self.again:

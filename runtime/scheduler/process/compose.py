@@ -20,7 +20,7 @@ from ramet.runtime.scheduler.arrivals import Inbox
 from ramet.runtime.scheduler.batch import BatchPlanner
 from ramet.runtime.scheduler.control import ControlHandler
 from ramet.runtime.scheduler.core import Core
-from ramet.runtime.scheduler.deferred import LeftBehind
+from ramet.runtime.scheduler.deferred import DeferredFrees
 from ramet.runtime.scheduler.enqueue import Enqueuer
 from ramet.runtime.scheduler.feature import TurnFeature
 from ramet.runtime.scheduler.features import requests
@@ -146,7 +146,7 @@ def compose(
     background, bound = Background(channels.wake), pace_of(schedule, runner.cost, clock)
     of_turns: list[TurnFeature] = [leases, follow_ups, constraints, background, late.slow, HeldRows(core, late, steps)]
     of_turns += [unsound, late.constrained.aside, Assembler(parts, running, retraction, results.open)]
-    if facts.boundary is not None:
+    if facts.longrope_limit is not None:
         of_turns.append(OutgrownRows(running))
     if towers is not None:
         of_turns.append(TowerTurns(core, towers, bound, steps))
@@ -182,9 +182,9 @@ def _memory_of(args: Args, facts: ModelFacts) -> RowMemory:
     pages = PageAllocator(facts.max_total_tokens // page, page)
     if facts.num_snapshots is None:
         cache = make_cache(args.cache.prefix_cache, pages, is_enabled)
-        return RowMemory(cache, table, LeftBehind(cache))
+        return RowMemory(cache, table, DeferredFrees(cache))
     stateful = StatefulCache(pages, is_enabled, facts.num_snapshots, first_place=facts.max_running_requests + 1)
-    return StatefulMemory(stateful, table, LeftBehind(stateful))
+    return StatefulMemory(stateful, table, DeferredFrees(stateful))
 
 
 def _planner_of(
@@ -224,8 +224,8 @@ def _of_requests(
     asked: list[RequestFeature] = [requests.InputEmbeddings(), requests.PenalisedRequests(features.penalties)]
     asked += [requests.BiasedRequests(), requests.LogprobRequests(), requests.HiddenStateRequests()]
     asked.append(ProgramRequests(features.follow_ups))
-    if runner.facts.boundary is not None:
-        asked.append(requests.LongRopeLimit(runner.facts.boundary))
+    if runner.facts.longrope_limit is not None:
+        asked.append(requests.LongRopeLimit(runner.facts.longrope_limit))
     asked += [requests.MediaRequests(features.towers), requests.HealedPrompts(tokenizer, runner.facts.vocab_size)]
     asked += [ParallelContexts(runner, core.cache), requests.Processors(runner)]
     asked += [requests.AdapterRequests(core.running, features.adapters), requests.LeaseRequests(features.leases)]

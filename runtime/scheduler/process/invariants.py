@@ -35,7 +35,7 @@ def check_counts(cache: PrefixCache, running: RunningSet, features: SchedulerFea
     owned = owned_tokens(running, features.parts)
     slots = {"free": cache.free_tokens, "tree": cache.tree_tokens, "owned": owned}
     assert sum(slots.values()) == cache.total_tokens, f"slots are not conserved: {slots}, total {cache.total_tokens}"
-    penalty_slots, left = features.penalties.slots, running.memory.left.rows
+    penalty_slots, left = features.penalties.slots, running.memory.deferred.rows
     taken = running.free_rows.num_taken + running.spare_rows.num_taken
     used = len(running) + len(features.parts.running) + len(left)
     assert taken == used, f"{taken} rows taken, {used} in use"
@@ -81,7 +81,7 @@ def check_locks(cache: PrefixCache, running: RunningSet, parts: Parts, kept: Ite
     """Every lock is that of a running request, of a step in flight or kept for a client. Slow: for tests."""
     locks: Counter[Node] = Counter()
     own = [each.lease for each in running]
-    for lease in (*own, *parts.leases, *running.memory.left.leases, *kept):
+    for lease in (*own, *parts.leases, *running.memory.deferred.leases, *kept):
         node = lease.node
         while node is not None:
             locks[node] += 1
@@ -115,7 +115,7 @@ def check_owners(cache: PrefixCache, running: RunningSet, parts: Parts) -> None:
         owners.update(each.slots[each.leased :].tolist())
         leased = each.slots[: each.leased].tolist()
         assert in_tree.union(parked).issuperset(leased), f"request {each.uid} has slots that nobody keeps for it"
-    for slots in running.memory.left.slots:
+    for slots in running.memory.deferred.slots:
         owners.update(slots.tolist())
     twice = [slot for slot, count in owners.items() if count > 1]
     assert not twice, f"slots with two owners: {twice[:10]}"

@@ -114,8 +114,8 @@ def test_a_longrope_has_two_tables_one_behind_the_other() -> None:
     for num, start in ((64, 0), (256, 64)):
         for own, table in zip(ours, theirs(torch.zeros(1, num, 1), torch.arange(num)[None]), strict=True):
             assert torch.equal(own[start : start + num], table[0, :, :32])
-    assert len(ours[0]) == 64 + 256 and LONGROPE.boundary(256) == 64
-    assert len(rope_tables(LONGROPE, 64, CPU)[0]) == 64 and LONGROPE.boundary(64) is None
+    assert len(ours[0]) == 64 + 256 and LONGROPE.longrope_limit(256) == 64
+    assert len(rope_tables(LONGROPE, 64, CPU)[0]) == 64 and LONGROPE.longrope_limit(64) is None
 
 
 def test_rotation_is_a_complex_product() -> None:

@@ -23,7 +23,7 @@ BOUNDARY = 24
 class _Bounded:
     """Mixed into a runner."""
 
-    boundary = BOUNDARY
+    longrope_limit = BOUNDARY
     long_slots: np.ndarray
 
     def compute(self, batch: Batch) -> None:

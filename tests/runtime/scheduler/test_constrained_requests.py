@@ -50,7 +50,7 @@ def bench(grammars: GrammarSource | None = None, **options: Any) -> BenchTop:
 def nothing_is_held(top: BenchTop) -> None:
     state = top.reporter.state()
     assert state["leased_tokens"] == state["owned_tokens"] == state["penalty_slots"] == 0
-    assert not top.scheduler.running.memory.left.all and not top.features.constraints.compiling
+    assert not top.scheduler.running.memory.deferred.all and not top.features.constraints.compiling
     source: Any = top.features.constraints._source
     assert source is None or source.num_requests == 0, "a request that has ended still has its constraint"
 

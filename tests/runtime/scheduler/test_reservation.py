@@ -8,7 +8,7 @@ from bench_top import BenchTop
 from hash_runner import VOCABULARY, expected_output
 
 from ramet.runtime.cache.prefix import PageAllocator, PrefixCache, RowAllocator
-from ramet.runtime.scheduler.deferred import LeftBehind
+from ramet.runtime.scheduler.deferred import DeferredFrees
 from ramet.runtime.scheduler.memory import RowMemory
 from ramet.runtime.scheduler.request import Request
 from ramet.runtime.scheduler.reserve_ratio import DECAY_STEPS, ReserveRatio
@@ -110,7 +110,7 @@ class Bench:
 
     def __init__(self, total: int) -> None:
         self.cache = PrefixCache(PageAllocator(total, 1))
-        memory = RowMemory(self.cache, RowTable(8, 64, 1), LeftBehind(self.cache))
+        memory = RowMemory(self.cache, RowTable(8, 64, 1), DeferredFrees(self.cache))
         self.running = RunningSet(memory, RowAllocator(8), lambda alone: False)
         self.retraction = Retraction(self.running, self.fail)
         self.steps = 0
@@ -130,7 +130,7 @@ class Bench:
         row, known, table = running.row, len(request.tokens), self.running.table
         self.running.advance(self.steps, np.array([row]), np.array([known]), np.array([0]))
         table.tokens[row, known], table.totals[row], table.applied[row] = 1000 * uid + 99, known + 1, known
-        self.running.memory.left.confirm(self.steps)
+        self.running.memory.deferred.confirm(self.steps)
         return running
 
 

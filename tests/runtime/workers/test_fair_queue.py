@@ -4,7 +4,7 @@ import queue
 import threading
 from itertools import pairwise
 
-from ramet.runtime.workers.fair_queue import LEAST, FairQueue
+from ramet.runtime.workers.fair_queue import MIN_SIZE, FairQueue
 
 WAIT_S = 60.0
 
@@ -37,9 +37,9 @@ def test_a_key_that_was_served_comes_behind_the_others() -> None:
 
 def test_large_items_are_left_to_some_threads() -> None:
     keys = FairQueue[str](max_of_one=9)
-    for item, size in [("large 1", 2 * LEAST), ("small 2", LEAST), ("large 3", LEAST + 1), ("small 4", 1)]:
+    for item, size in [("large 1", 2 * MIN_SIZE), ("small 2", MIN_SIZE), ("large 3", MIN_SIZE + 1), ("small 4", 1)]:
         keys.put("a", item, size)
-    assert [keys.pop(LEAST) for _ in range(3)] == [("a", "small 2"), ("a", "small 4"), None]
+    assert [keys.pop(MIN_SIZE) for _ in range(3)] == [("a", "small 2"), ("a", "small 4"), None]
     assert [keys.pop() for _ in range(3)] == [("a", "large 1"), ("a", "large 3"), None]
 
 
