@@ -157,7 +157,7 @@ class NamedInput(Struct, frozen=True):
     input: str
 
 
-class GivenCall(Struct, frozen=True):
+class Call(Struct, frozen=True):
     """A call of a function or of a custom tool."""
 
     function: NamedCall | UnsetType = UNSET
@@ -179,7 +179,7 @@ class Message(Struct, frozen=True):
     role: Annotated[str, ROLE]
     content: str | list[ChatPart] | None = None
     name: str | None = None
-    tool_calls: list[Annotated[GivenCall, Meta(extra_json_schema=_CALLS)]] | None = None
+    tool_calls: list[Annotated[Call, Meta(extra_json_schema=_CALLS)]] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None

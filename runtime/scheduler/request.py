@@ -180,7 +180,7 @@ class Request:
         """The known tokens of which all but the last may come from the cache: what is returned must be computed."""
         end = len(self.tokens)
         for each in self.own.values():
-            end = each.reusable(end)
+            end = min(end, each.reusable(end))
         return self.tokens[:end]
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from bench_top import BenchTop
 from context_prompts import without_known_logprob
+from hash_runner import hidden_state
 from schedules import made
 from seeing_runner import LateSeeingRunner, SeeingModel, SeeingRunner
 
 from ramet.ipc.content import Contexts
 from ramet.ipc.messages import FinishKind
-from ramet.ipc.spec import LogprobSpec
+from ramet.ipc.spec import HiddenMode, LogprobSpec
 from ramet.runtime.scheduler.features.contexts import groups_of, memory_of_parts
 
 
@@ -49,6 +50,7 @@ def arrival_of(draw: random.Random) -> dict[str, Any]:
         "logprob_start": draw.choice([None, None, 0, 5, 30]),
         "penalised": draw.random() < 0.3,
         "again": draw.random() < 0.3,  # the prompt of the request before
+        "hidden": draw.choice([None, None, None, *HiddenMode]),
     }
 
 
@@ -124,6 +126,8 @@ def check_scenario(
         more: dict[str, Any] = {}
         if arrival["logprob_start"] is not None:
             more["logprobs"] = LogprobSpec(min(arrival["logprob_start"], len(prompt[0]) - 1), 2, (5,))
+        if arrival["hidden"] is not None:
+            more["hidden"] = arrival["hidden"]
         if arrival["penalised"]:
             more["frequency_penalty"] = 1.0  # never draws a token twice
         top.add(uid, prompt[0], arrival["num_new"], n=arrival["n"], contexts=prompt[1], **more)
@@ -164,6 +168,10 @@ def check_request(top: BenchTop, uid: int, ids: list[int], contexts: Contexts, a
         assert [value for value, _, _ in told] == [
             None if i in bare else model.logprob(i) for i in range(start, len(ids))
         ]
+    if arrival["hidden"] is HiddenMode.ALL and finish.kind is not FinishKind.ABORT:
+        prompt, *output = made(top.hidden[uid].meta())
+        states = [hidden_state(model.reads(i)) for i in range(len(ids) + max(arrival["num_new"] - 1, 0))]
+        assert prompt + output == states
 
 
 def one_turn(top: BenchTop, turn: int, aborts: dict[int, list[int]]) -> int:

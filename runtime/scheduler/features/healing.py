@@ -23,8 +23,8 @@ from ramet.runtime.scheduler.row_flag import RowFlag
 from ramet.runtime.scheduler.rows import RunningRequest
 from ramet.runtime.scheduler.running import RunningSet
 
-NOTHING_LEFT = "no output that begins with the healed end of the prompt can be drawn"
-TOO_MANY = f"the healed end of the prompt was looked for in {MAX_NODES} steps (send token_healing: false)"
+NOTHING_LEFT = "finds no output that begins with the healed end of the prompt"
+TOO_MANY = f"has looked for the healed end of the prompt in {MAX_NODES} steps (send token_healing: false)"
 
 
 class HealedRows:

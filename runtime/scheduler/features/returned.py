@@ -37,7 +37,7 @@ class ReturnedLogprobs(FeatureState):
         self.planned = self.next
 
     def reusable(self, end: int) -> int:
-        return end if self.next is None else self.next
+        return end if self.next is None else min(end, self.next)
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ class LoraLoad(Reply, frozen=True, kw_only=True):
     utilization: float
 
 
-class RankLoad(Reply, frozen=True, kw_only=True):
+class Load(Reply, frozen=True, kw_only=True):
     """Requests are sequences. Of the sections those are there that were asked for; null: nothing of the kind is built.
 
     `num_total_tokens`: those in use and those that wait. `num_active_tokens`: of running sequences alone.
@@ -88,7 +88,7 @@ class Loads(Reply, frozen=True, kw_only=True):
     version: str = __version__
     accelerator: str
     num_accelerators: int = 1
-    loads: list[RankLoad]
+    loads: list[Load]
 
 
 async def loads(service: Service, request: web.Request) -> web.Response:
@@ -121,11 +121,11 @@ def _resolved(service: Service) -> dict[str, object]:
     return found
 
 
-def _load(service: Service, sections: set[str]) -> RankLoad:
+def _load(service: Service, sections: set[str]) -> Load:
     stats, limits = service.client.stats.newest, service.client.limits
     total = limits.max_total_tokens
     usage, prompt_tokens = stats.used_tokens / total, stats.cached_tokens + stats.prefill_tokens
-    return RankLoad(
+    return Load(
         timestamp=round(service.client.stats.at_s, 3),
         num_running_reqs=stats.running_requests,
         num_waiting_reqs=stats.waiting_requests,
@@ -173,7 +173,7 @@ def _lora(service: Service) -> LoraLoad:
     return LoraLoad(slots_used=used, slots_total=total, utilization=round(used / total, 4))
 
 
-def _lines(load: RankLoad) -> list[str]:
+def _lines(load: Load) -> list[str]:
     """A gauge for each number, in Prometheus' text format; those of a section have its name before their own."""
     numbers = {name: value for name, value in asdict(load).items() if isinstance(value, int | float)}
     for section, found in (("memory", load.memory), ("queues", load.queues), ("lora", load.adapters)):

@@ -52,9 +52,7 @@ async def embeddings(service: Service, request: web.Request) -> web.StreamRespon
     counted = replies.usage_of(done)
     usage = replies.PromptUsage(counted.prompt_tokens, counted.total_tokens)
     write = writer_of(body.encoding_format)
-    data = long_list(
-        lambda i: replies.EmbeddingEntry(index=i, embedding=write(vectors[i])), len(vectors), len(vectors[0])
-    )
+    data = long_list(lambda i: replies.Embedding(index=i, embedding=write(vectors[i])), len(vectors), len(vectors[0]))
     return await respond_in_turn(request, replies.EmbeddingReply(data=data, model=model, usage=usage))
 
 

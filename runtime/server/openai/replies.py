@@ -191,7 +191,7 @@ class DetokenizeReply(Reply, frozen=True):
     text: str | list[str]
 
 
-class EmbeddingEntry(Reply, frozen=True, kw_only=True):
+class Embedding(Reply, frozen=True, kw_only=True):
     object: Literal["embedding"] = "embedding"
     index: int
     embedding: list[float] | str
@@ -199,7 +199,7 @@ class EmbeddingEntry(Reply, frozen=True, kw_only=True):
 
 class EmbeddingReply(Reply, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
-    data: list[EmbeddingEntry]
+    data: list[Embedding]
     model: str
     usage: PromptUsage
 
