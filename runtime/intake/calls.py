@@ -14,7 +14,7 @@ from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake import prompts as checks
-from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, including
+from ramet.runtime.intake.fields import RID, RID_WORDS, Ids, Int32, PromptId, Some, Text, accepted, unbuilt
 from ramet.runtime.intake.limits import MAX_EMBED
 from ramet.runtime.intake.media import FIELDS, check_options, read_fields
 from ramet.runtime.intake.prompts import Placed
@@ -48,7 +48,14 @@ class SessionParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     drop_previous_output: Annotated[bool | None, about("go on from that request's prompt, without its output")] = None
 
 
-@including((*other_servers.SHARED, *other_servers.GENERATE, *other_servers.OF_GENERATE))
+ArrayForm = Annotated[bool | None, unbuilt("log-probabilities as arrays", neutral=(False,))]
+OfEncoder = Annotated[
+    other_servers.Object | list[Any] | bool | None, unbuilt("media that another server encoded", neutral=(False, {}))
+]
+MediaHashes = Annotated[list[Any] | None, accepted("media are known by what they show")]
+Traced = Annotated[dict[str, Any] | None, accepted("it changes no reply")]
+
+
 class GenerateBody(SpecLists, frozen=True, kw_only=True):
     """Every field /generate knows. A list gives one value per prompt."""
 
@@ -79,6 +86,71 @@ class GenerateBody(SpecLists, frozen=True, kw_only=True):
     session_params: Annotated[
         SessionParams | None, about("the request goes on from another one of its session; see Sessions below")
     ] = None
+    # Clients of other servers send these names; SamplingFields has the first of them as well.
+    bootstrap_host: other_servers.PrefillHost = None
+    bootstrap_port: other_servers.PrefillNumber = None
+    bootstrap_room: other_servers.PrefillNumber = None
+    disagg_prefill_dp_rank: other_servers.PrefillRank = None
+    kv_transfer_params: other_servers.OtherCache = None
+    ec_transfer_params: other_servers.OtherCache = None
+    routed_dp_rank: other_servers.OtherRank = None
+    data_parallel_rank: other_servers.OtherRank = None
+    routed_experts_prompt_start: other_servers.RoutesFrom = None
+    max_thinking_tokens: other_servers.MaxThought = None
+    thinking_token_budget: other_servers.ThoughtBudget = None
+    vllm_xargs: other_servers.PluginArguments = None
+    session_id: other_servers.GroupName = None
+    conversation_id: other_servers.GroupName = None
+    routing_key: other_servers.GroupName = None
+    custom_labels: other_servers.MetricLabels = None
+    mm_processor_kwargs: other_servers.MediaOptions = None
+    media_io_kwargs: other_servers.MediaOptions = None
+    ngram_corpus_id: other_servers.Corpus = None
+    return_bytes: Annotated[bool | None, unbuilt("the reply as bytes", neutral=(False,))] = None
+    return_entropy: Annotated[bool | None, unbuilt("the entropy of each draw", neutral=(False,))] = None
+    return_sampling_mask: Annotated[bool | None, unbuilt("which tokens could be drawn", neutral=(False,))] = None
+    return_flat_raw_top_logprobs: ArrayForm = None
+    return_flat_raw_top_logprobs_b64: ArrayForm = None
+    return_indexer_topk: Annotated[bool | None, unbuilt("indices of sparse attention", neutral=(False,))] = None
+    log_metrics: Annotated[bool | None, unbuilt("a request that no metric counts", neutral=(True,))] = None
+    background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
+    lora_id: Annotated[other_servers.Texts | None, unbuilt("an adapter", neutral=("",))] = None
+    positional_embed_overrides: Annotated[Any | None, unbuilt(other_servers.OVERRIDES)] = None
+    multi_item_delimiter_indices: Annotated[list[Any] | None, unbuilt("prompts of several items")] = None
+    bootstrap_pair_key: Annotated[other_servers.Texts | None, unbuilt(other_servers.PREFILL)] = None
+    decode_tp_size: other_servers.PrefillNumber = None
+    http_worker_ipc: Annotated[str | None, unbuilt("the address of one of the server's own processes")] = None
+    need_wait_for_mm_inputs: OfEncoder = None
+    num_items_assigned: OfEncoder = None
+    encoder_urls: OfEncoder = None
+    video_config: other_servers.MediaOptions = None
+    images_config: other_servers.MediaOptions = None
+    mm_hashes: MediaHashes = None
+    mm_content_hashes: MediaHashes = None
+    max_dynamic_patch: other_servers.NumPatches = None
+    min_dynamic_patch: other_servers.NumPatches = None
+    image_max_dynamic_patch: other_servers.NumPatches = None
+    video_max_dynamic_patch: other_servers.NumPatches = None
+    use_audio_in_video: other_servers.WithAudio = None
+    no_logs: Annotated[bool | None, accepted("the log never has a request's text")] = None
+    kv_router_hint: Traced = None
+    external_trace_header: Traced = None
+    received_time: Annotated[float | None, accepted("it changes no reply")] = None
+    # Other endpoints have these names for a constraint.
+    json_schema: other_servers.SchemaParam = None
+    guided_json: other_servers.SchemaParam = None
+    regex: other_servers.PatternParam = None
+    guided_regex: other_servers.PatternParam = None
+    ebnf: other_servers.GrammarParam = None
+    guided_grammar: other_servers.GrammarParam = None
+    structural_tag: other_servers.TagParam = None
+    guided_choice: other_servers.ChoiceParam = None
+    response_format: other_servers.SchemaParam = None
+    output_format: other_servers.SchemaParam = None
+    structured_outputs: other_servers.ConstraintParam = None
+    guided_decoding_backend: other_servers.BackendParam = None
+    output_config: other_servers.HeldParam = None
+    guided_whitespace_pattern: other_servers.WhiteSpace = None
 
 
 class AskedTurn(NamedTuple):
@@ -215,7 +287,7 @@ def read_turn(body: GenerateBody, request_id: str, defaults: CallDefaults) -> As
         return None
     if not asked.id:
         raise ClientError("session_params.id", "is missing", "/open_session gives one")
-    if getattr(body, "session_id", None):
+    if body.session_id:
         raise ClientError("session_id", "is set, and so is session_params: they are two kinds of sessions", "omit it")
     for name in PROMPTS:
         given = getattr(body, name)

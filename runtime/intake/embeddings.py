@@ -10,7 +10,7 @@ from base64 import b64encode
 from operator import mul
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from ramet.ipc.content import Content
 from ramet.ipc.messages import Limits
@@ -21,6 +21,7 @@ from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake.fields import Prompts
 from ramet.runtime.intake.limits import MAX_INPUTS
+from ramet.runtime.intake.other_servers import EmbeddingNames
 from ramet.runtime.intake.prompts import read_contents
 from ramet.runtime.text.pooling import DOCUMENT, QUERY, Kind, Pooling
 
@@ -35,7 +36,7 @@ Dimensions = Annotated[
 ]
 
 
-class EmbedFields(Struct, frozen=True, kw_only=True):
+class EmbedFields(EmbeddingNames, frozen=True, kw_only=True):
     """What is embedded, and how; by default as the model's folder says."""
 
     input: Annotated[Prompts, about(f"a text, token ids, or a list of either: at most {MAX_INPUTS} of them")]

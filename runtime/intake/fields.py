@@ -1,16 +1,14 @@
-"""Types that fields of several bodies have, structs put together from fields, and the marks of what is refused."""
+"""Types that fields of several bodies have, and the marks of what is refused."""
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
-from msgspec import Meta, Struct, defstruct
+from msgspec import Meta
 
+from ramet.ipc.params import about
 from ramet.runtime.intake.limits import INT32, MAX_KEY_CHARS, MAX_RID_CHARS
 
 T = TypeVar("T")
-S = TypeVar("S", bound=Struct)
 OrEach: TypeAlias = T | list[T | None] | None  # one value for all prompts, or one for each
-Field = tuple[str, Any, Any]  # name, annotation, default
 
 
 def named(words: str, **bounds: Any) -> Meta:
@@ -52,8 +50,16 @@ def unbuilt(text: str, neutral: tuple[Any, ...] = (), hint: str = "omit it", cod
     )
 
 
-def elsewhere(field: str, neutral: tuple[Any, ...]) -> Meta:
-    """Marks a name that another body has for what is `field` in this one."""
+def accepted(why: str) -> Meta:
+    """Marks a field that changes nothing a client receives."""
+    return about(f"accepted; {why}")
+
+
+def elsewhere(field: str, neutral: tuple[Any, ...] = ("", {"type": "text"})) -> Meta:
+    """Marks a name that another body has for a constraint that is `field` in this one.
+
+    `neutral`: values that ask for no constraint.
+    """
     fact = "but this endpoint has another field for it"
     return Meta(
         description=f"*refused*: the field for it is {field}",
@@ -62,17 +68,7 @@ def elsewhere(field: str, neutral: tuple[Any, ...]) -> Meta:
     )
 
 
-def including(added: Iterable[Field]) -> Callable[[type[S]], type[S]]:
-    """Adds to a struct fields that it does not declare itself, and that no code reads as its attributes.
-
-    They are names of other servers (other_servers.py), and fields that a body shares with a struct into which it is
-    converted (CountBody, TemplateFields). What code reads from a body is declared in its class.
-    """
-
-    def extended(cls: type[S]) -> type[S]:
-        new = [field for field in added if field[0] not in cls.__struct_fields__]
-        made = defstruct(cls.__name__, new, bases=(cls,), module=cls.__module__, frozen=True, kw_only=True)
-        made.__doc__ = cls.__doc__
-        return cast(type[S], made)
-
-    return extended
+def format_elsewhere(field: str) -> Meta:
+    """Marks a name under which another body has an object whose `format` is `field` in this one."""
+    words = f"*refused with a `format`*: the field for it is {field}"
+    return Meta(description=words, extra_json_schema={"x-unbuilt": True})

@@ -242,18 +242,23 @@ ToolChoice = Annotated[
 ]
 ParallelCalls = Annotated[bool | None, about("false: one call at most; nothing is returned from a second one on")]
 
+Effort = Annotated[str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")]
+Verbosity = Annotated[str | None, about("given to the chat template")]
+TemplateArguments = Annotated[dict[str, Any] | None, about("given to the chat template")]
+Documents = Annotated[list[dict[str, Any]] | None, about("given to the chat template")]
+BeginsReply = Annotated[bool | None, about("false: the prompt does not begin the reply")]
+GoesOn = Annotated[bool | None, about("the output goes on where the last message ends")]
+
 
 class TemplateFields(Struct, frozen=True, kw_only=True):
     """What a prompt depends on beside messages and tools."""
 
-    reasoning_effort: Annotated[
-        str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")
-    ] = None
-    verbosity: Annotated[str | None, about("given to the chat template")] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
-    documents: Annotated[list[dict[str, Any]] | None, about("given to the chat template")] = None
-    add_generation_prompt: Annotated[bool | None, about("false: the prompt does not begin the reply")] = None
-    continue_final_message: Annotated[bool | None, about("the output goes on where the last message ends")] = None
+    reasoning_effort: Effort = None
+    verbosity: Verbosity = None
+    chat_template_kwargs: TemplateArguments = None
+    documents: Documents = None
+    add_generation_prompt: BeginsReply = None
+    continue_final_message: GoesOn = None
 
 
 class ChatFields(TemplateFields, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from ramet.ipc.params import CHECKS, SamplingParams, about, parse, shown
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.fields import Rid, including, unbuilt
+from ramet.runtime.intake.fields import Rid, unbuilt
 from ramet.runtime.intake.specs import Hidden, SpecFields, sampled
 
 # ours -> what clients call it; of several the first that is set counts
@@ -46,7 +46,6 @@ def read_params(fields: Mapping[str, Any], defaults: SamplingParams) -> Sampling
         raise ClientError(error.place, fact, error.hint) from None
 
 
-@including(other_servers.SHARED)
 class SamplingFields(SpecFields, frozen=True, kw_only=True):
     """What every body of OpenAI's and Anthropic's endpoints has that draws tokens."""
 
@@ -61,3 +60,26 @@ class SamplingFields(SpecFields, frozen=True, kw_only=True):
     custom_params: Annotated[Any, sampled("custom_params")] = None
     rid: Annotated[Rid | None, about("name of the request, for /abort_request; the reply's id if it is absent")] = None
     request_id: Annotated[Rid | None, about("vLLM's name of `rid`")] = None
+    # Clients of other servers send these names; GenerateBody has them as well.
+    bootstrap_host: other_servers.PrefillHost = None
+    bootstrap_port: other_servers.PrefillNumber = None
+    bootstrap_room: other_servers.PrefillNumber = None
+    disagg_prefill_dp_rank: other_servers.PrefillRank = None
+    kv_transfer_params: other_servers.OtherCache = None
+    ec_transfer_params: other_servers.OtherCache = None
+    routed_dp_rank: other_servers.OtherRank = None
+    data_parallel_rank: other_servers.OtherRank = None
+    session_params: Annotated[dict[str, Any] | None, unbuilt("a session", neutral=({},))] = None
+    return_routed_experts: other_servers.ReturnRoutes = None
+    routed_experts_start_len: other_servers.RoutesFrom = None
+    routed_experts_prompt_start: other_servers.RoutesFrom = None
+    max_thinking_tokens: other_servers.MaxThought = None
+    thinking_token_budget: other_servers.ThoughtBudget = None
+    vllm_xargs: other_servers.PluginArguments = None
+    session_id: other_servers.GroupName = None
+    conversation_id: other_servers.GroupName = None
+    routing_key: other_servers.GroupName = None
+    custom_labels: other_servers.MetricLabels = None
+    mm_processor_kwargs: other_servers.MediaOptions = None
+    media_io_kwargs: other_servers.MediaOptions = None
+    ngram_corpus_id: other_servers.Corpus = None

@@ -27,7 +27,7 @@ from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.constraints import READERS, only_one
-from ramet.runtime.intake.fields import Int32, Key, OrEach, TokenId, including, named
+from ramet.runtime.intake.fields import Int32, Key, OrEach, TokenId, named
 from ramet.runtime.intake.limits import INT32, MAX_IDS, MAX_TOP
 from ramet.runtime.intake.prompts import check_length, check_most
 
@@ -99,7 +99,6 @@ class SharedParams(ConstraintFields, frozen=True, kw_only=True):
     spaces_between_special_tokens: Annotated[Any, sampled("spaces_between_special_tokens")] = None
 
 
-@including(other_servers.OF_GENERATE)
 class GivenParams(SharedParams, frozen=True, kw_only=True):
     """Sampling parameters as /generate and LLM take them; docs/sampling.md shows them."""
 
@@ -110,6 +109,17 @@ class GivenParams(SharedParams, frozen=True, kw_only=True):
     n: Annotated[Any, sampled("n")] = None
     custom_params: Annotated[Any, sampled("custom_params", "or a list with one for each prompt")] = None
     stream_interval: Annotated[Any, sampled("stream_interval")] = None
+    # Other endpoints have these names for a constraint.
+    guided_json: other_servers.SchemaParam = None
+    guided_regex: other_servers.PatternParam = None
+    guided_grammar: other_servers.GrammarParam = None
+    guided_choice: other_servers.ChoiceParam = None
+    response_format: other_servers.SchemaParam = None
+    output_format: other_servers.SchemaParam = None
+    structured_outputs: other_servers.ConstraintParam = None
+    guided_decoding_backend: other_servers.BackendParam = None
+    output_config: other_servers.HeldParam = None
+    guided_whitespace_pattern: other_servers.WhiteSpace = None
 
 
 Hidden = bool | Literal["last"]

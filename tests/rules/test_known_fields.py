@@ -8,8 +8,13 @@ fields with what the installed clients send.
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
-from ramet.runtime.intake.specs import GivenParams
+from ramet.runtime.intake.messages import TemplateFields
+from ramet.runtime.intake.sampling_fields import SamplingFields
+from ramet.runtime.intake.specs import GivenParams, SpecFields
+from ramet.runtime.server.anthropic.chat import CountBody, MessagesBody
+from ramet.runtime.server.openai.types import ChatBody
 from ramet.runtime.server.routes import ROUTES
 
 GENERATE = """rid session_id text input_ids input_embeds image_data video_data audio_data mm_hashes mm_content_hashes
@@ -96,3 +101,20 @@ def test_no_field_of_a_known_server_is_ignored_unread(path: str) -> None:
 
 def test_no_sampling_parameter_of_a_known_server_is_ignored_unread() -> None:
     assert missing(GivenParams, SAMPLING) == set()
+
+
+@pytest.mark.parametrize(("body", "part"), [(ChatBody, TemplateFields), (MessagesBody, CountBody)])
+def test_a_body_has_every_field_of_the_struct_it_is_converted_to(body: Any, part: Any) -> None:
+    """One that it lacked would be unset in the struct, whatever the client sent."""
+    assert missing(body, " ".join(part.__struct_fields__)) == set()
+
+
+def test_generate_knows_what_other_servers_clients_send_to_every_endpoint() -> None:
+    marked = {
+        field.name
+        for field in fields(SamplingFields)
+        if field.name not in SpecFields.__struct_fields__
+        and any(str(meta.description).startswith(("accepted", "*refused")) for meta in field.type.__metadata__)
+    }
+    assert len(marked) >= 20
+    assert missing(ROUTES["/generate"].body, " ".join(marked)) == set()

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import fields
 
 from ramet.ipc.messages import Chat
 from ramet.ipc.params import MAX_NEW_TOKENS, about
 from ramet.ipc.spec import Constraint
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.body import FieldRefusal
+from ramet.runtime.intake.body import Checked, FieldRefusal
 from ramet.runtime.intake.chat import Style, chosen_chat
 from ramet.runtime.intake.constraints import of_schema
-from ramet.runtime.intake.fields import ToolName, including, unbuilt
+from ramet.runtime.intake.fields import ToolName, accepted, elsewhere, format_elsewhere, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
+from ramet.runtime.intake.messages import TemplateArguments
 from ramet.runtime.intake.other_tools import without_others
 from ramet.runtime.intake.prompts import check_most
 from ramet.runtime.intake.sampling_fields import SamplingFields, UnbuiltHidden
@@ -75,41 +75,54 @@ class OutputConfig(Struct, frozen=True, kw_only=True):
 Config = Annotated[OutputConfig | None, about("`format`; nothing is done with `effort`")]
 
 
-@including(other_servers.COUNTED)
+Turns = Annotated[
+    list[AnyTurn], Meta(min_length=1), about("turns of user and assistant; a last one of the assistant is continued")
+]
+System = Annotated[TextContents | None, about("the system text, or text blocks")]
+Tools = Annotated[
+    list[AnthropicTool | None] | None,
+    about("functions that the model may call; tools that Anthropic defines are left out, since this server runs none"),
+]
+Choice = Annotated[
+    AnthropicChoice | None,
+    about("`auto`, `none`, `any` (at least one call) or a `tool`: a call that is forced keeps to its schema"),
+]
+Thinking = Annotated[
+    ThinkingOptions | None,
+    about(
+        "`enabled`, `adaptive` (the same) or `disabled` (as if absent): given to the chat template as "
+        "`enable_thinking`; nothing is done with `budget_tokens`; with the `display` `omitted` the reply has no "
+        "thoughts"
+    ),
+]
+Speed = Annotated[str | None, accepted("there is one speed")]
+
+
 class CountBody(Struct, frozen=True, kw_only=True):
     """/v1/messages/count_tokens."""
 
-    messages: Annotated[
-        list[AnyTurn],
-        Meta(min_length=1),
-        about("turns of user and assistant; a last one of the assistant is continued"),
-    ]
+    messages: Turns
     model: Annotated[str | None, about("the served model, `default`, or nothing")] = None
-    system: Annotated[TextContents | None, about("the system text, or text blocks")] = None
-    tools: Annotated[
-        list[AnthropicTool | None] | None,
-        about(
-            "functions that the model may call; tools that Anthropic defines are left out, since this server runs none"
-        ),
-    ] = None
-    tool_choice: Annotated[
-        AnthropicChoice | None,
-        about("`auto`, `none`, `any` (at least one call) or a `tool`: a call that is forced keeps to its schema"),
-    ] = None
-    thinking: Annotated[
-        ThinkingOptions | None,
-        about(
-            "`enabled`, `adaptive` (the same) or `disabled` (as if absent): given to the chat template as "
-            "`enable_thinking`; nothing is done with `budget_tokens`; with the `display` `omitted` the reply has no "
-            "thoughts"
-        ),
-    ] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    system: System = None
+    tools: Tools = None
+    tool_choice: Choice = None
+    thinking: Thinking = None
+    chat_template_kwargs: TemplateArguments = None
     output_config: Config = None
+    cache_control: other_servers.CacheOptions = None
+    speed: Speed = None
+    user_profile_id: other_servers.Unread = None
+    workspace_id: other_servers.Unread = None
 
 
-@including(other_servers.OF_MESSAGES)
-@including((*((field.name, field.type, field.default) for field in fields(CountBody)), *other_servers.MESSAGES))
+OutputFormatElsewhere = Annotated[Any, elsewhere("output_config.format")]
+OfPrices = Annotated[Any | None, accepted("nothing is paid for")]
+
+
+class MessagesOtherFormat(Checked, frozen=True):
+    format: OutputFormatElsewhere = None
+
+
 class MessagesBody(SamplingFields, frozen=True, kw_only=True):
     """/v1/messages."""
 
@@ -139,6 +152,35 @@ class MessagesBody(SamplingFields, frozen=True, kw_only=True):
             code="thread_unsupported_request",
         ),
     ] = None
+    # CountBody has these fields as well; the body is converted into one.
+    messages: Turns
+    system: System = None
+    tools: Tools = None
+    tool_choice: Choice = None
+    thinking: Thinking = None
+    chat_template_kwargs: TemplateArguments = None
+    cache_control: other_servers.CacheOptions = None
+    speed: Speed = None
+    user_profile_id: other_servers.Unread = None
+    workspace_id: other_servers.Unread = None
+    # Clients of other servers send these names.
+    compaction: Annotated[Any | None, unbuilt("leaving out what came before", neutral=({},))] = None
+    diagnostics: Annotated[dict[str, Any] | None, unbuilt("what happened to the request", neutral=({},))] = None
+    inference_geo: Annotated[str | None, unbuilt("where it is computed", neutral=("",))] = None
+    betas: Annotated[list[str] | None, accepted("nothing depends on it")] = None
+    billing_policy: OfPrices = None
+    fallback_credit_token: OfPrices = None
+    fallbacks: Annotated[list[Any] | None, accepted("there is one model")] = None
+    # Other endpoints have these names for a constraint.
+    guided_json: Annotated[Any, elsewhere("output_config.format or json_schema")] = None
+    guided_regex: Annotated[Any, elsewhere("regex")] = None
+    guided_grammar: Annotated[Any, elsewhere("ebnf")] = None
+    guided_choice: Annotated[Any, elsewhere(other_servers.CHOICE)] = None
+    response_format: OutputFormatElsewhere = None
+    structured_outputs: Annotated[Any, elsewhere("json_schema, regex, ebnf or structural_tag")] = None
+    guided_decoding_backend: Annotated[Any, elsewhere("grammar_backend")] = None
+    text: Annotated[other_servers.HeldFormat[MessagesOtherFormat], format_elsewhere("output_config.format")] = None
+    guided_whitespace_pattern: other_servers.WhiteSpace = None
 
     def constraints(self, place: str = "") -> list[Constraint]:
         config = self.output_config

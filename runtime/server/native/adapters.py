@@ -4,32 +4,33 @@ from collections.abc import Awaitable
 from typing import Annotated, Any
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from ramet.ipc.params import about
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import COMMANDS, ignored
+from ramet.runtime.intake.fields import accepted
+from ramet.runtime.intake.other_servers import CommandBody
 from ramet.runtime.intake.reply import Reply
 from ramet.runtime.options.adapter_paths import MAX_NAME
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
 
-NAMED = "adapters are known by their names"
+BY_NAME = accepted("adapters are known by their names")
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
 
 
-@including([*ignored(str, NAMED, "lora_id"), *COMMANDS])
-class LoadBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoadBody(CommandBody, frozen=True, kw_only=True):
     lora_name: Annotated[Name, about("what requests call it")]
     lora_path: Annotated[str, about("its folder, on the server's machine")]
     pinned: Annotated[bool | None, about("it keeps its slot, whoever waits for one")] = None
     load_inplace: Annotated[bool | None, about("it may take the place of the adapter that has this name")] = None
+    lora_id: Annotated[str | None, BY_NAME] = None
 
 
-@including([*ignored(str, NAMED, "lora_id"), *ignored(int, NAMED, "lora_int_id"), *COMMANDS])
-class UnloadBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UnloadBody(CommandBody, frozen=True, kw_only=True):
     lora_name: Annotated[Name, about("of an adapter that is loaded")]
+    lora_id: Annotated[str | None, BY_NAME] = None
+    lora_int_id: Annotated[int | None, BY_NAME] = None
 
 
 class AdapterReply(Reply, frozen=True, kw_only=True):

@@ -23,10 +23,9 @@ from ramet.runtime.engine_client.admin import MAX_FLUSH_WAIT_S
 from ramet.runtime.engine_client.prompt import Prompt
 from ramet.runtime.errors import ClientError, ServerError
 from ramet.runtime.intake import prompts
-from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.embeddings import PREFILL_ONLY
-from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import COMMANDS, refused
+from ramet.runtime.intake.fields import unbuilt
+from ramet.runtime.intake.other_servers import CommandBody
 from ramet.runtime.intake.reply import Reply
 from ramet.runtime.metrics.compat import page_of
 from ramet.runtime.metrics.names import ModelLabels
@@ -39,6 +38,7 @@ from ramet.version import __version__
 GENERATE_WITHIN_S = 20.0
 ONE_TOKEN = SamplingParams(max_new_tokens=1, temperature=0.0, ignore_eos=True)
 ELSEWHERE = {"state": "in transit", "reason": "the scheduler does not hold it: it is being tokenised or detokenised"}
+AbortReason = Annotated[Any | None, unbuilt("what the client is told", neutral=("",))]
 MAKING = {"state": "in transit", "reason": "its prompt is being made: media are prepared, and chats rendered"}
 
 
@@ -85,15 +85,15 @@ class Flushed(Reply, frozen=True):
     message: str = "Cache flushed."
 
 
-@including(COMMANDS)
-class FlushBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FlushBody(CommandBody, frozen=True, kw_only=True):
     timeout: Annotated[float | None, about("seconds to wait until nothing runs; may stand in the query as well")] = None
 
 
-@including([*refused(Any, "what the client is told", "abort_message", "finished_reason", neutral=("",)), *COMMANDS])
-class AbortBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AbortBody(CommandBody, frozen=True, kw_only=True):
     rid: Annotated[str | None, about("of the request; exactly as it was given", minLength=1)] = None
     abort_all: Annotated[bool | None, about("every request")] = None
+    abort_message: AbortReason = None
+    finished_reason: AbortReason = None
 
 
 class AbortReply(Reply, frozen=True):

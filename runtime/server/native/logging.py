@@ -10,9 +10,8 @@ from ramet.ipc.control import SetLogLevel
 from ramet.ipc.params import about, shown
 from ramet.runtime import log
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import Checked
-from ramet.runtime.intake.fields import including, unbuilt
-from ramet.runtime.intake.other_servers import COMMANDS
+from ramet.runtime.intake.fields import unbuilt
+from ramet.runtime.intake.other_servers import CommandBody
 from ramet.runtime.server.http.exchange import read_command
 from ramet.runtime.server.http.service import Service
 
@@ -20,8 +19,7 @@ LEVELS = ("debug", "info", "warning", "error")
 DUMPS = "requests dumped to files"
 
 
-@including(COMMANDS)
-class LoggingBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LoggingBody(CommandBody, frozen=True, kw_only=True):
     """What is absent or null stays as it is."""
 
     log_requests: Annotated[bool | None, about("as `--log-requests`, for requests that begin from now on")] = None

@@ -3,18 +3,15 @@
 from typing import Annotated, Literal
 
 from aiohttp import web
-from msgspec import Struct
 
 from ramet.ipc.control import MemoryTag
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import COMMANDS
+from ramet.runtime.intake.other_servers import CommandBody
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 
 
-@including(COMMANDS)
-class TagsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TagsBody(CommandBody, frozen=True, kw_only=True):
     tags: Annotated[
         list[Literal["weights", "kv_cache", "cuda_graph"]] | None, about("all of them if left out or empty")
     ] = None

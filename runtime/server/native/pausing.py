@@ -3,19 +3,16 @@
 from typing import Annotated, Literal
 
 from aiohttp import web
-from msgspec import Struct
 
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.pauses import PauseMode
-from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import COMMANDS
+from ramet.runtime.intake.other_servers import CommandBody
 from ramet.runtime.intake.reply import Reply
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 
 
-@including(COMMANDS)
-class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PauseBody(CommandBody, frozen=True, kw_only=True):
     mode: Annotated[
         Literal["abort", "retract", "in_place"] | None,
         about("abort: everything ends now (the default); retract: what runs is computed again later; "
@@ -23,8 +20,7 @@ class PauseBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = None  # fmt: skip
 
 
-@including(COMMANDS)
-class ContinueBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ContinueBody(CommandBody, frozen=True, kw_only=True):
     torch_empty_cache: Annotated[bool | None, about("accepted; a pause leaves nothing in torch's cache")] = None
 
 

@@ -3,18 +3,16 @@
 from typing import Annotated
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from ramet.ipc.control import SlowDown
 from ramet.ipc.params import about
-from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import COMMANDS
+from ramet.runtime.intake.other_servers import CommandBody
 from ramet.runtime.server.http.exchange import read_command, respond
 from ramet.runtime.server.http.service import Service
 
 
-@including(COMMANDS)
-class SlowBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SlowBody(CommandBody, frozen=True, kw_only=True):
     forward_sleep_time: Annotated[
         Annotated[float, Meta(ge=0, le=60)] | None, about("seconds to sleep after each step; null or 0: no longer")
     ] = None

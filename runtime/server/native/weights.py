@@ -3,42 +3,39 @@
 from typing import Annotated, Any
 
 from aiohttp import web
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.weights import UPDATED
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake.body import Checked
-from ramet.runtime.intake.fields import including
-from ramet.runtime.intake.other_servers import COMMANDS, ignored, refused
+from ramet.runtime.intake.fields import accepted, unbuilt
+from ramet.runtime.intake.other_servers import CommandBody
 from ramet.runtime.intake.reply import Reply
 from ramet.runtime.server.http.exchange import read_body, respond
 from ramet.runtime.server.http.service import Service
 
 Version = Annotated[str, Meta(min_length=1, max_length=512)]
-OTHERS = [
-    *refused(bool, "graphs are never recorded with other addresses", "recapture_cuda_graph", neutral=(False,)),
-    *refused(dict[str, Any], "which files there are", "manifest", neutral=({},)),
-    *ignored(str, "a folder is read by what it holds", "load_format"),
-    *ignored(bool, "requests go on while the files are read", "is_async"),
-    *ignored(bool, "nothing is left in torch's cache", "torch_empty_cache"),
-    *ignored(bool, "a pause lasts until /continue_generation", "keep_pause"),
-    *ignored(bool, "what other weights have computed is never used again", "flush_cache"),
-    *ignored(int, "it changes no reply", "token_step"),
-]
 
 
-@including([*OTHERS, *COMMANDS])
-class UpdateBody(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UpdateBody(CommandBody, frozen=True, kw_only=True):
     model_path: Annotated[
         Annotated[str, Meta(min_length=1)], about("folder of a model of the same config.json, on the server's machine")
     ]
     weight_version: Annotated[Version | None, about("what replies call these weights; by default the path")] = None
     abort_all_requests: Annotated[bool | None, about("end what runs and waits, instead of waiting for it")] = None
+    recapture_cuda_graph: Annotated[
+        bool | None, unbuilt("graphs are never recorded with other addresses", neutral=(False,))
+    ] = None
+    manifest: Annotated[dict[str, Any] | None, unbuilt("which files there are", neutral=({},))] = None
+    load_format: Annotated[str | None, accepted("a folder is read by what it holds")] = None
+    is_async: Annotated[bool | None, accepted("requests go on while the files are read")] = None
+    torch_empty_cache: Annotated[bool | None, accepted("nothing is left in torch's cache")] = None
+    keep_pause: Annotated[bool | None, accepted("a pause lasts until /continue_generation")] = None
+    flush_cache: Annotated[bool | None, accepted("what other weights have computed is never used again")] = None
+    token_step: Annotated[int | None, accepted("it changes no reply")] = None
 
 
-@including(COMMANDS)
-class VersionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VersionBody(CommandBody, frozen=True, kw_only=True):
     new_version: Annotated[Version, about("what replies call the weights from now on")]
     abort_all_requests: Annotated[bool | None, about("end what runs and waits")] = None
 

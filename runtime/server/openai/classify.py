@@ -10,19 +10,19 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from aiohttp import web
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.prompt import check_numbers
 from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import other_servers, prompts
-from ramet.runtime.intake.body import Checked
+from ramet.runtime.intake import prompts
 from ramet.runtime.intake.classes import UseActivation, check_labels, class_numbers, read_classified
 from ramet.runtime.intake.embeddings import Dimensions, EmbedFields
-from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text, including, unbuilt
+from ramet.runtime.intake.fields import Ids, PromptId, Prompts, Some, Text, unbuilt
 from ramet.runtime.intake.limits import MAX_INPUTS
+from ramet.runtime.intake.other_servers import EmbeddingNames
 from ramet.runtime.intake.reply import meta_info
 from ramet.runtime.replies.long_list import long_list
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn
@@ -39,15 +39,14 @@ Task = Literal["embed", "classify"]
 Input = Annotated[Prompts | None, about(f"a text, token ids, or a list of either: at most {MAX_INPUTS}")]
 
 
-class Native(Struct, frozen=True, kw_only=True):
+class Native(EmbeddingNames, frozen=True, kw_only=True):
     """SGLang's native body, of which exactly one field is set."""
 
     text: Annotated[Some[Text] | Text | None, about("a text, or a list of texts")] = None
     input_ids: Annotated[Some[PromptId | Ids] | None, about("token ids, or a list of such")] = None
 
 
-@including(other_servers.EMBEDDINGS)
-class ClassifyBody(Native, Checked, frozen=True, kw_only=True):
+class ClassifyBody(Native, frozen=True, kw_only=True):
     """vLLM's /classify with `input`, or SGLang's with `text` or `input_ids`."""
 
     input: Input = None
@@ -59,8 +58,7 @@ class ClassifyBody(Native, Checked, frozen=True, kw_only=True):
     request_id: embeddings.OtherRid = None
 
 
-@including(other_servers.EMBEDDINGS)
-class PoolingBody(Checked, frozen=True, kw_only=True):
+class PoolingBody(EmbeddingNames, frozen=True, kw_only=True):
     """vLLM's /pooling."""
 
     input: Annotated[Prompts, about(f"a text, token ids, or a list of either: at most {MAX_INPUTS}")]
@@ -81,8 +79,7 @@ class PoolingBody(Checked, frozen=True, kw_only=True):
     request_id: embeddings.OtherRid = None
 
 
-@including(other_servers.EMBEDDINGS)
-class EncodeBody(Native, Checked, frozen=True, kw_only=True):
+class EncodeBody(Native, frozen=True, kw_only=True):
     """SGLang's /encode."""
 
     dimensions: Dimensions = None

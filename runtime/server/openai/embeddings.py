@@ -12,9 +12,8 @@ from ramet.runtime.engine_client.prompt import Prompt, check_numbers
 from ramet.runtime.engine_client.submission import GeneratedSequence
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import embeddings as numbers
-from ramet.runtime.intake import other_servers, prompts
-from ramet.runtime.intake.body import Checked
-from ramet.runtime.intake.fields import Rid, including
+from ramet.runtime.intake import prompts
+from ramet.runtime.intake.fields import Rid
 from ramet.runtime.intake.limits import MAX_INPUTS
 from ramet.runtime.replies.long_list import long_list
 from ramet.runtime.server.http.exchange import read_body, respond_in_turn
@@ -32,8 +31,7 @@ Format = Annotated[Literal["float", "base64"] | None, about('"float" (default), 
 Writer = Callable[[numbers.Vector], Any]
 
 
-@including(other_servers.EMBEDDINGS)
-class EmbeddingsBody(numbers.EmbedFields, Checked, frozen=True, kw_only=True):
+class EmbeddingsBody(numbers.EmbedFields, frozen=True, kw_only=True):
     """/v1/embeddings; `pooling`, `normalize` and `prompt_name` are what only this server knows."""
 
     model: ModelName = None

@@ -10,10 +10,9 @@ from msgspec import Struct
 from ramet.ipc.params import about, shown
 from ramet.ipc.spec import BackendName, Constraint, Whitespace
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import other_servers
 from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.constraints import given, of_choices, of_grammar, of_pattern, of_schema, of_tag
-from ramet.runtime.intake.fields import including, unbuilt
+from ramet.runtime.intake.fields import elsewhere, unbuilt
 from ramet.runtime.intake.sampling_fields import SamplingFields
 
 ANY_OBJECT = {"type": "object"}
@@ -27,17 +26,25 @@ BACKENDS: dict[str, BackendName | None] = {"auto": None, "guidance": "llguidance
 }
 
 
+NoSchema = Annotated[Any, elsewhere("the type json_schema")]
+
+
 class Format(Checked, frozen=True, tag_field="type"):
     """Of an output."""
 
 
-@including(other_servers.OF_FORMAT)
-class TextFormat(Format, frozen=True, tag="text"):
+class WithoutSchema(Format, frozen=True, kw_only=True):
+    """A form that has no schema, and refuses one."""
+
+    schema: NoSchema = None
+    json_schema: NoSchema = None
+
+
+class TextFormat(WithoutSchema, frozen=True, tag="text"):
     pass
 
 
-@including(other_servers.OF_FORMAT)
-class JsonFormat(Format, frozen=True, tag="json_object"):
+class JsonFormat(WithoutSchema, frozen=True, tag="json_object"):
     pass
 
 
@@ -95,7 +102,12 @@ def of_format(place: str, asked: ResponseFormat) -> list[Constraint]:
     return []
 
 
-@including(other_servers.OF_STRUCTURED)
+AsJson = Annotated[Any, elsewhere("structured_outputs.json")]
+AsRegex = Annotated[Any, elsewhere("structured_outputs.regex")]
+AsChoice = Annotated[Any, elsewhere("structured_outputs.choice")]
+AsGrammar = Annotated[Any, elsewhere("structured_outputs.grammar")]
+
+
 class StructuredOutputs(Checked, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """vLLM's way to ask for one constraint."""
 
@@ -114,6 +126,16 @@ class StructuredOutputs(Checked, frozen=True, kw_only=True, forbid_unknown_field
             "objects without other properties", neutral=(False,), hint="write additionalProperties into the schema"
         ),
     ] = None
+    # These names stand elsewhere for a constraint.
+    json_schema: AsJson = None
+    schema: AsJson = None
+    guided_json: AsJson = None
+    pattern: AsRegex = None
+    guided_regex: AsRegex = None
+    choices: AsChoice = None
+    guided_choice: AsChoice = None
+    ebnf: AsGrammar = None
+    guided_grammar: AsGrammar = None
 
     def constraints(self, place: str) -> list[Constraint]:
         if all(getattr(self, name) is None for name in self.__struct_fields__):

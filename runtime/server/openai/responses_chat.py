@@ -17,11 +17,12 @@ from ramet.ipc.spec import Constraint
 from ramet.runtime import exact_json
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
+from ramet.runtime.intake.body import Checked
 from ramet.runtime.intake.chat import Style, chosen_chat
-from ramet.runtime.intake.fields import including, unbuilt
+from ramet.runtime.intake.fields import accepted, elsewhere, format_elsewhere, unbuilt
 from ramet.runtime.intake.limits import MAX_TURNS
 from ramet.runtime.intake.media import check_options
-from ramet.runtime.intake.messages import ParallelCalls, ToolChoice
+from ramet.runtime.intake.messages import Effort, ParallelCalls, TemplateArguments, ToolChoice, Verbosity
 from ramet.runtime.intake.sampling_fields import UnbuiltHidden
 from ramet.runtime.intake.specs import sampled
 from ramet.runtime.intake.tool_choice import CallRules
@@ -35,16 +36,25 @@ from ramet.runtime.server.openai.types import TOOLS, Top
 
 
 class ReasoningOptions(Struct, frozen=True, kw_only=True):
-    effort: Annotated[str | None, about("given to the chat template, with `enable_thinking` (false for `none`)")] = None
+    effort: Effort = None
     summary: Annotated[str | None, about("accepted; reasoning is returned as it is")] = None
 
 
 class TextOptions(Struct, frozen=True, kw_only=True):
     format: ResponseFormat = None
-    verbosity: Annotated[str | None, about("given to the chat template")] = None
+    verbosity: Verbosity = None
 
 
-@including((*other_servers.RESPONSES, *other_servers.OF_RESPONSES))
+EarlierItems = Annotated[Any | None, unbuilt("leaving out what came before", neutral=({}, {"edits": []}))]
+Earlier = Annotated[Any | None, unbuilt("a response that the client kept", neutral=({},))]
+SchemaElsewhere = Annotated[Any, elsewhere("text.format or json_schema")]
+FormatElsewhere = Annotated[Any, elsewhere("text.format")]
+
+
+class ResponsesOtherFormat(Checked, frozen=True):
+    format: FormatElsewhere = None
+
+
 class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
     input: Annotated[
         str | Annotated[list[InputItem], Meta(min_length=1, max_length=MAX_TURNS)],
@@ -72,11 +82,34 @@ class ResponsesBody(StructuredFields, frozen=True, kw_only=True):
         unbuilt("leaving out what does not fit the context; `disabled` is taken", neutral=("disabled",)),
     ] = None
     stop: Annotated[Any, sampled("stop")] = None
-    chat_template_kwargs: Annotated[dict[str, Any] | None, about("given to the chat template")] = None
+    chat_template_kwargs: TemplateArguments = None
     return_hidden_states: UnbuiltHidden = None
     background: Annotated[bool | None, unbuilt("an answer to ask for later", neutral=(False,))] = None
     conversation: Annotated[str | dict[str, Any] | None, unbuilt("OpenAI's conversations", neutral=("", {}))] = None
     prompt: Annotated[dict[str, Any] | None, unbuilt("OpenAI's stored prompts", neutral=({},))] = None
+    # Clients of other servers send these names.
+    context_management: EarlierItems = None
+    enable_response_messages: Annotated[bool | None, unbuilt("messages beside the items", neutral=(False,))] = None
+    previous_response: Earlier = None
+    previous_input_messages: Earlier = None
+    max_tool_calls: Annotated[int | None, accepted("it is about OpenAI's own tools")] = None
+    stream_options: Annotated[dict[str, Any] | None, accepted("chunks are never padded")] = None
+    moderation: other_servers.Moderation = None
+    prompt_cache_options: other_servers.CacheOptions = None
+    service_tier: other_servers.Tier = None
+    safety_identifier: other_servers.Unread = None
+    prompt_cache_key: other_servers.CacheKey = None
+    prompt_cache_retention: other_servers.CacheKey = None
+    # Other endpoints have these names for a constraint.
+    guided_json: SchemaElsewhere = None
+    guided_regex: Annotated[Any, elsewhere("regex")] = None
+    guided_grammar: Annotated[Any, elsewhere("ebnf")] = None
+    guided_choice: Annotated[Any, elsewhere("structured_outputs.choice")] = None
+    response_format: FormatElsewhere = None
+    output_format: FormatElsewhere = None
+    guided_whitespace_pattern: Annotated[Any, elsewhere("structured_outputs.whitespace_pattern", neutral=())] = None
+    guided_decoding_backend: Annotated[Any, elsewhere("grammar_backend")] = None
+    output_config: Annotated[other_servers.HeldFormat[ResponsesOtherFormat], format_elsewhere("text.format")] = None
 
     def constraints(self, place: str = "") -> list[Constraint]:
         return of_format("text.format", self.text.format if self.text else None) + super().constraints(place)

@@ -15,11 +15,12 @@ from ramet.ipc.messages import ID_BYTES
 from ramet.ipc.params import about
 from ramet.runtime.engine_client.prompt import check_bytes, check_numbers
 from ramet.runtime.errors import ClientError
-from ramet.runtime.intake import other_servers, prompts
+from ramet.runtime.intake import prompts
 from ramet.runtime.intake import scores as numbers
-from ramet.runtime.intake.body import Checked, convert
+from ramet.runtime.intake.body import convert
 from ramet.runtime.intake.classes import UseActivation
-from ramet.runtime.intake.fields import Some, Text, including
+from ramet.runtime.intake.fields import Some, Text, unbuilt
+from ramet.runtime.intake.other_servers import Overrides, OverrideToken, PairNames
 from ramet.runtime.replies.long_list import long_list
 from ramet.runtime.server.http.exchange import read_body, respond, respond_in_turn
 from ramet.runtime.server.http.request_id import set_request_id
@@ -38,8 +39,7 @@ REQUIRED = ("query", "items", "label_token_ids")  # of SGLang's scores
 BY_TOKENS = numbers.ScoreFields.__struct_fields__
 
 
-@including(other_servers.SCORES)
-class ScoreBody(Checked, frozen=True, kw_only=True):
+class ScoreBody(PairNames, frozen=True, kw_only=True):
     """SGLang's: `query`, `items` and `label_token_ids`. vLLM's: `text_1` and `text_2`, by one of their names."""
 
     query: Annotated[numbers.Query | None, numbers.QUERY] = None
@@ -58,14 +58,17 @@ class ScoreBody(Checked, frozen=True, kw_only=True):
     user: User = None
     rid: NamedRid = None
     request_id: OtherRid = None
+    embed_override_token_id: OverrideToken = None
+    query_embed_overrides: Overrides = None
+    item_embed_overrides: Overrides = None
+    return_pooled_hidden_states: Annotated[bool | None, unbuilt("hidden states", neutral=(False,))] = None
 
 
 class Document(Struct, frozen=True):
     text: Annotated[Text, about("what is judged")]
 
 
-@including(other_servers.PAIRS)
-class RerankBody(Checked, frozen=True, kw_only=True):
+class RerankBody(PairNames, frozen=True, kw_only=True):
     """As Cohere's, Jina's, vLLM's and SGLang's clients write it; `method` is an extension."""
 
     query: Annotated[Text, about("what the documents are compared with")]

@@ -6,15 +6,27 @@ A field of type `Any` is a sampling parameter, which ipc/params.py checks.
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from msgspec.structs import fields
 
 from ramet.ipc.params import MAX_SAMPLES, about
 from ramet.ipc.spec import ExpertRoutes, LogprobSpec, Truncation
 from ramet.runtime.errors import ClientError
 from ramet.runtime.intake import other_servers
-from ramet.runtime.intake.fields import OrEach, PromptId, Prompts, including, named, unbuilt
+from ramet.runtime.intake.body import Checked
+from ramet.runtime.intake.fields import OrEach, PromptId, Prompts, accepted, elsewhere, format_elsewhere, named, unbuilt
 from ramet.runtime.intake.limits import INT32, MAX_CHAT_TOP, MAX_TOP
-from ramet.runtime.intake.messages import Messages, ParallelCalls, TemplateFields, Tool, ToolChoice
+from ramet.runtime.intake.messages import (
+    BeginsReply,
+    Documents,
+    Effort,
+    GoesOn,
+    Messages,
+    ParallelCalls,
+    TemplateArguments,
+    TemplateFields,
+    Tool,
+    ToolChoice,
+    Verbosity,
+)
 from ramet.runtime.intake.specs import HIDDEN, LORA, RETURN_ROUTES, ROUTES_FROM, Hidden, Returned, RouteStart, sampled
 from ramet.runtime.intake.truncation import read_truncation
 from ramet.runtime.server.openai.formats import GuidedFields
@@ -35,7 +47,16 @@ Kept = Annotated[
 ]
 
 
-@including((*other_servers.COMPLETING, *other_servers.OF_COMPLETING))
+RenderOption = Annotated[bool | None, accepted("it is about vLLM's endpoints that only render")]
+
+
+class CompletingOtherFormat(Checked, frozen=True):
+    format: Annotated[Any, elsewhere("response_format")] = None
+
+
+OtherForm = Annotated[other_servers.HeldFormat[CompletingOtherFormat], format_elsewhere("response_format")]
+
+
 class SamplingBody(GuidedFields, frozen=True, kw_only=True):
     """What chat and text completions share beside what every endpoint knows that draws tokens."""
 
@@ -74,6 +95,23 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
     truncation_side: Annotated[
         Literal["left", "right"] | None, about("of those that are left out; `left` if it is absent")
     ] = None
+    # Clients of other servers send these names.
+    use_beam_search: Annotated[bool | None, unbuilt("beam search", neutral=(False,))] = None
+    watermarking: Annotated[bool | None, unbuilt("a watermark", neutral=(False,))] = None
+    logprob_token_ids: Annotated[list[int] | None, unbuilt("log-probabilities of chosen tokens")] = None
+    allowed_token_ids: Annotated[list[int] | None, unbuilt("a choice of tokens that may be drawn")] = None
+    bad_words: Annotated[list[str] | None, unbuilt("words that may not be drawn")] = None
+    return_cached_tokens_details: Annotated[bool | None, unbuilt("where cached tokens were", neutral=(False,))] = None
+    repetition_detection: Annotated[
+        dict[str, Any] | None, unbuilt("an end where the output repeats itself", neutral=({},))
+    ] = None
+    length_penalty: Annotated[float | None, accepted("it is about beam search")] = None
+    return_token_offsets: RenderOption = None
+    return_mm_kwargs: RenderOption = None
+    images_config: other_servers.MediaOptions = None
+    output_format: Annotated[Any, elsewhere("response_format")] = None
+    text: OtherForm = None
+    output_config: OtherForm = None
 
     @property
     def with_usage(self) -> bool:
@@ -115,7 +153,6 @@ class SamplingBody(GuidedFields, frozen=True, kw_only=True):
         return LogprobSpec(0, max(self.prompt_logprobs, num_top or 0), texts=True)
 
 
-@including(other_servers.COMPLETION)
 class CompletionBody(SamplingBody, frozen=True, kw_only=True):
     prompt: Annotated[Prompts, about("a text, token ids, or a list of either")]
     lora_path: Annotated[OrEach[str], LORA] = None  # type: ignore[assignment]  # one for each prompt
@@ -130,10 +167,12 @@ class CompletionBody(SamplingBody, frozen=True, kw_only=True):
         about("so many best tokens at each place; with `echo` those of the prompt as well"),
     ] = None
     suffix: Annotated[str | None, unbuilt("what comes after the output", neutral=("",))] = None
+    prompt_embeds: Annotated[
+        other_servers.Texts | None, unbuilt("a prompt of embeddings", hint="send input_embeds to /generate")
+    ] = None
+    add_special_tokens: other_servers.AddSpecialTokens = None
 
 
-@including(other_servers.CHAT)
-@including((field.name, field.type, field.default) for field in fields(TemplateFields))
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
     messages: Messages
     max_tokens: Annotated[Any, sampled("max_new_tokens", "to the context's end if it is absent")] = None
@@ -156,6 +195,36 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     chat_template: Annotated[
         str | None, unbuilt("a template of the client's; the server's is `--chat-template`", neutral=("",))
     ] = None
+    # TemplateFields has these fields as well; a chat is converted into them.
+    reasoning_effort: Effort = None
+    verbosity: Verbosity = None
+    chat_template_kwargs: TemplateArguments = None
+    documents: Documents = None
+    add_generation_prompt: BeginsReply = None
+    continue_final_message: GoesOn = None
+    # Clients of other servers send these names.
+    add_special_tokens: Annotated[
+        bool | None, unbuilt("special tokens beside those of the template", neutral=(False,))
+    ] = None
+    echo: Annotated[bool | None, unbuilt("the last message before the reply", neutral=(False,))] = None
+    return_prompt_text: Annotated[bool | None, unbuilt("the rendered prompt", neutral=(False,))] = None
+    return_meta_info: Annotated[bool | None, unbuilt("`meta_info` of /generate", neutral=(False,))] = None
+    task: Annotated[str | None, unbuilt("DeepSeek's single tasks", neutral=("",))] = None
+    input_ids: Annotated[list[int] | None, unbuilt("a prompt beside the messages", hint="send it to /generate")] = None
+    reasoning: Annotated[
+        dict[str, Any] | None, unbuilt("options of reasoning", neutral=({},), hint="send reasoning_effort")
+    ] = None
+    max_dynamic_patch: other_servers.NumPatches = None
+    min_dynamic_patch: other_servers.NumPatches = None
+    use_audio_in_video: other_servers.WithAudio = None
+    store: Annotated[bool | None, accepted("chats are not kept")] = None
+    prediction: Annotated[dict[str, Any] | None, accepted("it only makes OpenAI's servers faster")] = None
+    moderation: other_servers.Moderation = None
+    prompt_cache_options: other_servers.CacheOptions = None
+    service_tier: other_servers.Tier = None
+    safety_identifier: other_servers.Unread = None
+    prompt_cache_key: other_servers.CacheKey = None
+    prompt_cache_retention: other_servers.CacheKey = None
 
 
 class TokenizeBody(TemplateFields, frozen=True, kw_only=True):
