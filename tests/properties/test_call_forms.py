@@ -15,6 +15,8 @@ from ramet.runtime.intake.parsers.harmony import Channels, HarmonyParser
 from ramet.runtime.intake.parsers.structure import json_of
 from ramet.runtime.intake.parsers.tools import CallArguments, CallStart, Offer, ToolParser, tool_parser_class
 
+pytestmark = pytest.mark.timeout(1800)  # all examples of `make test-slow` take minutes
+
 FORMATS = ("deepseek", "hermes", "llama3-json", "mistral", "pythonic")
 SCHEMA = {
     "type": "object",
