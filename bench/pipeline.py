@@ -161,7 +161,7 @@ async def one_round(url: str, options: argparse.Namespace, parent: int | None) -
     tokens = sum(s.tokens for s in streams)
     if tokens != options.streams * options.output_len:
         raise BadOption(f"{tokens} tokens came, {options.streams} x {options.output_len} were asked for")
-    cpu = {role: (after[role] - before[role]) / tokens * 1e6 for role in after}
+    cpu = {role: (after[role] - before.get(role, 0.0)) / tokens * 1e6 for role in after}  # some start meanwhile
     return Round(seconds, tokens, sum(s.events for s in streams) - CLOSING_EVENTS * len(streams), cpu)
 
 
