@@ -9,20 +9,21 @@ import torch
 from torch import Tensor
 
 from ramet.runtime.arrays import Ints
-from ramet.runtime.engine.batch import Batch, StepResult
+from ramet.runtime.engine.batch import NO_ROWS, StepResult
 from ramet.runtime.engine.devices.base import Device
 from ramet.runtime.engine.devices.copies import Readback
 from ramet.runtime.engine.extras import Answer
 from ramet.runtime.engine.prepared import BegunStep
+from ramet.runtime.sampling.columns import SamplingColumns
 from ramet.runtime.sampling.epilogue import Drawn, Epilogue, on_device
 from ramet.runtime.sampling.processing import Failures
 
 
 @dataclass(frozen=True, slots=True)
-class StepLogits:
-    """What a step draws from, computed or queued, and what its result has beside tokens."""
+class Computed:
+    """What a forward pass has left, computed or queued: what is drawn from, and what a result has beside tokens."""
 
-    logits: Tensor  # [Q, V] float32
+    logits: Tensor | None  # [Q, V] float32; None: nothing is drawn, or the step has drawn itself
     phases: dict[str, float]
     answers: tuple[Answer, ...] = ()
 
@@ -37,49 +38,44 @@ class PendingStep:
     """
 
     def __init__(
-        self, compute: Callable[[Batch], StepResult | StepLogits], batch: Batch, epilogue: Epilogue, device: Device,
-        begun: BegunStep | None = None,
+        self, compute: Callable[[], Computed], sampling: SamplingColumns, rows: Ints, epilogue: Epilogue,
+        device: Device, begun: BegunStep | None = None,
     ) -> None:  # fmt: skip
-        self._compute: Callable[[Batch], StepResult | StepLogits] | None = compute  # None: it has run
-        self._batch, self._epilogue, self._device, self._begun = batch, epilogue, device, begun
+        """rows [Q]: where those that draw are in the slot table."""
+        self._compute, self._sampling, self._rows, self._epilogue = compute, sampling, rows, epilogue
+        self._device, self._begun = device, begun
         # The host does nothing more for it: what comes next can be begun behind it.
         self.draws_itself = begun is not None and begun.draws
-        self._logits: StepLogits | None = None  # once it is computed
+        self._computed: Computed | None = None  # None: nobody has asked for it yet
         self._drawn: Drawn | None = None
         self._readback: Readback | None = None  # None: what was drawn is on the host already
         self._failed: tuple[tuple[int, ...], Failures] | None = None  # as Drawn.outcome; None: nobody has looked yet
-        self._result: StepResult | None = None
 
     @property
     def runs(self) -> bool:
-        if self._compute is not None:
+        if self._computed is None:
             return self._begun is not None
-        return self._logits is not None and self._device.queues_steps
+        return self._computed.logits is not None and self._device.queues_steps
 
     def compute(self) -> None:
         """Compute or queue it, if nobody has yet, and draw what needs no masks."""
-        if self._compute is None:
+        if self._computed is not None:
             return
-        computed, self._compute = self._compute(self._batch), None
-        if isinstance(computed, StepResult):
-            self._result = computed
-            return
-        self._logits = computed
-        if self._batch.sampling.masked is None:
-            self._draw(computed, None)
+        self._computed = self._compute()
+        if self._computed.logits is not None and self._sampling.masked is None:
+            self._draw(None)
 
     def draw(self, allowed: Ints) -> None:
         """allowed [K, W] int32 of the K rows that a grammar masks."""
         self.compute()
-        assert self._logits is not None, "a step that has drawn its tokens gets a mask"
-        self._draw(self._logits, allowed)
+        self._draw(allowed)
 
     @torch.inference_mode()
-    def _draw(self, step: StepLogits, allowed: Ints | None) -> None:
-        started = time.perf_counter()
-        batch = self._batch
-        rows = on_device(batch.rows[batch.draws].astype(np.int64), step.logits.device)
-        drawn = self._drawn = self._epilogue.run(step.logits, batch.sampling, rows, allowed)
+    def _draw(self, allowed: Ints | None) -> None:
+        started, step = time.perf_counter(), self._computed
+        assert step is not None and step.logits is not None, "a step that has drawn its tokens gets a mask"
+        rows = on_device(self._rows.astype(np.int64), step.logits.device)
+        drawn = self._drawn = self._epilogue.run(step.logits, self._sampling, rows, allowed)
         self._readback = self._device.to_host((drawn.tokens, drawn.finite))
         if self._readback is None:  # the next step may write its logits to the same place
             self._failed = drawn.outcome(drawn.finite)
@@ -87,13 +83,15 @@ class PendingStep:
 
     def result(self) -> StepResult:
         self.compute()
-        if self._result is not None:
-            return self._result
-        step, drawn = self._logits, self._drawn
-        assert step is not None and drawn is not None, "a step waits for its masks"
+        step, drawn = self._computed, self._drawn
+        assert step is not None
+        if step.logits is None:
+            ids, broken = (NO_ROWS, ()) if self._begun is None else self._begun.drawn()
+            return StepResult(ids, broken, answers=step.answers, phases=step.phases)
+        assert drawn is not None, "a step waits for its masks"
         tokens, finite = (drawn.tokens, drawn.finite) if self._readback is None else self._readback.wait()
         broken, failures = self._failed or drawn.outcome(finite)
-        self._result = StepResult(
+        return StepResult(
             tokens.numpy().astype(np.int32),
             broken,
             tuple((row, *failure) for row, failure in failures.items()) if failures else (),
@@ -102,4 +100,3 @@ class PendingStep:
             step.answers,
             step.phases,
         )
-        return self._result

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -81,7 +80,7 @@ class BegunStep:
     draws: bool
     _number: int
     took_s: float | None = None  # once it is joined, what Replay says
-    _drawn: tuple[Ints, npt.NDArray[np.bool_]] | None = None
+    _drawn: tuple[Ints, tuple[int, ...]] | None = None
 
     def join(self) -> None:
         replay = (self.step.whole if self.draws else self.step.forward)[self.place]
@@ -96,12 +95,14 @@ class BegunStep:
         logits = self.step.logits if self.num == len(self.step.logits) else self.step.logits[: self.num]
         return logits.to(torch.float32, copy=self.step.in_order)
 
-    def drawn(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Tokens [num], and which rows' logits are finite [num]."""
+    def drawn(self) -> tuple[Ints, tuple[int, ...]]:
+        """Tokens [num], and the indices of rows whose logits are not finite."""
         if self._drawn is None:
             self.join()
             tokens, finite = self.step.drawn[self.place]
-            self._drawn = tokens.numpy()[: self.num].astype(np.int32), finite.numpy()[: self.num].copy()
+            is_finite = finite.numpy()[: self.num]
+            broken = () if is_finite.all() else tuple(np.flatnonzero(~is_finite).tolist())
+            self._drawn = tokens.numpy()[: self.num].astype(np.int32), broken
         return self._drawn
 
     def phases(self, started: float) -> dict[str, float]:

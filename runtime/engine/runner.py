@@ -1,4 +1,4 @@
-"""Runs batches on a model: prepares and computes each, and turns it into a StepResult. Device neutral.
+"""Runs batches on a model: prepares and computes each, and turns it into a result. Device neutral.
 
 Decides the order of a step. Knows no request, no tree and no policy. T new tokens, Q drawing rows, V vocabulary.
 """
@@ -7,15 +7,14 @@ import logging
 import time
 from functools import partial
 
-import numpy as np
 import torch
 
 from ramet.runtime.config import Args
-from ramet.runtime.engine.batch import NO_ROWS, Batch, StepResult
+from ramet.runtime.engine.batch import Batch
 from ramet.runtime.engine.extras import SlotUpdate
 from ramet.runtime.engine.forward import ForwardResult
 from ramet.runtime.engine.inputs import place
-from ramet.runtime.engine.pending import PendingStep, StepLogits
+from ramet.runtime.engine.pending import Computed, PendingStep
 from ramet.runtime.engine.prepared import BegunStep, StepGraphs, prepare_all
 from ramet.runtime.engine.row_inputs import with_inputs, with_states
 from ramet.runtime.engine.served import ServedModel
@@ -70,8 +69,9 @@ class ModelRunner(ServedModel):
         if graphs is not None:
             self._run_commands(batch, prepared=True)
             begun = graphs.begin(batch, self.device.draws_captured(batch.sampling))
-        compute = self._compute_anew if begun is None else partial(self._finish_replay, begun, started)
-        step = PendingStep(compute, batch, self._epilogue, self.device, begun)
+        compute = partial(self._compute_anew, batch) if begun is None else partial(self._finish_replay, begun, started)
+        drawing = batch.rows[batch.draws]
+        step = PendingStep(compute, batch.sampling, drawing, self._epilogue, self.device, begun)
         if not self.device.queues_steps:
             self._launched = step
         elif not step.draws_itself:
@@ -79,25 +79,22 @@ class ModelRunner(ServedModel):
         return step
 
     @torch.inference_mode()
-    def _finish_replay(self, begun: BegunStep, started: float, batch: Batch) -> StepResult | StepLogits:
+    def _finish_replay(self, begun: BegunStep, started: float) -> Computed:
         """`started`: when it was handed to the device."""
-        if not begun.draws:
+        logits = None
+        if begun.draws:
+            begun.drawn()
+        else:
             logits = begun.logits()
-            return StepLogits(logits, begun.phases(started))
-        tokens, finite = begun.drawn()
-        broken = () if finite.all() else tuple(np.flatnonzero(~finite).tolist())
-        return StepResult(tokens, broken, phases=begun.phases(started))
+        return Computed(logits, begun.phases(started))
 
     @torch.inference_mode()
-    def _compute_anew(self, batch: Batch) -> StepResult | StepLogits:
+    def _compute_anew(self, batch: Batch) -> Computed:
         started = time.perf_counter()
         found = self.forward(batch)
         answers = tuple([self._answers[type(ask)](found, ask) for ask in batch.asks]) if batch.asks else ()
         logits = found.drawn()
-        phases = {"forward": time.perf_counter() - started, "sample": 0.0}
-        if logits is None:
-            return StepResult(NO_ROWS, answers=answers, phases=phases)
-        return StepLogits(logits, phases, answers)
+        return Computed(logits, {"forward": time.perf_counter() - started, "sample": 0.0}, answers)
 
     def _run_commands(self, batch: Batch, *, prepared: bool = False) -> None:
         """Carry out the commands before the step, and note where its tokens' slots are: `SlotTable.update`."""

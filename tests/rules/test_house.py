@@ -18,7 +18,7 @@ MAX_PARAMETERS, MAX_WITH_MANY = 8, 3
 MAX_SPLATS, MAX_NAMES_TWICE = 0, 0.008  # names: of all classes; three are schemas of /openapi.json
 MAX_FRAGMENTS = 0.09  # of the docstrings of functions and classes
 MAX_DEVICE_TYPES, MAX_ISINSTANCE_OPS, MAX_FORWARDS = 3, 0, 1
-MAX_BOXES, MAX_FUNCTIONS = 17, 400
+MAX_BOXES, MAX_FUNCTIONS = 16, 400
 MAX_STEP_FUNCTIONS = 79  # 103 when features were threaded through the core
 
 
