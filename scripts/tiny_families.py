@@ -278,7 +278,7 @@ def _fill(name: str, parameter: torch.Tensor, seed: int) -> None:
     noise.normal_(generator=torch.Generator().manual_seed(zlib.crc32(name.encode(), seed)))
     if "sinks" in name:
         parameter.copy_(noise * 2)
-    if name.endswith("A_log"):  # which its class draws anew each time
+    elif parameter.ndim == 1 and bool((parameter != parameter[0]).any()):  # its class draws it anew each time
         parameter.copy_(noise * 0.5)
     elif parameter.ndim == 1:
         parameter.add_(noise * 0.1 + 2.0 * ("layernorm" in name and "post_" in name))
