@@ -7,6 +7,7 @@ of the standard library's, so an expression means what it means to `re`.
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from re import _parser  # type: ignore[attr-defined]  # nothing public parses the syntax
 from typing import Any, NoReturn
 
@@ -105,11 +106,17 @@ class RegexReader:
         inside = re.search(spelled, self.pattern)
         return next(places_of(spelled, self.pattern), inside.start() if inside else 0)
 
+    def too_deep(self) -> int:
+        """The offset inside of the first group that stands in MAX_GROUP_DEPTH others."""
+        places = list(places_of(r"\((?!\?#)|\)", self.pattern))
+        depths = accumulate(1 if self.pattern[at] == "(" else -1 for at in places)
+        return next(at + 1 for at, depth in zip(places, depths, strict=True) if depth > MAX_GROUP_DEPTH)
+
     def sequence(self, tree: Any, flags: int, depth: int) -> Node:
         if flags & re.VERBOSE:
             self.refuse(*VERBOSE)
         if depth > MAX_GROUP_DEPTH:
-            raise GrammarError(f"nests groups more than {MAX_GROUP_DEPTH} deep")
+            raise GrammarError(f"nests groups more than {MAX_GROUP_DEPTH} deep at offset {self.too_deep()}")
         parts = [self.node(str(op), value, flags, depth) for op, value in tree]
         return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
