@@ -128,6 +128,7 @@ def test_the_end_of_a_thought_is_replaced_where_memory_is_short(seed: int):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_every_way_to_run_gives_the_same_outputs_for_long(first: int):
     for seed in range(first, first + 100):

@@ -108,6 +108,7 @@ def test_a_thought_may_begin_only_right_after_the_prompts_end(seed: int) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_every_way_to_run_gives_the_same_outputs_for_long(first: int) -> None:
     for seed in range(first, first + 100):

@@ -51,6 +51,7 @@ def test_overlapped_is_plain_token_for_token_and_field_for_field(first: int):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_overlapped_is_plain_for_long(first: int):
     for seed in range(first, first + 100):
