@@ -19,7 +19,7 @@ MAX_SPLATS, MAX_NAMES_TWICE = 0, 0.008  # names: of all classes; three are schem
 MAX_FRAGMENTS = 0.09  # of the docstrings of functions and classes
 MAX_DEVICE_TYPES, MAX_ISINSTANCE_OPS, MAX_FORWARDS = 3, 0, 1
 MAX_BOXES, MAX_FUNCTIONS = 16, 400
-MAX_STEP_FUNCTIONS = 79  # 103 when features were threaded through the core
+MAX_STEP_FUNCTIONS = 77  # 103 when features were threaded through the core
 
 
 @cache
